@@ -67,10 +67,10 @@ def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) 
 
 
 def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2).
+    """Test-time RL, arXiv 2504.16084, section 2.2.
 
     Answers are equal if the verifier says so, with the earlier one as the reference; an empty box does not equal
-    itself. If all answers differ, the first one is rewarded.
+    itself. The first answer wins a tie.
     """
     groups = in_groups(attempts)
     answers = [list(dict.fromkeys(a for attempt in group if (a := _answer(attempt)) is not None)) for group in groups]

@@ -1,4 +1,4 @@
-"""Check that the share of a GPU's memory that vLLM requests is free, and name the processes that occupy it."""
+"""Check that vLLM's share of a GPU's memory is free."""
 
 from __future__ import annotations
 

@@ -66,9 +66,7 @@ def candidates(texts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def log_probabilities(model: Any, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Return the log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, a list per
-    prefix.
-    """
+    """Return log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, a list per prefix."""
     import torch
 
     scored, scores = candidates(texts), list[list[float]]()
@@ -94,12 +92,12 @@ def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
 
 
 def is_due(sync: int) -> bool:
-    """Return whether a sync is compared, counted from 1: the powers of 4, to keep the cost low."""
+    """Return whether a sync, counted from 1, is compared: the powers of 4."""
     return sync & (sync - 1) == 0 and sync.bit_length() % 2 == 1
 
 
 def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
-    """Score the texts with a trainer's model, which is in evaluation mode and computes in `dtype`."""
+    """Score the texts with a trainer's model in evaluation mode, which computes in `dtype`."""
     from g2d.policies.adapter_rounding import OnceRounded
 
     # vLLM rounds an adapter's output twice, so it lacks some of the effect of layers that round once.
@@ -113,7 +111,7 @@ def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) ->
 def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) -> None:
     """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
 
-    The reference is remembered for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
+    The reference is cached for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
     memory is too short to load it.
     """
     files = [file for folder in (policy.model_folder, policy.adapter) if folder for file in Path(folder).iterdir()]
@@ -154,7 +152,7 @@ def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], refe
 
 
 def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, float]:
-    """Regress an engine's differences from the policy on M0's: return slope and standard error, clustered by prefix."""
+    """Regress an engine's differences from the policy on M0's; return the slope and its error, clustered by prefix."""
     square = float((without**2).sum())
     if square == 0:
         return 0.0, 0.0

@@ -25,10 +25,7 @@ Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
 class OnGroups:
-    """Mixin for TRL trainers that train on groups, with as many passes per update as needed.
-
-    The data set has one row per update. Processes divide the passes, and each gets all groups.
-    """
+    """Mixin for TRL trainers on groups: a row of the data set is an update, whose passes the processes divide."""
 
     def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
         self.updates, self.microbatches = updates, microbatches
@@ -129,7 +126,7 @@ def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
     """Yield the passes of a process, and whether another process computes their gradient.
 
-    All processes take part in every backward pass; one without a pass left repeats another one's.
+    Every process takes part in every backward pass: without a pass of its own, it repeats another's.
     """
     n = n_processes()
     for start in range(0, len(passes), n):
@@ -150,7 +147,7 @@ def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.
 
 
 def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str, torch.Tensor]:
-    """Collate groups of an update whose loss is divided by `n_prompts`.
+    """Collate groups; the loss is divided by `n_prompts`.
 
     Returns:
         input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), chosen and rejected row;
