@@ -28,7 +28,6 @@ class ContinuousBatch:
     """Generates samples in the rows of a batch.
 
     Args:
-        prompts: tokens of every prompt.
         stream: uniform numbers for the tokens of a sample, shape (max_completion_length,).
         fixed: a constant number of rows and few shapes; None: only rows with a sample, and columns in use.
     """

@@ -1,7 +1,4 @@
-"""A step of fixed shapes, captured as a CUDA graph: one launch per token instead of hundreds.
-
-On a CPU, tests replace the graph by recording and repeating operations.
-"""
+"""A step of fixed shapes, captured as a CUDA graph: one launch per token instead of hundreds."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 For an answer y to a prompt x it is sum_t KL(pi(. | x, y_<t) || pi_0(. | x, y_<t)), with mean KL(pi || pi_0) over y ~ pi
 (Amini, Vieira and Cotterell 2025, "Better estimation of the Kullback-Leibler divergence between language models"). The
-mean of log pi(y | x) - log pi_0(y | x) has the same expectation, but varies more and can be negative. Both require
-temperature 1 and top_p 1. An answer cut off by the token budget counts up to there.
+mean of log pi(y | x) - log pi_0(y | x) has the same expectation, but varies more and can be negative. An answer
+cut off by the token budget counts up to there.
 """
 
 from __future__ import annotations

@@ -109,7 +109,6 @@ class ModelEngine:
         # Tokens do not depend on the budget: a completion with a smaller one is a prefix.
         cut = {budget: text(tokens[:budget]) for budget in decoding.token_budgets if budget < len(tokens)}
         whole = text(tokens[:-1] if reason == "stop" else tokens)
-        # The end-of-turn token counts, since it was generated.
         return Completion(whole, len(tokens), reason, cut, prompt, tuple(tokens))
 
 

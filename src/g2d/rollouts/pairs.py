@@ -63,7 +63,6 @@ def build_pairs(
         rollouts: in any order. The pairs have tokens if every row has them.
         problems: in the order of the pairs.
         per_prompt: most pairs per prompt. The first pair does not depend on it.
-        truncated_chosen, margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
     drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample

@@ -1,7 +1,6 @@
 """Completions from a transformers model in this process, on a GPU or a CPU.
 
-Models that only cache keys and values are decoded by `g2d.rollouts.continuous_batching`, with `engine.cuda_graph` on a
-GPU by a CUDA graph (`decode_graph`). Others use their `generate`. `g2d.rollouts.sampling` chooses the tokens.
+`continuous_batching` decodes models that only cache keys and values; others use their `generate`.
 """
 
 from __future__ import annotations

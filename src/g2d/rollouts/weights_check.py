@@ -1,12 +1,12 @@
 """Check that an engine answers with the weights of a policy.
 
 Before vLLM's first completion for a policy, its log-probabilities of tokens in two fixed texts are compared with those
-of the policy loaded from its files by transformers. The mean absolute difference may be 0.001 nats per token if both
+that transformers computes from the policy's files. The mean absolute difference may be 0.001 nats per token if both
 compute in float32, else 0.15.
 
-In bfloat16 the effect of an adapter can be smaller than that. So the missing share of the effect is estimated too, by
-regressing the differences from the policy on the differences from M0: it is 0 for the policy and 1 for M0, and must not
-exceed 0.75 by four standard errors. An adapter that changes less than rounding does always passes.
+In bfloat16 the effect of an adapter can be smaller. So its missing share, 0 for the policy and 1 for M0, is estimated
+by regressing the differences from the policy on those from M0, and must not exceed 0.75 by four standard errors. An
+adapter that changes less than rounding always passes.
 
 Beside a trainer, the engine is compared with the trainer's model at the syncs 1, 4, 16, 64, ... of a process (GRPO)
 or of the training (on-policy entries). For the transformers engine of other jobs, only the adapter is compared with its

@@ -77,7 +77,7 @@ class Section(BaseModel):
         return kept | {name: self.number(name) for name in numbers}
 
     def number(self, name: str) -> int:
-        """Value of a key; for auto, the number that represents it in the parameters of jobs."""
+        """Return the value of a key, or for auto the number that `key` declares."""
         value = getattr(self, name)
         return int(self._extra(name)[AUTO] if value == AUTO else value)
 

@@ -1,4 +1,4 @@
-"""DPO's trainer on groups: every rollout passes through the model once. Imports TRL."""
+"""DPO's trainer on groups: every rollout passes through the model once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
-from g2d.regimes.offline.groups import Group, GroupLoss, in_passes, pair_weights
+from g2d.regimes.offline.groups import Group, GroupLoss, in_passes
 from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import gathered, n_processes
@@ -160,7 +160,7 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str
     for group in passing:
         first = len(chosen)
         pairs += [(first + right, first + wrong) for right, wrong in group.pairs]
-        weights += pair_weights(group, n_prompts)
+        weights += [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)  # mean over pairs, then prompts (equation 4)
         chosen += [i in group.chosen for i in range(len(group.completions))]
         advantages += group.advantages
     return {

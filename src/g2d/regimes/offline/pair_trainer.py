@@ -1,4 +1,4 @@
-"""TRL's DPO trainer with other losses, and equal weights for all rows of a gradient step. Imports TRL."""
+"""TRL's DPO trainer with other losses, and equal weights for all rows of a gradient step."""
 
 from __future__ import annotations
 

@@ -50,7 +50,6 @@ def train_offline(
     Args:
         data: training data as JSON, which identifies the job of a checkpoint.
         statistics: of the data, for the record of the policy.
-        trainer: creates the TRL trainer.
         responses: most completions per prompt, if they pass through the model together.
 
     Raises:
