@@ -12,7 +12,7 @@ import torch
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline.group_trainer import collated, policy_gradient_loss, preference_loss
-from g2d.regimes.offline.groups import Group, groups, in_passes, pair_weights, summary
+from g2d.regimes.offline.groups import Group, groups, in_passes, summary
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
 
@@ -98,7 +98,7 @@ def test_passes_hold_whole_groups() -> None:
 
 def test_prompts_have_equal_weights_whatever_their_number_of_pairs() -> None:
     for one in (group(1, 1), group(4, 4), group(7, 1)):
-        assert sum(pair_weights(one, 5)) == pytest.approx(1 / 5)
+        assert float(collated([one], 5, padding=0)["weights"].sum()) == pytest.approx(1 / 5)
 
 
 def gradients(one: Group, beta: float, n_prompts: int) -> tuple[torch.Tensor, torch.Tensor]:

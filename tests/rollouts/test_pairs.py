@@ -112,27 +112,15 @@ def test_several_pairs_of_a_prompt_are_all_different_and_begin_with_the_one(succ
         assert all(chosen < correct <= rejected < n for chosen, rejected in drawn)
 
 
-def test_every_further_pair_is_drawn_equally_often():
+def test_first_and_further_pairs_are_uniform_and_depend_on_the_seed():
     n = 3000
-    pairs = build_pairs(groups([(2, 5)] * n), problems(n), PROMPT, seed=0, per_prompt=2)[1::2]
-    counts = Counter((pair["chosen_sample"], pair["rejected_sample"]) for pair in pairs)
-    assert len(counts) == 6
-    assert max(abs(count - n / 6) for count in counts.values()) < 5 * (n / 6) ** 0.5
-
-
-def test_draws_are_uniform_over_both_classes():
-    n = 4000
-    pairs = build_pairs(groups([(3, 8)] * n), problems(n), PROMPT, seed=0)
-    for key, samples in (("chosen_sample", range(3)), ("rejected_sample", range(3, 8))):
-        counts = Counter(pair[key] for pair in pairs)
-        assert sorted(counts) == list(samples)
-        expected = n / len(samples)
-        assert max(abs(count - expected) for count in counts.values()) < 5 * expected**0.5
-
-
-def test_another_seed_draws_other_pairs():
-    first, second = (build_pairs(groups([(4, 8)] * 20), problems(20), PROMPT, seed) for seed in (0, 1))
-    assert first != second
+    rollouts = groups([(2, 5)] * n)
+    pairs = build_pairs(rollouts, problems(n), PROMPT, seed=0, per_prompt=2)
+    for drawn in (pairs[0::2], pairs[1::2]):
+        counts = Counter((pair["chosen_sample"], pair["rejected_sample"]) for pair in drawn)
+        assert len(counts) == 6
+        assert max(abs(count - n / 6) for count in counts.values()) < 5 * (n / 6) ** 0.5
+    assert build_pairs(rollouts, problems(n), PROMPT, seed=1, per_prompt=2) != pairs
 
 
 def test_nothing_to_pair_says_what_the_verifier_saw():
