@@ -54,8 +54,8 @@ class Context:
 class Reward:
     """One kind of reward.
 
-    `score(settings, attempts, context)` gets whole groups, and returns a judgement per attempt, in order, which may
-    depend only on its group, the settings and the context.
+    `score(settings, attempts, context)` gets whole groups and returns a judgement per attempt, in order. It may depend
+    only on its group, the settings and the context.
     """
 
     name: str  # used in the configuration and in tables

@@ -114,8 +114,8 @@ class ContinuousBatch:
 def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
     """Return the common prefix of all prompts, without any prompt's last token, if it is worth reading separately.
 
-    Empty for small vocabularies, whose samples keep the bits of earlier releases, and for sliding windows, whose mask
-    would count a prompt's padding, which comes after the prefix.
+    Empty for small vocabularies: their samples keep the bits of earlier releases. Empty with sliding windows: the mask
+    would count a prompt's padding after the prefix.
     """
     large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
     if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):

@@ -1,4 +1,4 @@
-"""Interface of engines, which render conversations and complete prompts."""
+"""Interface of engines: render conversations and complete prompts."""
 
 from __future__ import annotations
 

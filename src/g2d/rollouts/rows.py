@@ -183,8 +183,7 @@ class Rows:
     def step(self, width: int) -> None:
         """Sample the next token of every row that is not free.
 
-        Their tokens must be in the first `width` columns, which may exceed the existing ones if the longest row has
-        ended.
+        Their tokens must be in the first `width` columns. A `width` beyond the existing columns is cut.
         """
         at, width = self.lengths - 1, min(width, self.cache.columns)
         self.cache.width, self.cache.places = width, (self.every, at)

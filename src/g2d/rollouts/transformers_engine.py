@@ -29,8 +29,7 @@ class TransformersEngine(ModelEngine):
     """Generates with a model in this process.
 
     Args:
-        cuda_graph: on a GPU, replay steps as CUDA graphs, which hold the addresses of the weights: change weights only
-            in place.
+        cuda_graph: on a GPU, replay steps as CUDA graphs. They hold addresses of weights: change these only in place.
         divided: the model is sharded over processes, which all get the same number of prompts.
     """
 

@@ -33,7 +33,7 @@ MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of th
 
 
 class VllmEngine(ModelEngine):
-    """Starts vLLM at the first `generate`, which gives the length of the prompts, and again for a longer context.
+    """Starts vLLM at the first `generate`, and again for a longer context.
 
     Raises a WrongWeightsError before the first completion if the weights are not the policy's.
 
@@ -319,8 +319,7 @@ def on_gpu() -> bool:
 def merges_adapters(settings: EngineSettings) -> bool:
     """Return whether a policy's adapter is merged.
 
-    `auto` merges on a CPU, where that is three times faster, but not on a GPU: a float32 copy of an 8B model takes 32
-    GB.
+    `auto` merges on a CPU: that is three times faster. On a GPU, a float32 copy of an 8B model would take 32 GB.
     """
     return settings.adapters in ("merge", "merge_bfloat16") or (settings.adapters == "auto" and not on_gpu())
 

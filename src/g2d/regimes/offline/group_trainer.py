@@ -25,7 +25,7 @@ Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
 class OnGroups:
-    """Mixin for TRL trainers on groups: a row of the data set is an update, whose passes the processes divide."""
+    """Mixin for TRL trainers on groups. A row of the data set is an update; processes divide its passes."""
 
     def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
         self.updates, self.microbatches = updates, microbatches
@@ -126,7 +126,7 @@ def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
     """Yield the passes of a process, and whether another process computes their gradient.
 
-    Every process takes part in every backward pass: without a pass of its own, it repeats another's.
+    Every process takes part in every backward pass; one without a pass left repeats another one's.
     """
     n = n_processes()
     for start in range(0, len(passes), n):

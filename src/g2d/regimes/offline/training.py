@@ -121,7 +121,7 @@ def origin_words(start: Literal["base", "warmup"]) -> str:
 
 
 class PretokenizedMixin:
-    """Mixin for TRL trainers on the sampled tokens, which rendering again could change."""
+    """Mixin for TRL trainers that keeps the sampled tokens: rendering again could change them."""
 
     def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
         return dataset
