@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
@@ -87,15 +85,6 @@ def test_weights_by_hand() -> None:
     assert weights(100, 1000, 1.0) == (10.0, 1.0)
     assert weights(100, 1000, 4 / 3) == pytest.approx((13.333, 1.0), abs=1e-3)
     assert weights(300, 100, 1.0) == (1.0, 3.0)
-
-
-@given(st.integers(1, 10_000), st.integers(1, 10_000), st.floats(1, 4 / 3))
-def test_the_totals_have_the_ratio_of_the_key_and_the_smaller_weight_is_1(
-    n_right: int, n_wrong: int, balance: float
-) -> None:
-    right, wrong = weights(n_right, n_wrong, balance)
-    assert n_right * right / (n_wrong * wrong) == pytest.approx(balance)
-    assert min(right, wrong) == 1
 
 
 def rows(n: int = 12) -> list[Judged]:
