@@ -76,11 +76,6 @@ def vllm(trained: list[Policy]) -> VllmEngine:
     return engine
 
 
-def serves(engine: VllmEngine, policy: Policy) -> None:
-    engine.serve(policy)
-    engine.generate(ASKED, GREEDY)
-
-
 def fails(engine: VllmEngine, served: str | Path | None, policy: Policy) -> str:
     """Serve an adapter as if it were the policy's, and return the message of the error that has to come."""
     engine._load_adapter(served)
