@@ -44,9 +44,11 @@ def readme() -> str:
     headings: dict[type[Section], list[str]] = {}
     for section, place in places(Config):
         headings.setdefault(section, []).append(place)
-    pages, first = [read_text(INTRODUCTION)], dict[Row, str]()
+    pages, first, shown = [read_text(INTRODUCTION)], dict[Row, str](), list[list[str]]()
     for section, paths in headings.items():
-        heading, tag = _heading(section, paths)
+        same = paths[2:] and paths in shown
+        shown.append(paths)
+        heading, tag = _heading(section, paths[:1] if same else paths)
         cells = [_cells(name, field) for name, field in _fields(section) if name != tag]
         sections = [row[0] for row in cells if not row[2]]
         rows = [row for row in cells if row[2]]
@@ -104,8 +106,11 @@ def _cells(name: str, field: FieldInfo) -> Row:
     attributes = extra(field)
     unit = f" ({attributes['unit']})" if "unit" in attributes else ""
     paper = attributes.get("paper", "")
-    cells = [f"`{name}`", _type(field.annotation) + unit, _default(field), paper, field.description]
-    return tuple(str(cell).replace("|", "\\|") for cell in cells)
+    default, kind = _default(field), _type(field.annotation)
+    kind = kind.removesuffix(" or null") if default == "`null`" else kind
+    return tuple(
+        str(cell).replace("|", "\\|") for cell in (f"`{name}`", kind + unit, default, paper, field.description)
+    )
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:
