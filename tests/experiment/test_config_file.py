@@ -20,6 +20,7 @@ from g2d.cli import main
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.config_file import merged, read_files
 from g2d.settings import ConfigError
+from tests.experiment.test_config import MINIMAL
 
 CONFIG = Path(__file__).parents[2] / "config"
 
@@ -123,7 +124,7 @@ def test_several_files_may_repeat_each_other_and_merge_keys_are_legal(tmp_path: 
         ("title: x".encode("utf-16-le"), "cannot be read as YAML: unacceptable character"),
         (b"models: [", "cannot be read as YAML: while parsing a flow node"),
         (b"title: 2026-02-30", "cannot be read as YAML: day is out of range for month"),
-        (b"[" * 5000, "cannot be read as YAML: nested too deeply"),
+        (b"[" * 1000, "cannot be read as YAML: nested too deeply"),
         (b"- a", "expected a mapping of keys at the top level"),
         (b"", "expected a mapping of keys at the top level"),
         (b"1: 2", "1: keys should be strings"),
@@ -143,11 +144,12 @@ def test_a_file_that_is_no_configuration_is_one_line_with_its_name(
 def test_missing_files_of_a_configuration_are_reported_with_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (CONFIG / "config.yaml").read_text().replace("{source: embedded}", "{source: local, path: nowhere}")
-    (file := tmp_path / "my.yaml").write_text(text)
+    named = {"pool": {"source": "local", "path": "absent.jsonl"}, "models": {"mine": {"source": "local", "path": "m"}}}
+    (file := tmp_path / "my.yaml").write_text(yaml.safe_dump(MINIMAL | named))
     assert main(["config", "check", str(file)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"{file}: models.demo.path: nowhere/config.json ")
+    lines = capsys.readouterr().err.splitlines()
+    files = ("pool.path: absent.jsonl", "models.mine.path: m/config.json")
+    assert [line.startswith(f"{file}: {name} ") for line, name in zip(lines, files, strict=True)] == [True, True]
 
 
 def test_a_terminal_that_is_not_utf_8_shows_question_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
