@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig
 
 from g2d.cli import main
-from g2d.experiment.config import Config, load, read
+from g2d.experiment.config import load, read
 from g2d.forecast.changes import training_change
 from g2d.forecast.workloads import trainings
 from g2d.memory.model_shape import config_file, model_config, model_shape
@@ -157,16 +157,6 @@ def test_a_number_out_of_range_is_refused(more: list[str], capsys: pytest.Captur
     with pytest.raises(SystemExit):
         main(["plan", SMALL, *more])
     assert more[0] in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("file", ["config", "paper", "small", "bridging", "off_policy"])
-def test_every_training_of_a_shipped_configuration_is_listed(file: str) -> None:
-    config: Config = read(f"config/{file}.yaml")
-    for name in config.models:
-        model_config = config.for_model(name)
-        names = ", ".join(training.name for training in trainings(model_config))
-        assert "dpo" in names
-        assert all(entry in names for entry in model_config.regimes)
 
 
 def test_a_training_is_counted_with_its_own_group_size_and_an_untrained_one_is_not() -> None:
