@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
+import g2d
 from g2d.cli import main
 from g2d.experiment.config import load
 from g2d.jobs.files import write_json
@@ -228,6 +229,24 @@ def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, caps
         error = capsys.readouterr().err
         assert error.startswith(f"g2d compare: {message}")
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["- no\n- mapping\n", None])
+def test_verify_run_names_a_configuration_that_cannot_be_read(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "config.yaml").write_text(text)
+    assert main(["verify-run", str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"g2d verify-run: {tmp_path / 'config.yaml'}: ")
+
+
+def test_the_error_for_an_unknown_table_names_the_tables(first: Path) -> None:
+    with pytest.raises(KeyError, match=r"nonsense.* main, comparisons, "):
+        g2d.open(first).build("nonsense")
+    with pytest.raises(KeyError, match=r"advise"):  # a rule makes it
+        g2d.open(first).build("advice")
 
 
 def test_a_section_that_one_run_lacks_is_one_difference() -> None:

@@ -63,14 +63,13 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     results: Path = arguments.results
-    if not (results / "config.yaml").is_file():
-        raise FileNotFoundError(f"{results}/config.yaml is not there: name the results folder of a run")
+    jobs = finished(results)
     digests = {file: digest for file, digest in digests_in(results).items() if file.is_file()}
     changed = [str(file.relative_to(results)) for file, digest in digests.items() if sha256(file) != digest]
     say(f"{len(digests) - len(changed)} of {len(digests)} files are as recorded")
     for file in changed:
         say(f"  {file}: differs from its recorded digest")
-    jobs, seed = finished(results), secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
+    seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
     costs = {job: _costs(results, job) for job in jobs if job.stage in DEVICE_STAGES}
     drawn, cheap = draw(costs, arguments.jobs, seed), [job for job in jobs if job not in costs]
     share = sum(_seconds(costs[job]) for job in drawn) / (sum(map(_seconds, costs.values())) or 1)
@@ -90,11 +89,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def finished(results: Path) -> list[Job]:
-    """Return the finished jobs that the target `all` needs. Shards belong to the job that merges them."""
+    """Return the finished jobs that the target `all` needs. Shards belong to the job that merges them.
+
+    Raises:
+        ConfigError: `config.yaml` is missing or cannot be read.
+    """
+    config = read(results / "config.yaml")
     with TemporaryDirectory(prefix="g2d-") as place:
         copy_inputs(results, Path(place))
         with chdir(place):
-            jobs = build(read("results/config.yaml"), after=True).behind("all")
+            jobs = build(config, after=True).behind("all")
     jobs = [job for job in jobs if job.merged_into is None]
     return [job for job in jobs if all((results / Path(file).relative_to("results")).exists() for file in job.done)]
 
