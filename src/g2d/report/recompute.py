@@ -46,7 +46,7 @@ def recompute(
     rules = sorted({job.rule for job in jobs} | {f"{job.rule}_shard" for job in jobs if job.inputs.get("shards")})
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", "results/config.yaml"]
     command += ["--cores", str(threads or os.cpu_count()), "--keep-going", "--quiet", "rules", "--nolock", "--no-hooks"]
-    # In the mode of a cluster job, missing outputs of other jobs are not made again.
+    # A cluster job (`--mode remote`) does not make missing outputs of other jobs.
     command += ["--mode", "remote", "--force", "--allowed-rules", *rules, "--target-jobs", *map(_target, jobs)]
     command += ["--set-threads", *(f"{rule}={threads}" for rule in rules)] if threads else []
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
@@ -84,8 +84,8 @@ def outputs(results: Path, job: Job) -> Iterator[Path]:
 
 
 def _files(path: Path) -> list[Path]:
-    found = (file for file in sorted(path.rglob("*")) if file.is_file())
-    return [file for file in found if file.name != MARK and not file.name.endswith(".partial")]
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    return [file for file in files if file.name != MARK and not file.name.endswith(".partial")]
 
 
 def _lists(folder: Path, jobs: Sequence[Job]) -> dict[Job, Path]:
@@ -98,5 +98,5 @@ def _target(job: Job) -> str:
 
 
 def _reason(lines: Sequence[str], start: str) -> str:
-    own = [line.removeprefix(start) for line in lines if line.startswith(start)]
-    return next(iter([*own, *filter(None, reversed(lines))]), "no output")
+    reasons = [line.removeprefix(start) for line in lines if line.startswith(start)]
+    return next(iter([*reasons, *filter(None, reversed(lines))]), "no output")

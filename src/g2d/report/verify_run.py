@@ -36,13 +36,8 @@ from g2d.settings.arguments import at_least
 
 BATCHES = "generation on a GPU is not batch-invariant (vLLM#51187)"
 SHOWN = 3  # reasons that are printed
-ALONE = {
-    *FETCHING,
-    "embedded_model",
-    "gguf_model",
-    "make_tables",
-    "record_provenance",
-}  # rules that need their own call of Snakemake
+# Rules that need their own call of Snakemake.
+ALONE = {*FETCHING, "embedded_model", "gguf_model", "make_tables", "record_provenance"}
 Status = Literal["identical", "within bounds", "different", "not comparable"]
 
 
@@ -80,12 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
         more = [f"{len(check.reasons) - SHOWN} more"] if len(check.reasons) > SHOWN else []
         why = "; ".join([*check.reasons[:SHOWN], *more])
         say(f"  {check.job}: {check.status}{why and f' ({why})'}")
-    found = Counter(check.status for check in checks)
-    say(", ".join(f"{n} {status}" for status, n in found.items()))
+    statuses = Counter(check.status for check in checks)
+    say(", ".join(f"{n} {status}" for status, n in statuses.items()))
     record = {"g2d": __version__, "date": datetime.now(UTC).isoformat(timespec="seconds"), "seed": seed}
     record |= {"share_of_hours": share, "files": len(digests), "changed": changed}
     write_json(results / VERIFIED, record | {"checks": [asdict(check) for check in checks]})
-    return 1 if changed or found["different"] else 3 if found["not comparable"] else 0
+    return 1 if changed or statuses["different"] else 3 if statuses["not comparable"] else 0
 
 
 def finished(results: Path) -> list[Job]:
@@ -148,7 +143,7 @@ def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cos
 
 
 def _others(software: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Describe the differences between the recorded software and this machine's, as far as both are known."""
+    """Describe the differences between the recorded software and this machine's, except unknown ones."""
     unknown = {"workflow.dirty"} | {key for key in ("workflow.commit",) if None in software.get(key, ())}
     return [f"{key}: {old} recorded, {new} here" for key, (old, new) in software.items() if key not in unknown]
 
