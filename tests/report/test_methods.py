@@ -126,13 +126,12 @@ def test_sides_margins_and_families_are_named(paper: Config) -> None:
         "by two-sided t-tests",
         "Holm's correction within families: DPO at every K and G against M0, against K=0 and against GRPO; all pairs",
         "all further regimes, and all ablations, against M0 and against the policy that they differ from.",
-        "Intervals of differences are two-sided, simultaneous within a family (95 %), and agree with its tests.",
-        "There is no correction over families, models or benchmarks.",
-        "(95 %, simultaneous for all K; Hsu 1984). A K was called enough if this bound is at most 2 points, a test of "
-        "non-inferiority.",
-        "The cost of the frontier is device-hours. A policy is on the frontier if it is better than each policy that "
-        "is not shown to cost more",
-        "costs were compared by 95 % t intervals of their differences over seeds",
+        "two-sided, simultaneous within a family (95 %)",
+        "no correction over families, models or benchmarks.",
+        "(95 %, simultaneous for all K; Hsu 1984)",
+        "at most 2 points, a test of non-inferiority.",
+        "The cost of the frontier is device-hours.",
+        "by 95 % t intervals of their differences over seeds",
         "three families over all controls",
     ):
         assert part in text.replace("\\", "")
