@@ -30,7 +30,7 @@ from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.stage import FETCHING
 from g2d.plain import say
 from g2d.report.differences import beyond_bounds, differences
-from g2d.report.recompute import copy_inputs, outputs, recompute
+from g2d.report.recompute import link_beside, outputs, recompute
 from g2d.report.replication import other_software
 from g2d.settings.arguments import at_least
 
@@ -91,7 +91,8 @@ def finished(results: Path) -> list[Job]:
     """
     config = read(results / "config.yaml")
     with TemporaryDirectory(prefix="g2d-") as place:
-        copy_inputs(results, Path(place))
+        link_beside(results, Path(place))
+        Path(place, "results").symlink_to(results.absolute())
         with chdir(place):
             jobs = build(config, after=True).behind("all")
     jobs = [job for job in jobs if job.merged_into is None]
