@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from g2d.report.browsers import browse_runs
 from g2d.report.charts import SHARES
-from g2d.report.compare import about, differing_in, sentences
 from g2d.report.page import Entry, Section, rendered
 from g2d.report.provenance import without_folders
+from g2d.report.runs import about, differing_in, sentences
 from g2d.report.styles import OKABE_ITO, SHAPES, names
 from g2d.report.tables import cells_of
 from g2d.report.vega import Spec, finished, named_scale, tips
