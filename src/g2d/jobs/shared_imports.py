@@ -54,7 +54,10 @@ LOG = f"{LOGS}/shared_imports.log"
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
     end_with_snakemake()  # imports take long
     enter(snakemake)
-    shared = _shared(snakemake)
+    try:
+        shared = _shared(snakemake)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     if shared is None:
         main(snakemake)
         return
