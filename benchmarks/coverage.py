@@ -25,7 +25,7 @@ from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import INFLATION, Error, SeedPool, error_of_difference, stable
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
-from g2d.analysis.power import Design, decompose, smallest_difference, smallest_margin
+from g2d.analysis.power import Design, decompose, smallest_difference
 from g2d.analysis.saturation import saturation, sigmoid
 from g2d.analysis.statistics import accuracy_interval
 from g2d.analysis.synthesis import pool_studies
@@ -178,17 +178,15 @@ def tests(runs: int, seeds: Sequence[int], n_questions: int, accuracy: float, n_
         print(f"| {n_seeds} | {name} | {errs:.1%} | {errs_m0:.1%} | {found:.0%} | {covered:.1%} |", flush=True)
 
 
-WAYS = ("pair's own, t", "pooled", "pooled, at least own", "counted twice")  # variances between few seeds
-
-
 def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
     """Families of normal accuracies in points: the largest share with a false winner over which policies scatter more,
-    and the power for 3 and 5 points if all scatter by 1 point. `g2d.analysis.crossed` counts the variance of the
-    stable policies twice below `ENOUGH_SEEDS`, and uses t on the pair's seeds from there on."""
+    and the power for 3 points if all scatter by 1 point. The variance between seeds is the pair's own, or the larger
+    one of it and the pooled variance, counted once or twice. `g2d.analysis.crossed` counts twice below `ENOUGH_SEEDS`,
+    and uses t on the pair's seeds from there on."""
     rng = np.random.default_rng(0)
 
     def rejects(spread: Sequence[float], n_seeds: int, noise: float, gain: float = 0.0) -> np.ndarray:
-        """(4 ways, runs, K > 0) rejections at the corrected level; noise is the variance of an accuracy."""
+        """(3 variances, runs, K > 0) rejections at the corrected level; noise is the variance of an accuracy."""
         n, degrees = len(spread), (len(spread) - 1) * (n_seeds - 1)
         sizes = (20 * runs, n, n_seeds)
         seen = rng.normal(0, 1, sizes) * np.array(spread)[:, None] + rng.normal(0, noise**0.5, sizes)
@@ -198,12 +196,10 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
         residuals = seen - seen.mean(axis=1, keepdims=True) - seen.mean(axis=2, keepdims=True)
         residuals += seen.mean(axis=(1, 2), keepdims=True)
         answer_noise = 2 * noise / n_seeds
-        pooled = (
-            np.maximum(2 * (residuals**2).sum(axis=(1, 2)) / degrees / n_seeds, answer_noise)[:, None] + 0 * of_pair
-        )
-        cautious = np.maximum(answer_noise + min(INFLATION, n / 2) * (pooled - answer_noise), of_pair)
-        variances = np.stack([of_pair, pooled, np.maximum(pooled, of_pair), cautious])
-        t = scipy.stats.t.isf(LEVEL / (n - 1) / 2, np.array([n_seeds - 1, degrees, degrees, degrees]))
+        pooled = np.maximum(2 * (residuals**2).sum(axis=(1, 2)) / degrees / n_seeds, answer_noise)[:, None]
+        twice = answer_noise + min(INFLATION, n / 2) * (pooled - answer_noise)
+        variances = np.stack([of_pair, np.maximum(pooled, of_pair), np.maximum(twice, of_pair)])
+        t = scipy.stats.t.isf(LEVEL / (n - 1) / 2, np.array([n_seeds - 1, degrees, degrees]))
         return np.abs(deltas.mean(axis=2)) > t[:, None, None] * np.sqrt(variances)
 
     def errs(ratio: float, n_k: int, n_seeds: int) -> np.ndarray:
@@ -212,22 +208,16 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
         worst = [rejects(pattern, n_seeds, v).any(axis=2).mean(axis=1) for pattern in patterns for v in noise]
         return np.max(worst, axis=0)
 
-    def finds(gain: float, n_k: int, n_seeds: int) -> np.ndarray:
-        return rejects([1.0] * (n_k + 1), n_seeds, noise[-1], gain)[:, :, 0].mean(axis=1)
-
-    print(f"| seeds | K > 0 | errs at 3 : 1: {' | '.join(WAYS)} | finds 5 points: {' | '.join(WAYS)} |")
-    print("|---:" * 10 + "|")
-    for n_k in (2, 3, 5, 7):
-        cells = [f"{share:.1%}" for share in errs(3.0, n_k, 2)] + [f"{share:.0%}" for share in finds(5.0, n_k, 2)]
-        print(f"| 2 | {n_k} | {' | '.join(cells)} |", flush=True)
     print(
-        "\n| seeds | K > 0 | counted twice errs at 1 : 1 | 3 : 1 | 4 : 1 | 10 : 1 | finds 3 points: pair's own, t "
-        "| counted twice |"
+        "| seeds | K > 0 | counted once errs at 3 : 1 | twice at 1 : 1 | 3 : 1 | 4 : 1 | 10 : 1 "
+        "| pair's own finds 3 points | counted twice |"
     )
-    print("|---:" * 8 + "|")
+    print("|---:" * 9 + "|")
     for n_k, n_seeds in itertools.product((3, 7), (2, 3, 5, 7, 8)):
-        cells = [f"{errs(ratio, n_k, n_seeds)[-1]:.1%}" for ratio in (1.0, 3.0, 4.0, 10.0)]
-        cells += [f"{share:.0%}" for share in finds(3.0, n_k, n_seeds)[[0, -1]]]
+        shares = {ratio: errs(ratio, n_k, n_seeds) for ratio in (1.0, 3.0, 4.0, 10.0)}
+        finds = rejects([1.0] * (n_k + 1), n_seeds, noise[-1], 3.0)[:, :, 0].mean(axis=1)
+        cells = [f"{share:.1%}" for share in (shares[3.0][1], *(found[2] for found in shares.values()))]
+        cells += [f"{share:.0%}" for share in finds[[0, 2]]]
         print(f"| {n_seeds} | {n_k} | {' | '.join(cells)} |", flush=True)
 
 
@@ -361,15 +351,15 @@ def unequal(n_policies: int, at: int) -> np.ndarray:
 
 
 def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
-    """Smallest differences and margins of `g2d.analysis.power`, and how often simulated answers find or show them.
+    """Smallest differences of `g2d.analysis.power`, and how often simulated answers find them.
 
     Gains are on other questions with every seed, or on the same ones; a grid's printed range should contain both.
     """
     print(
         "| seeds | sd of seeds | other questions: smallest difference | found | same questions: smallest difference "
-        "| found | the printed range holds both | smallest margin | shown |"
+        "| found | the printed range holds both |"
     )
-    print("|---:" * 9 + "|")
+    print("|---:" * 7 + "|")
     for n_seeds, spread in itertools.product((1, 2, 3, 5, 8), (0.005, 0.01)):
         if n_seeds == 1 and spread > 0.005:
             continue
@@ -378,11 +368,10 @@ def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
         answered, _ = grid(np.random.default_rng(1), 8, spreads, accuracy, 0.0, 20_000)
         components = replace(decompose(answered).components, policy_seed=float(spreads[0]) ** 2)
         low, high = (smallest_difference(components, design, shared) for shared in (False, True))
-        margin, hits = smallest_margin(components, design), np.zeros(3)
+        hits = np.zeros(2)
         for _ in range(runs):
             other, _ = grid(rng, n_seeds, spreads, accuracy, low, n_questions)
             same, _ = grid(rng, n_seeds, spreads, accuracy, 0.0, n_questions)
-            hits[2] += smallest_margins(differences_of(same), 0.02)[0].margin_shown <= margin
             same[1] = np.maximum(same[1], rng.random(n_questions) < high / (1 - accuracy))
             for way, policies in enumerate((other, same)):
                 compared = compare(policies[1], policies[0], pool_of(policies, 0, 1), 3)
@@ -393,7 +382,7 @@ def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
         shares = hits / runs
         print(
             f"| {n_seeds} | {100 * spread if n_seeds > 1 else 0:g} | {100 * low:.1f} | {shares[0]:.0%} "
-            f"| {100 * high:.1f} | {shares[1]:.0%} | {held} | {100 * margin:.1f} | {shares[2]:.0%} |",
+            f"| {100 * high:.1f} | {shares[1]:.0%} | {held} |",
             flush=True,
         )
 
@@ -473,8 +462,8 @@ def advice(runs: int, n_prompts: int = 1500, n: int = 8) -> None:
 def saturating(runs: int, n_questions: int = 500) -> None:
     """Accuracy from .4 on towards an asymptote, at K of 25, 50, 100 ...: how often a sigmoid is shown, and its
     intervals then hold the truth."""
-    print("| curve to | seeds | K > 0 | fits | no sigmoid | not saturated | asymptote | midpoint | 90 % | width |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| curve to | seeds | K > 0 | fits | not saturated | asymptote | midpoint | width |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     curves = {".7": (0.7, 60.0, 2.0), ".5": (0.5, 60.0, 2.0)}
     for (name, truth), n_seeds, n_k in itertools.product(curves.items(), (1, 5), (4, 6)):
         rng, effect = np.random.default_rng(0), 0.01 if n_seeds > 1 else 0.0
@@ -493,12 +482,11 @@ def saturating(runs: int, n_questions: int = 500) -> None:
             fitted = saturation(steps.tolist(), before, correct)
             statuses.append(fitted.status)
             if fitted.status == "fits":
-                wanted = (truth[0], truth[1], truth[1] * 9 ** (1 / truth[2]))
-                parts = (fitted.asymptote, fitted.midpoint, fitted.nearly)
-                covered.append([not (e.low > w or e.high < w) for e, w in zip(parts, wanted, strict=True)])
+                parts = (fitted.asymptote, fitted.midpoint)
+                covered.append([not (e.low > w or e.high < w) for e, w in zip(parts, truth[:2], strict=True)])
                 widths.append(fitted.asymptote.high - fitted.asymptote.low)
-        shares = [f"{np.mean([s == one for s in statuses]):.0%}" for one in ("fits", "no sigmoid", "not saturated")]
-        shares += [f"{share:.1%}" for share in np.mean(covered, axis=0)] if covered else ["", "", ""]
+        shares = [f"{np.mean([s == one for s in statuses]):.0%}" for one in ("fits", "not saturated")]
+        shares += [f"{share:.1%}" for share in np.mean(covered, axis=0)] if covered else ["", ""]
         width = f"±{50 * np.mean(widths):.1f}" if widths else ""
         print(f"| {name} | {n_seeds} | {n_k} | {' | '.join(shares)} | {width} |", flush=True)
 
