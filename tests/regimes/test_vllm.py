@@ -18,7 +18,7 @@ from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.run.auto_stop import probe_rollouts, train_until_decline
-from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import AutoStop
@@ -28,10 +28,11 @@ from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
 from tests.models import tiny_policy
+from tests.regimes import test_training as grpo
 from tests.regimes.test_processes import in_two, meter
-from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
+from tests.regimes.test_resume import EVERY_STEP, adapter, assert_resumes, terminated_after
 from tests.regimes.test_semi_online_dpo import rows_of, semi_online
-from tests.regimes.test_training import easy
+from tests.regimes.test_training import easy, steps_of
 from tests.shared import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM
@@ -59,22 +60,9 @@ def generations(monkeypatch: pytest.MonkeyPatch) -> list[EngineGeneration]:
 def warm_up(
     work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None, lora: Lora = SURE, **keys: Any
 ) -> list[dict[str, Any]]:
-    log = train_grpo(
-        TrainingJob(
-            tiny_policy(heads=1),
-            easy(20),
-            WARMUP.model_copy(update={"sync_every": sync_every} | keys),
-            lora=lora,
-            group_size=2,
-            k=k,
-            seed=0,
-            work=work,
-            resume_from=resume_from,
-            engine=VLLM,
-            checkpointing=Checkpointing(every_steps=1),
-        )
-    ).log
-    return [row for row in log if "loss" in row]
+    warmup = WARMUP.model_copy(update={"sync_every": sync_every} | keys)
+    job: dict[str, Any] = {"resume_from": resume_from, "engine": VLLM, "checkpointing": EVERY_STEP}
+    return steps_of(grpo.warm_up(work, easy(20), k=k, warmup=warmup, base=tiny_policy(heads=1), lora=lora, **job))
 
 
 @pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2])])
@@ -122,11 +110,9 @@ def test_the_engines_of_all_processes_draw_the_rollouts_of_one(tmp_path: Path) -
     job = TrainingJob(
         tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=alone, engine=VLLM, group_size=2, k=3
     )
-    same = [row for row in train_grpo(job).log if "loss" in row]
+    same = steps_of(train_grpo(job).log)
     bill = meter()
-    log = [
-        row for row in in_two(train_regime, both, "grpo", replace(job, work=both), job_meter=bill).log if "loss" in row
-    ]
+    log = steps_of(in_two(train_regime, both, "grpo", replace(job, work=both), job_meter=bill).log)
     for row, other in zip(log, same, strict=True):
         assert row["loss"] == pytest.approx(other["loss"], abs=1e-5)
         assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
@@ -141,14 +127,6 @@ def test_the_engine_gets_the_policy_and_not_its_reference(tmp_path: Path) -> Non
     log = warm_up(tmp_path / "run", 4, beta=0.1, reference="sync", reference_every=2)
     assert max(row["sampling/sampling_logp_difference/max"] for row in log) < 1e-4
     assert log[2]["kl"] < 1e-6 < min(log[1]["kl"], log[3]["kl"])
-
-
-def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Path) -> None:
-    straight = warm_up(tmp_path / "straight", 4)
-    warm_up(tmp_path / "first", 2)
-    chained = warm_up(tmp_path / "second", 4, resume_from=tmp_path / "first/checkpoint")
-    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight") != adapter(tmp_path / "first")
-    assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
 
 
 def test_a_stopped_run_resumes_at_a_step_of_sync(tmp_path: Path, generations: list[EngineGeneration]) -> None:
@@ -169,19 +147,6 @@ def test_an_adapter_that_did_not_arrive_stops_the_training(tmp_path: Path, monke
                 warm_up(tmp_path / ratio, 4, ratio=ratio)
         with pytest.raises(WrongWeightsError, match="the policy after 2 updates: vllm in float32 answers with"):
             semi_online(tmp_path / "dpo", k=4, sync_every=2, base=tiny_policy(heads=1), engine=VLLM, lora=SURE)
-
-
-def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:
-    log = warm_up(tmp_path / "run", 2)
-    frame = pd.read_parquet(tmp_path / "run/rollouts.parquet")
-    assert frame.groupby("step").size().to_dict() == {1: 16, 2: 16}
-    assert frame.groupby(["step", "problem_id"])["sample"].apply(list).map(lambda s: s == [0, 1]).all()
-    assert [row["reward"] for row in log] == pytest.approx(frame.groupby("step").reward.mean().tolist())
-    lengths = frame.groupby("step").token_count.mean().tolist()
-    assert [row["completions/mean_length"] for row in log] == pytest.approx(lengths)
-    clipped = (frame.finish_reason == "length").groupby(frame.step).mean().tolist()
-    assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(clipped)
-    assert frame.completion_text.isna().all()
 
 
 def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
