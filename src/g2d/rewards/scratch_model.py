@@ -33,7 +33,7 @@ SPECIAL = ("<pad>", "<unk>", "<user>", "<assistant>", "<end>")
 
 
 class ScratchRewardModel(Section):
-    """Score of a tiny reward model that the workflow trains from scratch, with a built-in length bias."""
+    """Score of a tiny reward model that the workflow trains, with a length bias."""
 
     reward: Literal["scratch_model"] = key(..., "Reward by the embedded reward model's score.")
     seed: Seed = key(0, "Seed of weights and preferences.")

@@ -28,7 +28,7 @@ class GroupLoss(Section):
     pairs: Which = key("one", "One random pair per prompt, or all (GroupDPO).")
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
     nll_weight: float = key(
-        0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
+        0.0, "Weight of the chosen rollouts' negative log-likelihood per token.", paper="0, and 1", ge=0
     )
     entropy_coefficient: float = key(
         0.0, "Weight of an entropy bonus: mean token entropy of chosen rollouts.", paper="0, and 1e-4 to 5e-4", ge=0
@@ -36,7 +36,7 @@ class GroupLoss(Section):
     grpo_weight: float = key(
         0.0, "alpha: weight of GRPO's loss on the same, on-policy groups (equation 1).", paper="0, 0.001 and 0.01", ge=0
     )
-    margin: float | None = key(None, "Scalar reward: smallest difference of a pair; null: any.", gt=0, neutral=None)
+    margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
     normalise: Literal["pairable", "asked"] = key(
         "pairable", "Divide the loss by the prompts with a pair, or by all (the paper's code)."
     )
