@@ -313,7 +313,7 @@ def test_the_period() -> None:
         ({"steps": [4], "horizon": 3}, "K=4 exceeds horizon=3"),
         ({"start": "warmup"}, "start_step: missing: name the K of warmup"),
         ({"start_step": 2}, "start_step=2: M0 has no K: drop the key, or name a start"),
-        ({"auto": {"every": 1}}, "steps: with auto there is one K"),
+        ({"auto": {"every": 1}}, "steps: auto has one K"),
         ({"auto": {"every": 2}, "steps": [6]}, "auto could never stop: a decline shows at update 8 at the earliest"),
         ({"auto": {"every": 1}, "steps": [6], "reward": "coin"}, "auto: .* drop auto or reward"),
         ({"reference": "start"}, "reference: start is M0 if start is base"),

@@ -40,7 +40,7 @@ APPLIED = EngineSettings(name="vllm", adapters="lora", keep_alive=600)
 MERGED = APPLIED.model_copy(update={"adapters": "merge"})
 GREEDY = Decoding(1, 0.0, 1.0, 24, 64, 0)
 SAMPLED = sampling(Harvest(samples_per_prompt=4, max_completion_length=24), seed=0)
-PROBLEMS = generate("arithmetic", "test", 30, seed=0)
+PROBLEMS = generate("arithmetic", "test", 12, seed=0)
 
 
 @pytest.fixture(scope="module")
