@@ -108,7 +108,7 @@ def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, mo
 def test_a_long_interval_drawn_in_parts_gives_the_same_rollouts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a stop that comes while M0 answers for hundreds of updates is heard between two of them."""
+    """So a run can stop while M0 samples for hundreds of updates."""
     semi_online(tmp_path / "at-once", sync_every="never")
     monkeypatch.setattr(on_policy, "TOGETHER", 2 * 4 * 4)  # two updates
     drawn: list[tuple[int, int]] = []
@@ -149,7 +149,7 @@ def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, sync_ev
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    """A policy to start from: GRPO's after two steps."""
+    """GRPO's policy after two steps."""
     folder = tmp_path_factory.mktemp("grpo")
     warm_up(folder, easy(10), k=2, lora=NO_DROPOUT, group_size=4)
     adapter = {
@@ -160,7 +160,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 
 def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path, start: Policy) -> None:
-    """Its first rollouts are a harvest of that policy; the reference is that policy, or M0, as configured."""
+    """Its first rollouts are a harvest of that policy; the reference is that policy or M0."""
     of_start = semi_online(tmp_path / "own", k=2, lora=NO_DROPOUT, started=start, reference="start", sync_every="never")
     of_m0 = semi_online(tmp_path / "m0", k=2, lora=NO_DROPOUT, started=start, sync_every="never")
     first_of_start, first_of_m0 = (next(row for row in log if row["pairs"]) for log in (of_start, of_m0))
@@ -219,7 +219,7 @@ def test_a_chain_equals_one_uninterrupted_run_also_if_k_is_between_two_syncs(
 
 @pytest.mark.parametrize("lora", [Lora(), Lora.model_validate("none")], ids=["lora", "none"])
 def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path, lora: Lora) -> None:
-    """No rollout is right where every answer is one that cannot be. Such updates are logged and resumed from too."""
+    """No rollout can be right. Such updates are logged, and a run resumes from them."""
     impossible = [Problem(p.problem_id, p.prompt, "x", None, None, "tests") for p in easy(10)]
     changes = {"k": 3, "problems": impossible, "lora": lora}
     rows = semi_online(tmp_path / "straight", **changes)
@@ -271,7 +271,7 @@ def until_decline(work: Path, meter: Meter, **changes: Any) -> Trained:
 
 @pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])
 def test_an_early_stopping_training_equals_one_with_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """Looking on the way changes nothing, also within an interval, and a stop on the way changes nothing either."""
+    """Neither probes, also between two syncs, nor a stop change anything."""
     meter = Meter("tests", "train_semi_online_dpo_auto")
     trained = until_decline(tmp_path / "auto", meter, **changes)
     assert trained.k is not None

@@ -45,14 +45,14 @@ PROBLEMS = generate("arithmetic", "test", 12, seed=0)
 
 @pytest.fixture(scope="module")
 def policies(tmp_path_factory: pytest.TempPathFactory) -> list[Policy]:
-    """M0 and two adapters that change what it says."""
+    """M0 and two adapters that change its answers."""
     base = tiny_policy(heads=1)
     return [base, *(adapted(base, tmp_path_factory.mktemp("adapter"), std=0.05, seed=seed) for seed in range(2))]
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
-    """A process to belong to. Whatever a test leaves running ends with it, and that is checked."""
+    """A process that stands for Snakemake; engine processes must end with it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")  # which benchmarks that other tests import set
@@ -65,7 +65,6 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactor
 
 
 def connected(policy: Policy, keep_alive: int = 600) -> SharedEngine:
-    """A client that holds its connection."""
     client = SharedEngine(os.environ[RUN], policy, MERGED.model_copy(update={"keep_alive": keep_alive}))
     client.connect()
     return client
@@ -185,7 +184,7 @@ def test_models_of_one_folder_render_their_own_templates(
 def test_a_killed_engine_is_one_clear_error_and_the_next_job_starts_another(
     run: subprocess.Popen[bytes], policies: list[Policy]
 ) -> None:
-    """Killed with -9, which leaves socket and lock file behind, while it starts vLLM for a job."""
+    """It is killed while it starts vLLM, and leaves socket and lock file."""
     before = connected(policies[0])
     before.close()
     threading.Timer(1, os.kill, (before.host, signal.SIGKILL)).start()

@@ -64,7 +64,6 @@ KINDS = [("correct", "length"), ("correct", "stop"), ("truncated", "length"), ("
 
 
 def cut(*kinds: int, prompts: int = 1):
-    """Prompts with rollouts of these kinds each."""
     drawn = [KINDS[kind] for kind in kinds]
     return to_frame(
         [
@@ -81,7 +80,7 @@ PAIRABLE = st.lists(st.integers(0, 3), min_size=2, max_size=8).filter(lambda kin
 @settings(deadline=None, max_examples=40)
 @given(PAIRABLE)
 def test_a_right_rollout_that_was_cut_off_can_be_chosen_unless_it_is_to_be_avoided(kinds):
-    """And what was avoided changes neither the rejected one nor p_hat."""
+    """Avoiding it changes neither the rejected one nor p_hat."""
     rollouts = cut(*kinds)
     [kept] = build_pairs(rollouts, problems(1), PROMPT, seed=0)
     [avoided] = build_pairs(rollouts, problems(1), PROMPT, seed=0, truncated_chosen="avoid")

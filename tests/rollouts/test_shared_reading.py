@@ -42,7 +42,7 @@ def drawn(
 
 
 def continued(model: Any, prompt: list[int], tokens: int) -> list[int]:
-    """The greedy completion of one prompt, by passes over the whole sequence."""
+    """Return the greedy completion of one prompt, by passes over the whole sequence."""
     whole = list(prompt)
     with torch.inference_mode():
         while len(whole) < len(prompt) + tokens and (len(whole) == len(prompt) or whole[-1] not in ENDS):
@@ -71,7 +71,7 @@ def test_samples_do_not_depend_on_what_is_shared(kind: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("kind", ["grouped", "learned positions"])
 def test_a_step_may_ask_for_more_columns_than_there_are(kind: str) -> None:
-    """A batch counts on after its longest row has ended, while it waits for more free rows."""
+    """A batch goes on counting after its longest row has ended, until more rows are free."""
     model, latest = random_model(kind), []
     for width in (4, 9):  # of 8 columns
         rows = Rows(model, GREEDY, ENDS, 2, 8)
@@ -97,7 +97,7 @@ def test_the_tokens_that_all_prompts_share_are_read_once(monkeypatch: pytest.Mon
 
 
 def test_keys_and_values_are_not_repeated_for_query_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is the attention of a model whose heads have their own another one than before."""
+    """A model with separate keys per head keeps its attention."""
     calls = []
     monkeypatch.setitem(
         attention.AttentionInterface._global_mapping,
