@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.nn.functional import logsigmoid
+from torch.utils.data import default_collate
 from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
@@ -56,7 +57,7 @@ class OnGroups:
 class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
     def __init__(self, *args: Any, loss: GroupLoss, **kwargs: Any) -> None:
         self.group_loss = loss
-        super().__init__(*args, data_collator=_update_number, **kwargs)
+        super().__init__(*args, data_collator=default_collate, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
@@ -117,10 +118,6 @@ class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
                 }
             )
         return loss * n_processes()  # gradients and logged losses are averaged over processes
-
-
-def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    return {"update": torch.tensor([row["update"] for row in rows])}
 
 
 def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
