@@ -1,7 +1,7 @@
 """The configuration: `Config`, and its sections about the whole grid. Other packages declare the sections they read.
 
-`g2d config docs` generates `config/schema.json` and `config/README.md` from these classes. Nothing here imports torch,
-so mistakes are reported within a second. Defaults are the paper's values (G2D, arXiv 2605.21266) if it states them.
+Nothing here imports torch, so mistakes are reported within a second. Defaults are the paper's values (G2D, arXiv
+2605.21266) if it states them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Price(Section):
         return prices.pop() if len(prices) == 1 else None
 
     def of_any(self, hours: float) -> str:
-        """Return future hours in money, None if their price depends on the device."""
+        """Return future hours in money, "" if their price depends on the device."""
         return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
 
 
@@ -379,7 +379,7 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
-        """Return the seeds after the interim analyses so far; None for the whole grid."""
+        """Return the seeds after the interim analyses; None for the whole grid."""
         return self._reached
 
     @property
@@ -393,7 +393,7 @@ class Config(Section):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Keys that change more than speed and place: equal ones give equal results."""
+        """Keys that change results: equal ones give equal results."""
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)
@@ -403,7 +403,7 @@ class Config(Section):
 
     @cached_method
     def for_model(self, name: str) -> Config:
-        """Return the configuration for one model: its `settings` merged over the common sections."""
+        """Return the configuration of one model: its `settings` merged over the common sections."""
         changes = self.models[name].settings
         if unknown := sorted(set(changes) - MODEL_SECTIONS):
             raise ValueError(
@@ -447,9 +447,9 @@ class Config(Section):
 
     @cached_method
     def warmup_of(self, variant: str) -> Warmup:
-        """Return the warmup section of the main grid ("" and `AUTO`) or of an ablation with its own warm-up.
+        """Return the main warmup section ("" and `AUTO`) or that of an ablation.
 
-        An ablation has the main grid's horizon unless it sets another one, so that learning rates stay comparable.
+        An ablation has the main horizon unless it sets one, so learning rates stay comparable.
         """
         if variant in ("", AUTO):
             return self.warmup

@@ -1,7 +1,7 @@
-"""Version of each stage, a param of its rule; the version of a regime is in its own module.
+"""Version of each stage, a param of its rule; a regime's version is in its module.
 
-Snakemake does not notice changes of imported modules. Raise the number of a stage if a change alters its results, and
-exactly the affected jobs run again.
+Snakemake does not notice changes of imported modules. Raise the number if a change alters results, and exactly the
+affected jobs run again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """GPU-hours or CPU hours of jobs, for `snakemake -n` and `g2d status`.
 
-A rate is the mean over finished jobs of the stage and model, or a guess. With `warmup.iterations` above 1 or
-`warmup.replay`, the hours are an upper bound.
+A rate is the mean over finished jobs of the stage and model, or a guess.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from g2d.jobs.cost import Cost
 
 @dataclass(frozen=True)
 class GpuJob:
-    """A job that holds a GPU; its hours are proportional to `units`, completions of an online training."""
+    """A job on a device; its hours are proportional to `units`, completions of an online training."""
 
     stage: str
     model: str
@@ -118,7 +117,7 @@ def report(lines: Sequence[Line], price: Price | None = None, device: Device = C
 def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
     """Return the cost of the next look at the rates of finished jobs: device-`hours` and, with a price, `money`.
 
-    None if one is unknown. Keys with `_at_most`: each policy that gets seeds gets all.
+    None if unknown. Keys with `_at_most`: each policy that gets seeds gets all.
     """
     price = config.price_per_device_hour
     worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}

@@ -87,7 +87,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and print whether it fits; raises ConfigError if an answer is missing or invalid."""
+    """Write the file and print whether it fits; raises ConfigError for a missing or invalid answer."""
     from g2d.forecast.command import memory_here
 
     file = arguments.file

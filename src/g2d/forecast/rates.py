@@ -1,4 +1,4 @@
-"""Durations of finished jobs, and usual durations before the first one has finished."""
+"""Durations of finished jobs, and usual durations before."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Pace:
 
 
 def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:
-    """Return the rates of all finished jobs, from cost files; jobs that read an unreadable one report it."""
+    """Return the rates of all finished jobs, from readable cost files."""
     rates: Rates = {}
     for model in models:
         for path in sorted(Path(results, model).rglob("*cost.json")):

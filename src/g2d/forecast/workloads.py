@@ -57,7 +57,7 @@ def _place(arm: Arm) -> int:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of the results after all trainings, and of temporary files during trainings."""
+    """Bytes of results after all trainings, and of temporary files during them."""
 
     policies: int
     policy: int

@@ -1,7 +1,4 @@
-"""Tables and figures of a grid: titles, sections of the page, and which configurations have them.
-
-CONTRIBUTING.md describes how to add one.
-"""
+"""Tables and figures: titles, sections of the page, and the configurations that have them."""
 
 from __future__ import annotations
 
@@ -72,15 +69,15 @@ def _synthesis(config: Config) -> bool:
 class Table:
     name: str
     title: str
-    function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
-    reads: str = ""  # arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
+    function: str = ""  # computes it, as "module:function"; empty if its rule has a script of its own
+    reads: str = ""  # arguments, as attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS  # of the page
     enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
     rule: str = "make_tables"  # writes it
 
     @property
     def build(self) -> Any:
-        """Its function; None where there is none."""
+        """Its function, None if the rule has a script of its own."""
         module, _, function = self.function.partition(":")
         return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
 
@@ -204,7 +201,7 @@ FIGURES = (
 
 
 def table(name: str) -> Table:
-    """The table of that name; KeyError without one."""
+    """Return a table by name; raises KeyError."""
     return {one.name: one for one in TABLES}[name]
 
 
@@ -213,15 +210,13 @@ def tables_of(config: Config) -> dict[str, Table]:
 
 
 def tables_of_rule(config: Config, rule: str) -> list[Table]:
-    """The tables that a rule writes; all of them where the configuration has none, and the rule therefore no job."""
+    """Return the tables that a rule writes; all of them if the configuration has none, and so no such job."""
     tables = [one for one in TABLES if one.rule == rule]
     return [one for one in tables if one.enabled(config)] or tables
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Return files in a folder of tables that belong to other configurations or earlier versions, without the
-    advice.
-    """
+    """Return files in a folder of tables that belong to other configurations or versions, without the advice."""
     advised = {table.name for table in TABLES if table.section == ADVISED}
     names = (*(table.name for table in TABLES), *REMOVED)
     gone = [name for name in names if name not in advised | tables_of(config).keys()]
@@ -230,7 +225,7 @@ def left_over(config: Config, folder: Path) -> list[Path]:
 
 
 def figure(name: str) -> Figure:
-    """The figure of that name; KeyError without one."""
+    """Return a figure by name; raises KeyError."""
     return {one.name: one for one in FIGURES}[name]
 
 
