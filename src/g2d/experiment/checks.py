@@ -33,7 +33,7 @@ RESERVED_FOLDERS = {
     *("reward-models", "teachers"),
 }
 RESERVED_FILES = {
-    *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"),
+    *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip")
 }
 RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO}
 

@@ -94,13 +94,7 @@ def _tokens(messages: Messages) -> float:
 
 
 def guess(
-    config: Config,
-    stage: str,
-    model: str,
-    wildcards: Wildcards,
-    units: float,
-    arm: Arm | None,
-    device: Device = CARD,
+    config: Config, stage: str, model: str, wildcards: Wildcards, units: float, arm: Arm | None, device: Device = CARD
 ) -> float:
     """Return the hours of a job on a device.
 

@@ -15,9 +15,10 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.race import at_look, decided
 from g2d.experiment.sections import Config, Price
+from g2d.experiment.stages import AUTO_STAGES, IN_STAGES, ONLINE_STAGES
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
-from g2d.forecast.rates import AUTO_STAGES, IN_STAGES, ONLINE_STAGES, measured_rates
+from g2d.forecast.rates import measured_rates
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, Key
 from g2d.jobs.cost import Cost

@@ -15,10 +15,10 @@ from scipy.optimize import nnls
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.stages import OFFLINE_STAGES, ONLINE_STAGES
 from g2d.forecast.devices import CARD, Device, device_of
 from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
-from g2d.forecast.rates import OFFLINE_STAGES, ONLINE_STAGES
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job
 from g2d.jobs.cost import CostFile

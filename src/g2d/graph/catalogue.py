@@ -35,16 +35,8 @@ SECTIONS = (
 )
 
 
-def _factorial(config: Config) -> bool:
-    return any(grid.factorial_files(config, model) for model in config.models)
-
-
 def _training(config: Config) -> bool:
     return bool(asked_for(config, "entry") or config.collapse) and bool(grid.trajectories(config))
-
-
-def _frontier(config: Config) -> bool:
-    return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
 
 
 def _extrapolation(config: Config) -> bool:
@@ -54,10 +46,6 @@ def _extrapolation(config: Config) -> bool:
 def _terms(config: Config) -> bool:
     kinds = {(twin, grid.control_rewards(config)[name]) for name, twin in grid.controls(config).items()}
     return any((twin, "majority") in kinds for twin, kind in kinds if kind == "random") and bool(grid.policies(config))
-
-
-def _open_ended(config: Config) -> bool:
-    return config.open_ended is not None
 
 
 def _synthesis(config: Config) -> bool:
@@ -135,10 +123,12 @@ TABLES = (
     Table("attempts", "Cost of all attempts, failed ones included",
           "costs:attempt_table", "attempts", section=BILL),
     Table("factorial", "Difficulty by level and temperature",
-          "harvest:factorial_table", "temperatures", enabled=_factorial, rule="make_factorial"),
+          "harvest:factorial_table", "temperatures", rule="make_factorial",
+          enabled=lambda config: any(grid.factorial_files(config, model) for model in config.models)),
     Table("frontier", "Accuracy against cost",
           "frontier:frontier_table", "answers paid margin calibrated price tested_axis",
-          section=FRONTIER, enabled=_frontier),
+          section=FRONTIER,
+          enabled=lambda config: bool((asked_for(config, "entry") or config.frontier) and grid.policies(config))),
     Table("regimes", "Cost and accuracy by regime",
           "costs:regime_table", "answers device_hours spent",
           enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
@@ -178,8 +168,8 @@ TABLES = (
           "contamination:contamination_table", "continued questions fresh shown_share", section=CONTAMINATION,
           enabled=lambda config: config.contamination is not None, rule="make_contamination_table"),
     Table("win_rates", "Win rate against M0",
-          "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED, enabled=_open_ended,
-          rule="make_win_rates"),
+          "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED,
+          enabled=lambda config: config.open_ended is not None, rule="make_win_rates"),
     *(
         Table(name, title, section=ADVISED, rule=rule, enabled=lambda config: config.probe.compare)
         for name, title, rule in (
