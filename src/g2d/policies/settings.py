@@ -166,7 +166,6 @@ ALL_FILES = ("weights/model.safetensors", "weights/config.json")
 
 
 def lora_config(lora: Lora) -> LoraConfig | None:
-    """PEFT configuration of the adapter (paper, section 4.1)."""
     if lora.trains_all:
         return None
     from peft import LoraConfig
@@ -212,17 +211,14 @@ def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
 
 
 def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
-    """Folder of a repository in the Hub's cache, whether or not it exists.
-
-    `try_to_load_from_cache` takes 0.3 s to import.
-    """
+    """Return a repository's folder in the Hub's cache; `try_to_load_from_cache` takes 0.3 s to import."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE, f"{repo_type}s--{repo_id.replace('/', '--')}/snapshots/{revision}")
 
 
 BYTES = 2  # per parameter
-HEADER = 100_000_000  # largest header of safetensors, in bytes
+HEADER = 100_000_000  # most bytes of a header of safetensors
 ASSUMED_PARAMETERS = 7.6e9
 
 

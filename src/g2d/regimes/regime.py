@@ -153,18 +153,11 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         if self.asks_open_ended:
             raise ValueError("auto: probes have only verifiable prompts: drop it, or write prompts: verifiable")
         if len(self.steps) > 1:
-            raise ValueError(
-                f"steps: with auto there is one K, the largest number of updates: keep one of {self.steps}"
-            )
-        if (first := auto.first_decline) > self.steps[-1]:
-            raise ValueError(
-                f"auto could never stop: a decline shows at update {first} at the earliest (1 + patience probes), "
-                f"beyond K={self.steps[-1]}: lower auto.every or auto.patience, or raise K"
-            )
+            raise ValueError(f"steps: auto has one K, the largest number of updates: keep one of {self.steps}")
+        if auto.first_decline > self.steps[-1]:
+            raise ValueError(f"{auto.too_late('update', f'K={self.steps[-1]}')}, or raise K")
         if self.reward is not None:
-            raise ValueError(
-                "auto: H and mu are computed from correctness, not from another reward: drop auto or reward"
-            )
+            raise ValueError("auto: H and mu are computed from correctness, not from a reward: drop auto or reward")
 
     @property
     def total_steps(self) -> int:
@@ -209,10 +202,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:
-                yield (
-                    f"{name}={prompts} exceeds training_set.n={n_problems} of {model}: lower it or draw a larger "
-                    "training set"
-                )
+                yield f"{name}={prompts} exceeds training_set.n={n_problems} of {model}: lower it, or raise n"
 
 
 def updates_words(settings: Any) -> str:

@@ -109,7 +109,7 @@ def _installed(name: str) -> Reward:
 
 
 def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Call the function for one group at a time, so that no other group can affect a judgement.
+    """Call the function group by group, since a judgement may depend only on its group.
 
     Raises a ValueError if it does not return one number per completion.
     """

@@ -82,10 +82,7 @@ SCRATCH_MODEL = Reward(
 
 
 def train_scratch_reward(settings: ScratchRewardModel, folder: Path) -> None:
-    """Train and save the model.
-
-    The loss is Bradley-Terry: -log sigmoid(score of the chosen reply - score of the rejected reply).
-    """
+    """Train with the Bradley-Terry loss, -log sigmoid(score of the chosen - score of the rejected reply), and save."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 

@@ -131,7 +131,7 @@ class OffPolicy(Section):
 
     @property
     def has_buffer(self) -> bool:
-        """Whether groups of earlier updates are replayed; they need importance weights."""
+        """Whether groups are replayed, which need importance weights."""
         return self.replay is not None and self.replay.buffer is not None
 
     @property
@@ -141,6 +141,9 @@ class OffPolicy(Section):
     @property
     def trains_again(self) -> bool:
         return self.iterations > 1 or self.replay is not None
+
+
+CORRECTION = ("correction", "correction_cap", "m2_threshold")
 
 
 class Mismatch(Section):
@@ -168,11 +171,11 @@ class Mismatch(Section):
 
     @property
     def correction_keys(self) -> dict[str, Any]:
-        return self.params(only={"correction", "correction_cap", "m2_threshold"})
+        return self.params(only={*CORRECTION})
 
     @property
     def mismatch_arguments(self) -> dict[str, Any]:
-        """These keys under TRL's names. TRL lacks m2; it gets uncapped token weights."""
+        """TRL has no m2, so it computes uncapped token weights."""
         m2 = self.correction == "m2"
         return {
             "vllm_importance_sampling_mode": "token_mask" if m2 else self.correction,

@@ -73,7 +73,7 @@ def groups(
     Args:
         which: "one" is the pair that `build_pairs` samples with this seed.
         whole: also keep rollouts that are in no pair.
-        margin: smallest difference between the best and the worst scalar reward.
+        margin: as in `labels`.
     """
     formed = []
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
@@ -115,11 +115,6 @@ def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterat
         batch.append(group)
     if batch:
         yield batch
-
-
-def pair_weights(group: Group, n_prompts: int) -> list[float]:
-    """Return each pair's weight in the mean over a prompt's pairs, then over prompts (equation 4)."""
-    return [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)
 
 
 def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]:

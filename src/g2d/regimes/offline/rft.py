@@ -81,7 +81,7 @@ def right_completions(
 ) -> list[Example]:
     """Return distinct right completions that were not cut off, at most `per_prompt` per prompt.
 
-    Raises a ValueError if a rollout belongs to no problem in `problems`, or no completion is right.
+    Raises a ValueError if there are none, or if a rollout's problem is missing.
     """
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)

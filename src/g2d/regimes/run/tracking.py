@@ -1,4 +1,4 @@
-"""Trackers that trainers report metrics to, below `results/logs`; no account or server is used."""
+"""Trackers of metrics below `results/logs`, without an account or server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
 
 
 def prepare_wandb() -> None:
-    """Make W&B write below `results/logs` without a server, unless the user has set WANDB_MODE."""
+    """Let W&B write below `results/logs`, without a server unless the user has set WANDB_MODE."""
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ["WANDB_DIR"] = str(LOGS.resolve())  # W&B appends "wandb"
     for name, value in {
