@@ -138,9 +138,7 @@ class Arm:
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
     def harvests_read(self, point: Point) -> list[tuple[str, Point]]:
-        """Return the harvests that one training reads, by variant and point: its own, then those of
-        `match_pairs_to`.
-        """
+        """Return the harvests that one training reads, by variant and point, with the ones of `match_pairs_to`."""
         group_size, k = point
         if self.phase == "extrapolated":
             return []

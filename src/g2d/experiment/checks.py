@@ -1,4 +1,4 @@
-"""Rules between keys of a configuration; `g2d.experiment.model_checks` has those that depend on a model."""
+"""Rules between keys of a configuration; `g2d.experiment.model_checks` has rules for each model."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
 
 
 def tuning_keys(section: type[Section]) -> list[str]:
-    """Return the keys of a section that can be swept: none that changes which files exist or what K counts."""
+    """Return the keys of a section that can be swept. Others change which files exist, or what K counts."""
     numbers = (float, float | None)
     return [
         name

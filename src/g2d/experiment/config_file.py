@@ -111,7 +111,7 @@ def read_files(paths: Iterable[str | Path], several: str = "name only one") -> d
         several: what to do about a second whole configuration.
 
     Raises:
-        ConfigError: a file cannot be read, or is a whole configuration and not the first.
+        ConfigError: a file cannot be read, or a later file is a whole configuration.
     """
     sources, lines = {}, []
     for path in paths:

@@ -108,7 +108,7 @@ class PolicyKey:
 
     @property
     def online_steps(self) -> int:
-        """All online steps before the policy, with those of the policy that it started from."""
+        """All online steps before the policy, including the policies that it started from."""
         return self.shown_k + (self.start.online_steps if self.start else 0)
 
     @property

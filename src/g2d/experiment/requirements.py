@@ -246,7 +246,7 @@ def require_repositories(config: Config) -> None:
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
-    """Download and check the Hub reward models of jobs, which have no network.
+    """Download and check the reward models of jobs, because jobs have no network.
 
     They are no inputs, because a new input runs finished trainings again.
     """

@@ -399,7 +399,7 @@ class Config(Section):
 
     @cached_method
     def warmup_of(self, variant: str) -> Warmup:
-        """Return the main warmup section ("" and `AUTO`) or that of an ablation.
+        """Return the warmup section of an ablation, or the main one ("" and `AUTO`).
 
         An ablation has the main horizon unless it sets one, so learning rates stay comparable.
         """

@@ -1,6 +1,6 @@
 """The table of jobs of a configuration, with one function per stage.
 
-It has all jobs that may be needed, whatever interim analyses decide; `Jobs.behind` selects those of a target. Only
+It has all jobs that may be needed, whatever interim analyses decide; `Jobs.behind` selects jobs of a target. Only
 `g2d.graph.finished` reads results.
 """
 

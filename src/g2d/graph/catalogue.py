@@ -57,7 +57,7 @@ def _synthesis(config: Config) -> bool:
 class Table:
     name: str
     title: str
-    function: str = ""  # computes it, as "module:function"; empty if its rule has a script of its own
+    function: str = ""  # computes it, as "module:function"; empty if its rule has a script
     reads: str = ""  # arguments, as attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS  # of the page
     enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
@@ -65,7 +65,7 @@ class Table:
 
     @property
     def build(self) -> Any:
-        """Its function, None if the rule has a script of its own."""
+        """Its function, None if its rule has a script."""
         module, _, function = self.function.partition(":")
         return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
 
@@ -180,7 +180,7 @@ TABLES = (
     ),
 )
 # fmt: on
-# Tables of earlier versions, which docs/recipes.md computes.
+# Tables of earlier versions; docs/recipes.md computes them.
 REMOVED = ("matched", "equal_compute", "bridging", "scenarios", "factorial_effects", "advice_levels")
 FIGURES = (
     Figure("accuracy", "Figure 2: accuracy against K"),

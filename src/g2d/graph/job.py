@@ -168,10 +168,9 @@ class Jobs(Mapping[Key, Job]):
         return {file: job for job in self.values() for file in flat(job.outputs)}
 
     def beside(self, job: Job) -> list[str]:
-        """Return a job's unnamed inputs, and files that it opens beside its inputs, for a storage, which retrieves only
-        inputs.
+        """Return a job's unnamed inputs, and files beside its inputs that a storage would not retrieve.
 
-        Otherwise they are no inputs, because a new input makes finished jobs run again.
+        They are no inputs without a storage, because a new input makes finished jobs run again.
         """
         files = [*job.inputs.get("", [])]
         for file in job.files:

@@ -29,7 +29,7 @@ class Params:
 
     @property
     def engine(self) -> str:
-        """Engine that generates, without its GPUs and memory, which change no result."""
+        """Engine that generates. Its GPUs and memory change no result."""
         return self.resolved.engine.name
 
     # ------------------------------------------------------------------------------------------------------ generation
