@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.arms import Arm
@@ -92,6 +91,8 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
     for name, table, column in bounds:
         bounded = table.assign(bound_low=-np.inf, bound_high=table[column])
         yield name, bounded[bounded[column].notna()], [("p_enough", "bound", MARGIN)]
+    if number >= 4:  # enough for the slow tables
+        return
     won = win_rate_table(replies(number), {policy.regime: "mixed" for policy in POLICIES})
     yield "win_rates", won, [("p_win", "win", 0.5), ("p_equal_length", "equal_length", 0.5)]
     large = grid(number, 6 * N)
@@ -100,14 +101,9 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
     yield "synthesis", synthesis_table(sixths), of_synthesis
 
 
-@pytest.fixture(scope="module")
-def every() -> list[tuple[str, pd.DataFrame, list[tuple[str, str, float]]]]:
-    return [table for number in GRIDS for table in tables(number)]
-
-
-def test_a_p_value_and_its_interval_never_disagree(every) -> None:
+def test_a_p_value_and_its_interval_never_disagree() -> None:
     disagreeing, cells, significant = [], {}, {}
-    for name, table, columns in every:
+    for name, table, columns in (table for number in GRIDS for table in tables(number)):
         for p, interval, null in columns:
             low, high = table[f"{interval}_low"].fillna(-np.inf), table[f"{interval}_high"].fillna(np.inf)
             outside = (low >= null) | (high <= null)
