@@ -229,15 +229,16 @@ def stages_table(
     spent: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
     """A row per number of stages, between DPO on the harvest of M0 (one) and GRPO (as many as its updates)."""
+    as_long = {(key.group_size, key.arm.grpo_step) for key, _ in evaluations if key.arm.grpo_step is not None}
 
     def keep(key: PolicyKey) -> bool:
-        return key.arm.phase == "stages" or (key.role == "dpo" and key.k == 0) or key.role in ("grpo", "curve")
+        if key.role in ("grpo", "curve"):
+            return (key.group_size, key.k) in as_long
+        return key.arm.grpo_step is not None or (key.role == "dpo" and key.k == 0)
 
     shown = {at: answers for at, answers in evaluations.items() if keep(at[0])}
-    staged = {(key.group_size, spent[key]["updates"]) for key, _ in shown if key.arm.phase == "stages"}
     for row in regime_table(shown, device_hours, spent).to_dict("records"):
-        if row["policy"] == "dpo" or (row["group_size"], row["updates"]) in staged:
-            yield row | {"stages": max(1, row["K"])}
+        yield row | {"stages": max(1, row["K"])}
 
 
 def spent_on(

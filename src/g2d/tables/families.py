@@ -118,11 +118,11 @@ def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iter
 
 
 def _is_common(other: PolicyKey, policy: PolicyKey) -> bool:
-    """Return whether an entry's policy is compared with `other`: K=0, or GRPO at the largest K; stages with GRPO of as
-    many updates.
+    """Return whether an entry's policy is compared with `other`: DPO at K=0, or GRPO at the largest K (stages: of as
+    many updates).
     """
-    if policy.arm.phase == "stages" and other.role in ("grpo", "curve"):
-        return other.k == max(policy.arm.settings.steps)
+    if policy.arm.grpo_step is not None and other.role in ("grpo", "curve"):
+        return other.k == policy.arm.grpo_step
     return (other.role == "dpo" and other.k == 0) or other.role == "grpo"
 
 

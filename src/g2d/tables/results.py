@@ -46,6 +46,11 @@ class Results(Inputs):
     def __repr__(self) -> str:
         return f"g2d.open({str(self.folder)!r})"
 
+    def build(self, name: str) -> pd.DataFrame:
+        if name not in (names := [table.name for table in catalogue.TABLES]):
+            raise KeyError(f"{name}: no such table: name one of {', '.join(names)}")
+        return super().build(name)
+
     @cached_property
     def tables(self) -> Mapping[str, pd.DataFrame]:
         """Tables that were written, by name (`main`, `harvest`, `cost` ...)."""
