@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -54,6 +56,12 @@ def test_neither_a_multiple_of_the_length_nor_a_constant_changes_who_is_ahead(
     assert biased.slope - plain.slope == pytest.approx(per_1000 / 1000, abs=1e-9)
 
 
+def replied(rewards: Sequence[float], lengths: Sequence[int], of_prompt: int = 2) -> pd.DataFrame:
+    at = [(f"p{i // of_prompt}", i % of_prompt) for i in range(len(rewards))]
+    rows = pd.DataFrame(at, columns=["problem_id", "sample"])
+    return rows.assign(completion_text=["x" * n for n in lengths], reward=rewards)
+
+
 def simulated(rng: np.random.Generator, quality: np.ndarray, padding: np.ndarray, paid: float) -> list[pd.DataFrame]:
     """Replies of checkpoints to 60 prompts, 4 each, by a judge that pays so much for a character.
 
@@ -66,10 +74,7 @@ def simulated(rng: np.random.Generator, quality: np.ndarray, padding: np.ndarray
     for own, more in zip(quality, padding, strict=True):
         lengths = np.maximum(asked[:, None] + more + rng.normal(0, 15, (60, 4)), 1).astype(int)
         rewards = taste[:, None] + own + paid * lengths + rng.normal(0, 0.5, (60, 4))
-        at = [(f"p{prompt}", sample) for prompt in range(60) for sample in range(4)]
-        rows = pd.DataFrame(at, columns=["problem_id", "sample"])
-        rows["completion_text"] = ["x" * n for n in lengths.ravel()]
-        tables.append(rows.assign(reward=rewards.ravel()))
+        tables.append(replied(rewards.ravel(), lengths.ravel(), of_prompt=4))
     return tables
 
 
@@ -100,15 +105,7 @@ def test_what_was_selected_on_development_problems_is_not_flattered_on_a_benchma
         chosen.append(table["accuracy"][best(table)])
         evaluated.append(benchmark[best(table)].mean())
     error = (p * (1 - p) / n / runs) ** 0.5
-    assert abs(np.mean(evaluated) - p) < 4 * error
-    assert np.mean(chosen) - p > 5 * error
-
-
-def replied(rewards: list[float], lengths: list[int]) -> pd.DataFrame:
-    """Two replies to each prompt."""
-    at = [(f"p{i // 2}", i % 2) for i in range(len(rewards))]
-    rows = pd.DataFrame(at, columns=["problem_id", "sample"])
-    return rows.assign(completion_text=["x" * n for n in lengths], reward=rewards)
+    assert abs(np.mean(evaluated) - p) < 4 * error < np.mean(chosen) - p
 
 
 def test_verifiable_prompts_go_by_accuracy_and_the_smallest_of_equal_k() -> None:

@@ -16,6 +16,7 @@ from g2d.tables.families import comparison_table, margin_table
 from g2d.tables.frontier import frontier_table
 from g2d.tables.synthesis import synthesis_table
 from g2d.tables.win_rates import win_rate_table
+from tests.tables.test_win_rates import drawn
 
 N = 150
 MARGIN = 0.06
@@ -53,19 +54,10 @@ def costs(evaluations: dict[tuple[PolicyKey, str], pd.DataFrame], number: int) -
 
 def replies(number: int) -> dict[PolicyKey, pd.DataFrame]:
     rng = np.random.default_rng(number)
-    n, replies = 40, {}
-    for policy in [M0, *POLICIES]:
-        taste = rng.uniform(0, 0.6) * (policy != M0)
-        length = rng.poisson(20 + 5 * rng.random(), size=2 * n)
-        frame = {
-            "problem_id": np.repeat(np.arange(n), 2),
-            "sample": np.tile([0, 1], n),
-            "completion_text": ["x" * characters for characters in length],
-            "finish_reason": "stop",
-            "reward": taste + 0.02 * length + rng.normal(size=2 * n),
-        }
-        replies[policy] = pd.DataFrame(frame)
-    return replies
+    return {
+        policy: drawn(rng, np.full(40, rng.uniform(0, 0.6) * (policy != M0)), 5 * rng.random(), bias=0.02)
+        for policy in [M0, *POLICIES]
+    }
 
 
 def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str, float]]]]:

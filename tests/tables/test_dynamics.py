@@ -13,8 +13,7 @@ from g2d.experiment.keys import PolicyKey
 from g2d.report.phrases import percent
 from g2d.report.training import collapse_caveats, course, mismatch_caveats
 from g2d.tables.captions import FILE
-from g2d.tables.dynamics import COLLAPSE_COLUMNS, TRAINING_COLUMNS, collapse_table, training_table
-from g2d.tables.frames import read_table, write_table
+from g2d.tables.dynamics import collapse_table, training_table
 
 GRPO = {"reward": 0.5, "entropy": 0.4, "completions/mean_length": 20.0, "frac_reward_zero_std": 0.25, "kl": 0.01}
 
@@ -62,7 +61,7 @@ def test_a_collapse_is_a_mean_that_falls_below_the_share() -> None:
     assert collapse(pd.Series([float("nan")] * 90), 0.2) is None
 
 
-def test_tables_figure_and_caveat(tmp_path) -> None:
+def test_tables_figure_and_caveat() -> None:
     falls = [0.4] * 10 + [0.01] * 10
     keys = [PolicyKey("m", "grpo", 2, 20, seed) for seed in (0, 1)]
     logs = {keys[0]: steps_of(grpo(20, entropy=falls)), keys[1]: steps_of(grpo(20))}
@@ -75,10 +74,6 @@ def test_tables_figure_and_caveat(tmp_path) -> None:
     collapses = collapse_table(logs, 0.2)
     flags = collapses.set_index(["seed", "measure"])["collapsed"].to_dict()
     assert flags == {(0, "entropy"): True, (0, "length"): False, (1, "entropy"): False, (1, "length"): False}
-    for name, frame, columns in (("a", table, TRAINING_COLUMNS), ("b", collapses, COLLAPSE_COLUMNS)):
-        write_table(tmp_path / name, frame)
-        pd.testing.assert_frame_equal(read_table(tmp_path / name, columns), frame)
-
     [sentence] = collapse_caveats(collapses)
     assert "entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}%" in sentence
     assert "1 of 2 seeds" in sentence

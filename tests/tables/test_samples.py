@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from g2d.experiment.config import Config
 from g2d.experiment.grid import drawn_beside, sample_files
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.frames import read_table, write_table
 from g2d.tables.inputs import Inputs
-from g2d.tables.samples import SAMPLE_COLUMNS, majority_right, pass_at_k, powers_up_to, sample_table
+from g2d.tables.samples import majority_right, pass_at_k, powers_up_to, sample_table
 from tests.tables.test_catalogue import SMALL
 
 
@@ -87,7 +86,7 @@ def test_the_verifier_judges_only_undecided_pairs() -> None:
     assert compared == [("5", "6")]
 
 
-def test_the_table_has_a_row_for_every_k_and_the_vote(tmp_path) -> None:
+def test_the_table_has_a_row_for_every_k_and_the_vote() -> None:
     keys = [PolicyKey("m", "dpo", 2, 10, seed) for seed in (0, 1)]
     answers = {
         (keys[0], "math"): pd.concat([rollouts("4", "4", "5", "4"), rollouts("5", "5", "5", "4", problem="b")]),
@@ -100,8 +99,6 @@ def test_the_table_has_a_row_for_every_k_and_the_vote(tmp_path) -> None:
     assert shares == pytest.approx(expected)
     assert set(table["policy"]) == {"g2d"}
     assert (table["n_samples"] == 4).all()
-    write_table(tmp_path / "samples.csv", table)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "samples.csv", SAMPLE_COLUMNS), table)
 
 
 def test_a_model_named_samples_draws_no_further_samples() -> None:
