@@ -173,21 +173,19 @@ BY_NAME = Price(currency="EUR", devices={H100: 2.0, "cpu": 0.5})
 
 def test_energy_and_money_are_known_or_are_no_cost_at_all() -> None:
     """0.25 and 2.5 kWh; 0.05, 1 and 8 EUR."""
-    assert gpu_energy_kwh(BILL) == pytest.approx(2.75)
-    assert gpu_energy_kwh(BILL[:1]) is None  # no GPU
     unread = replace(BILL[1], gpu_energy_j=None)
-    assert gpu_energy_kwh([BILL[0], unread, BILL[2]]) is None
-    assert gpu_energy_kwh([]) is None
-    assert money(BILL, BY_NAME) == pytest.approx(0.05 + 1 + 8)
-    assert money(BILL, Price(currency="EUR", devices=2)) == pytest.approx(2 * (0.1 + 0.5 + 4))
-    assert money(BILL, Price(currency="EUR", devices={H100: 2})) is None  # the device of the download has no price
-    assert money(BILL, None) is None
-    moved = replace(BILL[2], device=f"{H100}, NVIDIA A100")  # the record has no hours per device
-    assert money([moved], Price(currency="EUR", devices={H100: 2, "NVIDIA A100": 1})) is None
-    assert money([moved], Price(currency="EUR", devices={H100: 2, "NVIDIA A100": 2})) == 8
+    for records in (BILL[:1], [BILL[0], unread, BILL[2]], []):  # without a GPU, unknown, without jobs
+        assert gpu_energy_kwh(records) is None
+    moved = [replace(BILL[2], device=f"{H100}, NVIDIA A100")]  # the record has no hours per device
+    for records, devices, expected in (
+        (BILL, 2, 2 * (0.1 + 0.5 + 4)),
+        (BILL, {H100: 2}, None),  # the device of the download has no price
+        (moved, {H100: 2, "NVIDIA A100": 1}, None),
+        (moved, {H100: 2, "NVIDIA A100": 2}, 8),
+    ):
+        assert money(records, Price(currency="EUR", devices=devices)) == (expected and pytest.approx(expected))
     assert calibration_of(BILL, BY_NAME)["money"] == 1
     assert calibration_of(BILL)["gpu_energy_kwh"] == 0.25
-    assert "money" not in calibration_of(BILL)
     config = read(MICRO)
     assert not {"money", "gpu_energy_kwh"} & costs_of(DPO, [unread], SPENT, config).keys()
     costs = costs_of(DPO, BILL, SPENT, config.model_copy(update={"price_per_device_hour": BY_NAME}))
@@ -247,16 +245,14 @@ def test_a_price_is_checked_and_makes_only_tables_stale() -> None:
         "price_per_device_hour": {"currency": "EUR", "devices": {H100: 2.5, "cpu": 0.0}}
     }
     assert priced(currency="USD", devices=3).price_per_device_hour == Price(currency="USD", devices=3.0)
-    for wrong, message in (
-        ({"currency": "EUR"}, r"price_per_device_hour\.devices"),
-        ({"devices": 1}, r"price_per_device_hour\.currency"),
-        ({"currency": "1 EUR", "devices": 1}, r"price_per_device_hour\.currency"),
-        ({"currency": "EUR", "devices": -1}, r"price_per_device_hour\.devices"),
-        ({"currency": "EUR", "devices": {}}, r"price_per_device_hour\.devices"),
-        ({"currency": "EUR", "devices": {"cpu": "cheap"}}, r"price_per_device_hour\.devices"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            priced(**wrong)
+    with pytest.raises(ConfigError, match=r"price_per_device_hour\.devices"):
+        priced(currency="EUR")
+    for devices in (-1, {}, {"cpu": "cheap"}):
+        with pytest.raises(ConfigError, match=r"price_per_device_hour\.devices"):
+            priced(currency="EUR", devices=devices)
+    for currency in ({}, {"currency": "1 EUR"}):
+        with pytest.raises(ConfigError, match=r"price_per_device_hour\.currency"):
+            priced(devices=1, **currency)
 
 
 def test_hours_at_the_papers_rates() -> None:
@@ -265,14 +261,10 @@ def test_hours_at_the_papers_rates() -> None:
     hours_of = {(key.regime, key.group_size, key.k): paper_hours(key, config) for key in policies(config)}
     assert hours_of["base", 0, 0] == 0
     assert hours_of["dpo", 0, 0] == pytest.approx(HOURS_OF_HARVEST_AND_DPO)
-    warmup = config.warmup
-    steps = max(warmup.steps)
-    online = HOURS_PER_COMPLETION * steps * warmup.completions_per_step(2)
+    steps = max(config.warmup.steps)
+    online = HOURS_PER_COMPLETION * steps * config.warmup.completions_per_step(2)
     assert hours_of["dpo", 2, steps] == pytest.approx(online + HOURS_OF_HARVEST_AND_DPO)
     assert hours_of["grpo", 2, steps] == pytest.approx(online)
     assert all(math.isnan(hours) for (regime, *_), hours in hours_of.items() if regime == "rft")
-
-
-def test_published_rates_give_back_table_1() -> None:
     assert 1000 * 8 * (2 + 4) * PUBLISHED["train_grpo"] == pytest.approx(26.6 + 52.2, rel=0.03)
     assert PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"] == pytest.approx(2.4)

@@ -18,7 +18,7 @@ from g2d.experiment.keys import PolicyKey
 from g2d.tables.win_rates import NEEDED, WIN_RATE_COLUMNS, win_rate_table
 
 
-def test_by_hand() -> None:
+def test_raw_rates_by_hand() -> None:
     scores, base = np.array([[[2.0, 1.0], [1.0, np.nan]]]), np.array([[[1.0, 1.0], [3.0, 0.0]]])
     won = preferences(scores, base)
     np.testing.assert_array_equal(won, [[[1.0, 0.5], [0.0, np.nan]]])
