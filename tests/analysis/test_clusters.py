@@ -78,7 +78,6 @@ def of_clusters(rng: np.random.Generator, n_clusters: int, n_seeds: int = 1, siz
 
 @pytest.mark.parametrize(("n_clusters", "n_seeds"), [(15, 1), (60, 3)])
 def test_coverage_with_strongly_clustered_questions(n_clusters: int, n_seeds: int) -> None:
-    """Over questions, accuracies miss in half of the experiments, and equal policies differ in about half."""
     rng, runs, names = np.random.default_rng(4), 200, np.repeat(np.arange(n_clusters), 5)
     missed, differ = np.zeros(2), np.zeros(2)
     for _ in range(runs):

@@ -16,7 +16,6 @@ from g2d.tables.choices import CANDIDATE_COLUMNS, best, checkpoint_table
 
 
 def test_the_reward_at_equal_length_by_hand() -> None:
-    """Two checkpoints, two prompts, two replies each; one reply has no score."""
     lengths = np.array([[[10, 20], [10, 30]], [[30, 50], [40, 40]]])
     rewards = np.array([[[1.0, 2.0], [0.0, 2.0]], [[2.0, 5.0], [3.0, np.nan]]])
     # Around the mean of each prompt and checkpoint: lengths -5, 5, -10, 10, -10, 10; rewards -.5, .5, -1, 1, -1.5, 1.5.
@@ -63,12 +62,7 @@ def replied(rewards: Sequence[float], lengths: Sequence[int], of_prompt: int = 2
 
 
 def simulated(rng: np.random.Generator, quality: np.ndarray, padding: np.ndarray, paid: float) -> list[pd.DataFrame]:
-    """Replies of checkpoints to 60 prompts, 4 each, by a judge that pays so much for a character.
-
-    Args:
-        quality: mean reward of each checkpoint.
-        padding: mean extra characters of each checkpoint.
-    """
+    """Replies of checkpoints of this quality and padding to 60 prompts, 4 each; the judge pays for each character."""
     asked, taste = rng.integers(40, 120, 60), rng.normal(0, 1, 60)
     tables = []
     for own, more in zip(quality, padding, strict=True):
@@ -79,7 +73,6 @@ def simulated(rng: np.random.Generator, quality: np.ndarray, padding: np.ndarray
 
 
 def test_a_judge_that_pays_for_length_gets_the_padded_checkpoint_by_its_raw_reward_alone() -> None:
-    """The best one is the second of five; from then on replies grow and get worse."""
     quality, padding = np.array([0.0, 0.6, 0.3, 0.1, -0.2]), np.array([0.0, 10, 60, 120, 200])
     for seed in range(3):
         replies = simulated(np.random.default_rng(seed), quality, padding, paid=0.02)
@@ -96,7 +89,6 @@ def answered(correct: np.ndarray) -> pd.DataFrame:
 
 
 def test_what_was_selected_on_development_problems_is_not_flattered_on_a_benchmark() -> None:
-    """Six checkpoints that are equally good, 100 times: the score that chose is too high, another set's is not."""
     rng, p, runs, n = np.random.default_rng(0), 0.6, 100, 50
     chosen, evaluated = [], []
     for _ in range(runs):

@@ -108,7 +108,6 @@ def test_a_part_with_vllm_names_what_vllm_requires_and_is_not_here(
 
 
 def test_without_a_card_the_table_names_none(tmp_path: Path) -> None:
-    """The device is the default."""
     done = run(tmp_path, "--parts", "environment")
     (part,) = json.loads((tmp_path / "gpu.json").read_text())
     import torch

@@ -29,7 +29,6 @@ def table() -> pd.DataFrame:
 
 
 def found(table: pd.DataFrame, quantity: str, model: str = "Qwen2.5-7B-Instruct") -> pd.Series:
-    """The one claim whose quantity begins like this."""
     rows = table[table["quantity"].str.startswith(quantity) & (table["model"] == model)]
     assert len(rows) == 1
     return rows.iloc[0]
@@ -150,7 +149,6 @@ def test_every_stated_sentence_is_audited(table: pd.DataFrame) -> None:
 
 
 def test_statements_that_need_a_run_name_existing_entries() -> None:
-    """`entries` may also list the values that differ."""
     for _, row in published("statements_to_run").iterrows():
         config = read(CONFIG / row["configuration"])
         for entry in row["entries"].split("; "):
@@ -158,7 +156,7 @@ def test_statements_that_need_a_run_name_existing_entries() -> None:
 
 
 def test_the_presets_have_the_printed_settings() -> None:
-    """Except the learning rate and Adam's epsilon: these are for an adapter (tests/test_config.py)."""
+    """Except the learning rate and Adam's epsilon: these are for an adapter."""
     config = read(CONFIG / "bridging.yaml")
     table = published("bridging_table4")
     rows = {row["method"]: row for row in table[table["task"] == "verifiable"].to_dict("records")}

@@ -19,7 +19,6 @@ KINDS = {"on-coin/dpo": "random", "on-votes/dpo": "majority"}
 
 
 def terms(answers: dict[PolicyKey, np.ndarray], levels: list[int] | None = None) -> pd.DataFrame:
-    """Return the table for answers by policy, (n_seeds, n_problems) each."""
     n = len(next(iter(answers.values()))[0])
     evaluations = {}
     for key, by_seed in answers.items():

@@ -172,7 +172,6 @@ BY_NAME = Price(currency="EUR", devices={H100: 2.0, "cpu": 0.5})
 
 
 def test_energy_and_money_are_known_or_are_no_cost_at_all() -> None:
-    """0.25 and 2.5 kWh; 0.05, 1 and 8 EUR."""
     unread = replace(BILL[1], gpu_energy_j=None)
     for records in (BILL[:1], [BILL[0], unread, BILL[2]], []):  # without a GPU, unknown, without jobs
         assert gpu_energy_kwh(records) is None

@@ -67,7 +67,6 @@ def edited(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def edit_plans(results: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change the plan of m in every file."""
     for file in (results / "looks").glob("*.json"):
         plan = "plan" if file.name.startswith("look") else ""
         edited(file, lambda record, plan=plan: change(record["models"]["m"][plan] if plan else record["models"]["m"]))

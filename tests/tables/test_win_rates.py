@@ -71,7 +71,6 @@ def test_it_is_one_half_of_oneself_symmetric_and_a_share(seed: int, seeds: int, 
 
 
 def test_the_effect_of_length_is_removed_and_the_rest_is_kept() -> None:
-    """A judge with a known taste, 400 experiments' worth of replies that are longer than M0's."""
     rng = np.random.default_rng(0)
     for taste in (0.0, 0.7):
         longer = rng.normal(1.0, 2.0, size=(1, 400, 4))
