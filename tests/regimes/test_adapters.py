@@ -81,20 +81,6 @@ def test_an_adapter_names_its_base(tmp_path: Path, base: str, settings: dict[str
     assert described == {"base_model_name_or_path": name, "revision": None, "inference_mode": True, "r": 16}
 
 
-def test_the_order_of_a_set_leaves_no_trace_in_an_adapter(tmp_path: Path) -> None:
-    """PEFT keeps `target_modules` as a set. Its order differs between processes."""
-    left = []
-    for modules in (["q_proj", "v_proj", "up_proj"], ["up_proj", "q_proj", "v_proj"]):
-        (tmp_path / "adapter_model.safetensors").touch()
-        (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 16, "target_modules": modules}))
-        export_trained(tmp_path, tmp_path, Policy("mine/base", "mine", "base", base="base"))
-        left.append((tmp_path / "adapter/adapter_config.json").read_bytes())
-    assert left[0] == left[1]
-
-
-# ------------------------------------------------------------------------------------------------------- half precision
-
-
 def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(tmp_path: Path) -> None:
     """The bits equal those of the trainer's layers in bfloat16. A merged copy differs: rounding loses most of a small
     adapter.
@@ -159,9 +145,6 @@ def test_a_training_in_half_precision_rounds_as_the_key_says(
         log = train_dpo(TrainingJob(tiny_policy(), pairs(8), Dpo(max_steps=2), **job)).log
     assert layers == {"OnceRounded"}
     assert all(0 < row["grad_norm"] < float("inf") for row in log if "loss" in row)
-
-
-# ------------------------------------------------------------------------------------------------------------ mixed up
 
 
 @pytest.mark.parametrize("load", [load_model, VllmEngine])

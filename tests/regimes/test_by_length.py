@@ -22,8 +22,8 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import NotTheFirstError
 from tests.models import tiny_policy
+from tests.regimes.test_processes import assert_alike, in_two
 from tests.regimes.test_processes import dpo as job_of
-from tests.regimes.test_processes import in_two
 from tests.regimes.test_resume import assert_resumes, dpo
 from tests.regimes.test_rewards import COIN
 from tests.regimes.test_semi_online_dpo import semi_online
@@ -77,23 +77,6 @@ def test_completions_stay_in_their_update_of_grpo_and_are_sorted_in_it() -> None
         assert batch["of_tokens"].tolist() == (batch["completion_mask"] * batch["of_sequences"]).tolist()
 
 
-# ------------------------------------------------------------------------------------------------------------- training
-
-
-BY_ROWS = {"num_tokens", "rewards/margins", "logps/chosen", "reward"}
-
-
-def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged: set[str] = BY_ROWS) -> None:
-    """Loss, gradient and what is logged by rows; the entropy is a mean of the passes' means over tokens."""
-    rows, others = ([row for row in both if "loss" in row] for both in (log, other))
-    assert len(rows) == len(others) > 1
-    for row, same in zip(rows, others, strict=True):
-        assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
-        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
-        for name in {"learning_rate", "step", *logged} & {*row}:
-            assert row[name] == pytest.approx(same[name], abs=1e-4), name
-
-
 def set_microbatches(patch: pytest.MonkeyPatch, chosen: MicroBatches | None) -> None:
     """Replace the choice of micro-batches."""
     for regime in (offline, online):
@@ -117,7 +100,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, {"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
+    "keys", [{"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
 )
 def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[int, int]], keys: dict[str, Any]
@@ -157,7 +140,6 @@ def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "keys",
     [
-        {},
         {"updates_per_generation": 2, "loss": "dapo"},
         {"updates_per_generation": 2, "loss": "vespo", "off_policy_mask_threshold": 0.01},
         {"iterations": 2},

@@ -27,7 +27,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.weights_check import WrongWeightsError
 from tests.models import tiny_policy
-from tests.regimes.test_off_policy import Seen, log_probabilities, watch  # noqa: F401 -- a fixture
+from tests.regimes.test_off_policy import log_probabilities
 from tests.regimes.test_training import easy
 
 WARMUP = Warmup(
@@ -58,22 +58,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]
     return work, warm_up(work, tiny_policy(), 2)
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        {"min_p": 0.99, "temperature": 0.1, "top_p": 0.1, "top_k": 1, "repetition_penalty": 9.0},
-        {"typical_p": 0.1},
-        {"epsilon_cutoff": 0.5},
-        {"eta_cutoff": 0.5},
-        {"no_repeat_ngram_size": 1},
-        {"suppress_tokens": [*range(4, 40)]},
-        {"bad_words_ids": [[token] for token in range(4, 40)]},
-        {"min_new_tokens": 12},
-    ],
-    ids=str,
-)
-def test_a_sampler_of_m0_is_not_inherited(plain: Any, tmp_path: Path, sampler: dict[str, Any]) -> None:
-    base = changed(tmp_path / "base", "generation_config.json", do_sample=True, **sampler)
+def test_samplers_of_m0_are_not_inherited(plain: Any, tmp_path: Path) -> None:
+    samplers = {
+        **{"min_p": 0.99, "temperature": 0.1, "top_p": 0.1, "top_k": 1, "repetition_penalty": 9.0},
+        **{"typical_p": 0.1, "epsilon_cutoff": 0.5, "eta_cutoff": 0.5, "no_repeat_ngram_size": 1},
+        "suppress_tokens": [*range(4, 40)],
+        "bad_words_ids": [[token] for token in range(4, 40)],
+        "min_new_tokens": 12,
+    }
+    base = changed(tmp_path / "base", "generation_config.json", do_sample=True, **samplers)
     pd.testing.assert_frame_equal(warm_up(tmp_path / "work", base, 2), plain[1])
 
 
@@ -167,7 +160,7 @@ def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.
     pd.testing.assert_frame_equal(sure, noisy)
 
 
-def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) -> None:
     apart: list[float] = []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
@@ -183,7 +176,7 @@ def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) ->
     assert max(apart) < 1e-4
 
 
-def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:
     """The gradient step has dropout, and its policy is its own denominator."""
     ratios: list[bool] = []
     watch(lambda trainer, model, inputs, loss: ratios.append("old_per_token_logps" in inputs))
@@ -191,7 +184,7 @@ def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:  # noqa: F8
     assert ratios == [False] * 8
 
 
-def test_the_reference_is_m0_without_dropout(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_the_reference_is_m0_without_dropout(tmp_path: Path, watch: Any) -> None:
     """Some models have dropout layers."""
     base = changed(tmp_path / "base", "config.json", attention_dropout=0.5)
     apart: list[float] = []

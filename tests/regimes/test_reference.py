@@ -29,6 +29,7 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.regimes.test_group_dpo import VALUES, in_groups
+from tests.regimes.test_off_policy import gradient
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import easy, pairs
 
@@ -88,9 +89,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     return policy
 
 
-# ----------------------------------------------------------------------------------------------------- the reference
-
-
 @pytest.mark.parametrize(
     "train", [dpo, partial(dpo, precompute_reference=True), kto, group_dpo], ids=["dpo", "once", "kto", "group_dpo"]
 )
@@ -147,9 +145,6 @@ def test_a_training_that_does_not_begin_at_its_reference_warns_before_its_first_
     assert not [*tmp_path.glob("other/step-*")]
 
 
-# -------------------------------------------------------------------------------------------------------- the losses
-
-
 def in_float64(
     loss: str,
     beta: float,
@@ -186,14 +181,9 @@ def in_float64(
         aligned = drawn(policy) - (2 * policy).exp().sum(-1).log()
         likely = ((aligned * mask).sum(1) / mask.sum(1)).exp().detach()
         value = value * likely[:n] * likely[n:]
-    flat = gradient(model, value.mean())
+    flat = gradient(model, value.mean()).double()
     model.float()
     return flat
-
-
-def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters, retain_graph=True)]).double()
 
 
 @pytest.mark.parametrize(
@@ -223,7 +213,7 @@ def test_the_gradient_is_that_of_the_papers_loss(
         expected = in_float64(loss, self.beta, model, inputs, **keys)
         plain = in_float64(loss, self.beta, model, inputs)
         value = compute(self, model, inputs)
-        apart.append(float((gradient(model, value) - expected).norm() / expected.norm()))
+        apart.append(float((gradient(model, value).double() - expected).norm() / expected.norm()))
         from_plain.append(float((plain - expected).norm() / plain.norm()))
         return value
 
@@ -266,9 +256,6 @@ def test_ipo_per_token_is_not_ipo_of_sums() -> None:
     assert pair_losses("ipo", *ratios, 0.1).item() == pytest.approx((0.3 - 5) ** 2)
     assert pair_losses("ipo_sum", *ratios, 0.1).item() == pytest.approx((4 - 5) ** 2)
     assert pair_losses("sigmoid", *ratios, 0.1).item() == pytest.approx(math.log(1 + math.exp(-0.4)), abs=1e-6)
-
-
-# ---------------------------------------------------------------------------------------------------------- the rows
 
 
 @pytest.mark.parametrize(

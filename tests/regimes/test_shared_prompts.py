@@ -180,8 +180,6 @@ def test_a_model_without_labels_answers_as_before() -> None:
     assert torch.equal(model(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits, logits)
 
 
-# ------------------------------------------------------------------------------------------------------------- training
-
 NO_DROPOUT = Lora(dropout=0.0)
 GROUPS = WARMUP.model_copy(update={"beta": 0.1, "ratio": "sampler"})
 
