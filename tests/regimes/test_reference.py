@@ -21,7 +21,7 @@ from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.offline.kto import Judged, Kto, train_kto
-from g2d.regimes.offline.pair_trainer import PairTrainer, desensitised, pair_losses, policy_weights
+from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.by_length import own_rows
@@ -107,7 +107,6 @@ def test_the_reference_is_the_start_without_dropout(
 def test_online_references_and_generators_have_no_dropout(
     tmp_path: Path, start: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever scores without a gradient, a reference or who generates."""
     dropped: list[bool] = []
     forward = torch.nn.Dropout.forward
 
@@ -201,9 +200,7 @@ def in_float64(
 def test_the_gradient_is_that_of_the_papers_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, changes: dict[str, Any]
 ) -> None:
-    """Rafailov et al. (equation 7), TRL's IPO and Azar et al. (equation 17), in float64, also if the policy has left
-    the reference. The keys of LD-DPO and WPO change it.
-    """
+    """Rafailov et al. (equation 7), TRL's IPO, Azar et al. (equation 17), LD-DPO and WPO, in float64."""
     apart: list[float] = []
     from_plain: list[float] = []
     compute = PairTrainer._compute_loss
@@ -226,36 +223,11 @@ def test_the_gradient_is_that_of_the_papers_loss(
     assert (max(from_plain) > 1e-2) == bool(changes)
 
 
-def test_sums_without_a_tail_by_hand() -> None:
-    """A pair of 2 and 4 tokens, and one of 3 and 1: tokens beyond 2 and beyond 1 count half."""
-    per_token = -torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 4, 0], [1, 2, 4, 8, 0], [0, 0, 0, 5, 0]], dtype=torch.float64)
-    mask = (per_token != 0).long()
-    assert desensitised(per_token, mask, 0.5).tolist() == [-3, -(1 + 1 + 2), -(1 + 2 + 2 + 4), -5]
-    assert desensitised(per_token, mask, 0.0).tolist() == [-3, -1, -3, -5]
-    assert desensitised(per_token, mask, 1.0).tolist() == per_token.sum(dim=1).tolist()
-
-
-def test_weights_of_the_policy_by_hand() -> None:
-    """Two tokens of probability .8 and .2, so sum p^2 = .68; completions are .8, .2 and only .8."""
-    per_token = torch.tensor([[0.8, 0.2], [0.8, 1.0]], dtype=torch.float64).log()
-    squares = torch.full((2, 2), math.log(0.68), dtype=torch.float64)
-    [weight] = policy_weights(per_token, squares, torch.tensor([[1, 1], [1, 0]])).tolist()
-    assert weight == pytest.approx(math.sqrt(0.8 * 0.2) / 0.68 * 0.8 / 0.68)
-
-
 def test_a_discount_of_means_is_refused() -> None:
     with pytest.raises(
         ValidationError, match=r"ld_alpha=0\.5 is about sums over tokens, and loss: ipo takes means: set"
     ):
         Dpo(loss="ipo", ld_alpha=0.5)
-
-
-def test_ipo_per_token_is_not_ipo_of_sums() -> None:
-    """Where the chosen completion has 10 tokens and 5 nats, the rejected one 5 tokens and 1: .5 - .2, or 4."""
-    ratios = [torch.tensor([value]) for value in (5.0, 1.0, 10.0, 5.0)]
-    assert pair_losses("ipo", *ratios, 0.1).item() == pytest.approx((0.3 - 5) ** 2)
-    assert pair_losses("ipo_sum", *ratios, 0.1).item() == pytest.approx((4 - 5) ** 2)
-    assert pair_losses("sigmoid", *ratios, 0.1).item() == pytest.approx(math.log(1 + math.exp(-0.4)), abs=1e-6)
 
 
 @pytest.mark.parametrize(

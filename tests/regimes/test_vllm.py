@@ -45,7 +45,6 @@ NOISY = Lora(dropout=0.3)
 
 @pytest.fixture
 def generations(monkeypatch: pytest.MonkeyPatch) -> list[EngineGeneration]:
-    """Every backend that a test creates."""
     created: list[EngineGeneration] = []
     initialise = EngineGeneration.__init__
 
