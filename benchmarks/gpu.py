@@ -40,7 +40,6 @@ PARTS = {  # cheap and decisive ones first; with the seconds that are enough whe
     "training-7b": ("GRPO and DPO at the paper's settings, 7B", 420),
     "harvest-7b": ("tokens per second, 7B", 420),
     "engine-after": ("an engine where a trainer and another engine lived", 420),
-    "dropout": ("log-probabilities with LoRA dropout on", 180),
     "two-gpus": ("two jobs side by side take distinct cards", 120),
     "tensor-parallel": ("vLLM over two cards", 420),
     "micro-grid": ("the whole workflow in miniature", 600),

@@ -30,7 +30,6 @@ from gpu_models import (
     distance,
     drawn_by_transformers,
     drawn_by_vllm,
-    dropout_noise,
     on_disk,
     random_weights,
     small_policy,
@@ -494,7 +493,6 @@ PARTS: dict[str, Callable[[Setting], Found]] = {
     "micro-grid": micro_grid,
     "resume": resume,
     "engine-after": engine_after,
-    "dropout": dropout_noise,
     "two-gpus": two_gpus,
     "tensor-parallel": tensor_parallel,
 }

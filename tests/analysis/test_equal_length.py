@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -40,6 +40,7 @@ LENGTHS = arrays(float, SHAPE, elements=st.integers(1, 300).map(float))
 REWARDS = arrays(float, SHAPE, elements=st.one_of(st.integers(-50, 50).map(lambda n: n / 10), st.just(np.nan)))
 
 
+@settings(max_examples=30)
 @given(REWARDS, LENGTHS, st.integers(-100, 100), st.integers(-50, 50))
 def test_neither_a_multiple_of_the_length_nor_a_constant_changes_who_is_ahead(
     rewards: np.ndarray, lengths: np.ndarray, per_1000: int, constant: int
@@ -75,7 +76,7 @@ def simulated(rng: np.random.Generator, quality: np.ndarray, padding: np.ndarray
 def test_a_judge_that_pays_for_length_gets_the_padded_checkpoint_by_its_raw_reward_alone() -> None:
     """The best one is the second of five; from then on replies grow and get worse."""
     quality, padding = np.array([0.0, 0.6, 0.3, 0.1, -0.2]), np.array([0.0, 10, 60, 120, 200])
-    for seed in range(8):
+    for seed in range(3):
         replies = simulated(np.random.default_rng(seed), quality, padding, paid=0.02)
         table = checkpoint_table([10, 20, 30, 40, 50], [], replies)
         assert table["K"][table["reward"].idxmax()] == 50
@@ -90,8 +91,8 @@ def answered(correct: np.ndarray) -> pd.DataFrame:
 
 
 def test_what_was_selected_on_development_problems_is_not_flattered_on_a_benchmark() -> None:
-    """Six checkpoints that are equally good, 400 times: the score that chose is too high, another set's is not."""
-    rng, p, runs, n = np.random.default_rng(0), 0.6, 400, 50
+    """Six checkpoints that are equally good, 100 times: the score that chose is too high, another set's is not."""
+    rng, p, runs, n = np.random.default_rng(0), 0.6, 100, 50
     chosen, evaluated = [], []
     for _ in range(runs):
         development, benchmark = rng.random((2, 6, n)) < p
@@ -100,7 +101,7 @@ def test_what_was_selected_on_development_problems_is_not_flattered_on_a_benchma
         evaluated.append(benchmark[best(table)].mean())
     error = (p * (1 - p) / n / runs) ** 0.5
     assert abs(np.mean(evaluated) - p) < 4 * error
-    assert np.mean(chosen) - p > 10 * error
+    assert np.mean(chosen) - p > 5 * error
 
 
 def replied(rewards: list[float], lengths: list[int]) -> pd.DataFrame:

@@ -30,6 +30,11 @@ def experiment(rng: np.random.Generator, design: Design, seed_sd: float, gain: f
     return np.where(rng.random(shape) < chance, shift[..., None] > 0, settled).astype(float)
 
 
+def significant(policies: np.ndarray, design: Design) -> bool:
+    pool = SeedPool.without_unstable(policies.mean(axis=2), (0, 1))
+    return compare(policies[0], policies[1], pool).p_value <= LEVEL / design.family
+
+
 @pytest.fixture(scope="module")
 def components() -> Components:
     """Components of these answers without a variance between seeds."""
@@ -52,10 +57,7 @@ def test_the_smallest_difference_is_found_in_four_of_five_experiments(
     rng, runs, n_significant = np.random.default_rng(3), 250, 0
     for _ in range(runs):
         policies = experiment(rng, design, seed_sd, stated)
-        compared = compare(
-            policies[0], policies[1], SeedPool.without_unstable(policies.mean(axis=2), (0, 1)), design.family
-        )
-        n_significant += compared.p_value <= LEVEL / design.family
+        n_significant += significant(policies, design)
     assert 0.74 <= n_significant / runs <= 0.92, n_significant / runs
 
 
@@ -72,10 +74,7 @@ def test_gains_on_other_questions_in_every_training_are_found_in_four_of_five_ex
         policies = experiment(rng, design, seed_sd)
         gained = rng.random(policies[0].shape) < stated / (1 - ACCURACY)
         policies[0] = np.maximum(policies[0], gained)
-        compared = compare(
-            policies[0], policies[1], SeedPool.without_unstable(policies.mean(axis=2), (0, 1)), design.family
-        )
-        n_significant += compared.p_value <= LEVEL / design.family
+        n_significant += significant(policies, design)
     assert 0.74 <= n_significant / runs <= 0.88, n_significant / runs
 
 

@@ -54,7 +54,7 @@ def test_studies_that_agree_by_hand() -> None:
 @pytest.mark.parametrize("n", [3, 6])
 @pytest.mark.parametrize("tau", [0.0, 0.02])
 def test_the_interval_covers_the_mean_and_the_prediction_another_study(n: int, tau: float) -> None:
-    rng, runs, covered, predicted = np.random.default_rng(0), 600, 0, 0
+    rng, runs, covered, predicted = np.random.default_rng(0), 400, 0, 0
     for _ in range(runs):
         variances = rng.uniform(0.01, 0.03, n) ** 2
         truth = rng.normal(0.03, tau, n + 1)

@@ -250,6 +250,18 @@ def with_cuda(folder: Path, visible: str, extra: str) -> dict[str, str]:
     return {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": visible}
 
 
+def test_ctrl_c_before_the_imports_are_made_prints_nothing(run: Run, tmp_path: Path) -> None:
+    before = run.shared()
+    job = run.start("impatient", PRINTS, **with_cuda(tmp_path, "7", "import time; time.sleep(3600)"))
+    wait_until(lambda: run.shared() - before)
+    job.send_signal(signal.SIGINT)
+    output, _ = job.communicate()
+    for pid in run.shared() - before:
+        os.kill(pid, signal.SIGKILL)
+    assert output == ""
+    assert job.returncode == 128 + signal.SIGINT
+
+
 # It also cannot fork for its first job, like a machine without memory for another process.
 REFUSES = """from multiprocessing.popen_fork import Popen
     launch = Popen._launch

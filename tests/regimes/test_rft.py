@@ -8,15 +8,14 @@ from typing import Any, Literal
 import pandas as pd
 import pytest
 
-from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline.rft import Example, Rft, chosen_completions, right_completions, train_rft
-from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
 from tests.models import completion_logprobs, tiny_policy
-from tests.regimes.test_resume import assert_resumes, saving
+from tests.regimes.losses import losses
+from tests.regimes.test_resume import assert_resumes
 from tests.regimes.test_training import pairs
 
 PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c")]
@@ -80,18 +79,7 @@ def examples(n: int) -> list[Example]:
 
 def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
     values = {"regime": "rft", "learning_rate": 2e-3, "gradient_accumulation_steps": 2} | settings
-    log = train_rft(
-        TrainingJob(
-            tiny_policy(),
-            examples(n),
-            Rft.model_validate(values),
-            lora=Lora(),
-            seed=0,
-            work=work,
-            checkpointing=saving(work),
-        )
-    ).log
-    return [row for row in log if "loss" in row]
+    return losses(train_rft, examples(n), Rft.model_validate(values), work)
 
 
 def test_its_first_loss_is_the_nll_of_completion_tokens_under_m0(tmp_path: Path) -> None:

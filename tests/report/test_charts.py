@@ -44,10 +44,6 @@ def test_a_warmup_that_stopped_by_itself_is_a_series_of_one_point(draw) -> None:
     assert points == {("G2D auto", 15)}
 
 
-def test_equal_tables_give_equal_figures() -> None:
-    assert json.dumps(charts.accuracy_by_k(GRID, KNOWN)) == json.dumps(charts.accuracy_by_k(GRID.copy(), KNOWN))
-
-
 def test_a_legend_has_policies_that_the_grid_lacks_in_the_order_of_the_table() -> None:
     rows = pd.DataFrame({"policy": [f"p{n}" for n in range(8)], "group_size": 2})
     assert list(legend(rows, KNOWN)) == list(rows["policy"])
@@ -160,16 +156,6 @@ def test_a_metric_without_an_interval_has_no_bar() -> None:
     assert len(charts.informativeness_by_k(harvest)["layer"]) == 2
     bounded = harvest.assign(pairability_low=0.4, pairability_high=0.7)
     assert len(charts.informativeness_by_k(bounded)["layer"]) == 3
-
-
-def test_contributions_of_a_gain_are_taken_from_the_table() -> None:
-    table = GRID.assign(gain=[None, 0.2, 0.3, 0.1])
-    for name, share in (("from_finishing", 0.5), ("from_reasoning", 0.5)):
-        table = table.assign(**{name: table["gain"] * share, f"{name}_low": 0.0, f"{name}_high": 1.0})
-    shown = [row for row in rows(charts.gains(table)) if "factor" in row]
-    assert {row["factor"] for row in shown} == {"finishing", "reasoning"}
-    assert {row["name"] for row in shown} == {"DPO (K=0)", "G2D (K=10)", "GRPO (K=20)"}
-    assert sum(row["points"] for row in shown) == pytest.approx(0.6)
 
 
 def test_a_difference_is_drawn_with_the_interval_of_its_family() -> None:

@@ -231,11 +231,6 @@ def test_an_ablated_warmup_is_compared_with_the_same_kind_of_policy():
     ]
 
 
-def test_an_ablation_needs_a_description():
-    with pytest.raises(ValueError, match="'ipo'"):
-        ablation_table({(policy("ipo", 300), "id"): solved(2)}, {}, {}, {})
-
-
 # ----------------------------------------------------------------------------------------------------------- harvest
 
 

@@ -138,6 +138,7 @@ def main(folder: Path, source: Path, *heavy: str) -> None:
     sys.path.insert(0, str(source))
     _import((*IMPORTS, *OF_PACKAGE))
     _keep_bundle()
+    sys.modules["snakemake.cli"].get_argument_parser()  # has Snakemake collect its plugins, a quarter of a dry-run
     print("ready", end="", flush=True)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -285,8 +286,12 @@ def _use_package(source: Path) -> None:
                 if hasattr(module, name):
                     setattr(module, name, _moved(getattr(module, name), source, copy))
     else:
+        from snakemake_interface_common.plugin_registry import PluginRegistryBase
+
         for name in modules:
             del sys.modules[name]
+        for registry in PluginRegistryBase.__subclasses__():
+            registry._instance = None  # it has the package's logger
 
 
 def _moved(place: Any, source: Path, copy: Path) -> Any:

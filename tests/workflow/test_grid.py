@@ -51,16 +51,18 @@ def metrics(project: Project, folder: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    """Every kind of job once, in new Pythons without shared imports. Python reports every import on standard error, in
-    the log once a stage has begun."""
+    """Every kind of job once, in new Pythons: the DPO with its own imports, jobs before it with shared ones. Python
+    reports every import on standard error, in the log once a stage has begun."""
     assert micro_config.get("share_imports", True)
-    project = Project.create(tmp_path_factory.mktemp("started") / "g2d", micro_config | {"share_imports": False})
+    project = Project.create(tmp_path_factory.mktemp("started") / "g2d", micro_config)
     # A chain of two; what is trained on the harvest of its first part.
-    files = ["micro/seed0/grpo/g2/k4/policy.json", "micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"]
-    files += ["problems/arithmetic.leakage.json"]
-    command = ["--cores", "2", "--quiet", "rules", "--", *(f"results/{file}" for file in files)]
-    done = project.snakemake(*command, anew=True, PYTHONPROFILEIMPORTTIME="1")
-    assert done.returncode == 0, done.stdout
+    first = ["micro/seed0/grpo/g2/k4/policy.json", "micro/seed0/harvest/g2/k2/pairs.jsonl"]
+    first += ["micro/base/eval/arithmetic.parquet", "problems/arithmetic.leakage.json"]
+    for shared, files in ((True, first), (False, ["micro/seed0/dpo/g2/k2/policy.json"])):
+        project.configure(micro_config | {"share_imports": shared})
+        command = ["--cores", "2", "--quiet", "rules", "--", *(f"results/{file}" for file in files)]
+        done = project.snakemake(*command, anew=True, PYTHONPROFILEIMPORTTIME="1")
+        assert done.returncode == 0, done.stdout
     return project
 
 

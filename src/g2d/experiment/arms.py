@@ -68,6 +68,11 @@ class Arm:
         return f"regimes.{self.owner}" if self.owner and (self.settings is self.written or not self.source) else section
 
     @property
+    def grpo_step(self) -> int | None:
+        """K of the GRPO that it is compared with, of as many updates; None for the largest K."""
+        return max(self.settings.steps) if self.phase == "stages" else None
+
+    @property
     def online(self) -> Arm:
         """The online training behind it: its source or the training behind that, or itself."""
         return self.source.online if self.source else self

@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from g2d.experiment.checks import mistakes
-from g2d.experiment.config_file import read_file, require_whole
+from g2d.experiment.config_file import merged, read_files, require_whole, source_of
 from g2d.experiment.race import decided
 from g2d.experiment.sections import FILES, MOST_SEEDS, Config
 from g2d.rewards.catalogue import with_current_name
@@ -21,18 +22,25 @@ from g2d.rewards.python import PLUGIN
 from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "former_names", "load", "read", "read_values"]
+__all__ = ["Config", "former_names", "load", "read", "read_sources"]
 
 
-def load(values: Mapping[str, Any], file: str = "config") -> Config:
-    """Validate a configuration. A ConfigError has one line per mistake, with file, key and fix."""
+def load(
+    values: Mapping[str, Any], file: str = "config", sources: Mapping[str, Mapping[str, Any]] | None = None
+) -> Config:
+    """Validate a configuration. A ConfigError has one line per mistake, with file, key and fix.
+
+    Args:
+        file: its name, if there is only one source.
+        sources: files, and --config, with the values that were merged in this order.
+    """
     values = with_looks(with_file_rewards(values))
     try:
         config = Config.model_validate(values)
         lines = mistakes(config)
     except ValidationError as error:
         lines = [re.sub(r"^looks\.", "seeds.", line) for line in messages(error, values, Config)]
-    refuse(f"{file}: {line}" for line in lines)
+    refuse(f"{source_of(line, sources) if sources else file}: {line}" for line in lines)
     return config
 
 
@@ -94,13 +102,14 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    return read_values(read_file(path), path)
+    return read_sources(read_files([path]))
 
 
-def read_values(values: Mapping[str, Any], path: str | Path) -> Config:
-    """Validate the values of a configuration file."""
-    require_whole(values, [path])
-    return decided(load(values, str(path)), Path(path).parent)
+def read_sources(sources: Mapping[str, Mapping[str, Any]]) -> Config:
+    """Validate the merged values of files."""
+    values = reduce(merged, sources.values())
+    require_whole(values, list(sources))
+    return decided(load(values, sources=sources), Path(next(iter(sources))).parent)
 
 
 # ------------------------------------------------------------------------------------------- of finished results

@@ -105,27 +105,52 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
     )
 
 
-def require_one(paths: Sequence[str | Path], replaced: str = "name only one") -> None:
-    """Check that at most one file is a whole configuration, the first: Snakemake would merge several.
+def read_files(paths: Iterable[str | Path], several: str = "name only one") -> dict[str, dict[str, Any]]:
+    """Return the values of each file, of a whole configuration and of files that are merged over it.
 
     Args:
-        replaced: what to do about a second one.
+        several: what to do about a second whole configuration, which Snakemake would merge.
+
+    Raises:
+        ConfigError: a file cannot be read (`read_file`), or is a whole configuration and not the first file.
     """
-    whole = [path for path in paths if all(name in read_file(path) for name in NEEDED)]
-    if len(whole) > 1:
-        raise ConfigError(
-            f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: {replaced}"
-        )
-    if whole and whole[0] != paths[0]:
-        raise ConfigError(f"{paths[0]}: comes before {whole[0]}, which would override it: name it after that file")
-
-
-def require_written_well(paths: Iterable[str | Path]) -> None:
-    """Check files that Snakemake has read: UTF-8, YAML, no repeated key in one file, no `010`."""
-    lines = []
+    sources, lines = {}, []
     for path in paths:
         try:
-            read_file(path)
+            sources[str(path)] = read_file(path)
         except ConfigError as error:
             lines.append(str(error))
     refuse(lines)
+    whole = [path for path, values in sources.items() if all(name in values for name in NEEDED)]
+    if len(whole) > 1:
+        raise ConfigError(
+            f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: {several}"
+        )
+    if whole and whole[0] != (first := next(iter(sources))):
+        raise ConfigError(f"{first}: comes before {whole[0]}, which would override it: name it after that file")
+    return sources
+
+
+def merged(below: Any, above: Any) -> Any:
+    """Merge values as Snakemake merges files: mappings key by key, otherwise the later value wins."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    return {**below, **{name: merged(below.get(name), value) for name, value in above.items()}}
+
+
+def source_of(mistake: str, sources: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the source of the key that a mistake begins with: the last one with the value, all that have part of a
+    section, or all.
+    """
+    key = re.split(r"[\s=]", mistake)[0].rstrip(":")
+    having = {name: found[0] for name, values in sources.items() if (found := _found(values, key))}
+    names = list(having or sources)
+    return names[-1] if having and not isinstance(having[names[-1]], Mapping) else ", ".join(names)
+
+
+def _found(values: Any, key: str) -> list[Any]:
+    """Return the value of a dotted key in a list, [] if there is none; names may have dots themselves."""
+    if not key or not isinstance(values, Mapping):
+        return [values]
+    below = (_found(values[name], key[len(str(name)) + 1 :]) for name in values if f"{key}.".startswith(f"{name}."))
+    return next(filter(None, below), [])

@@ -43,7 +43,7 @@ FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 class Probe(Section):
     """A cheap test before the grid: harvest a few prompts at every K of the first seed (`snakemake advice`)."""
 
-    prompts: int = key(50, "Prompts to harvest: the first of the training set.", ge=2)
+    prompts: int = key(50, "Prompts to harvest.", ge=2)
     compare: bool = key(False, "Compare the advice with the grid's results.")
 
 
@@ -65,7 +65,7 @@ PerHour = Annotated[float, Field(ge=0)]
 
 
 class Price(Section):
-    """Price of an hour of a device; makes money one of the costs (docs/analysis.md)."""
+    """Price of a device-hour, to show costs in money (docs/analysis.md)."""
 
     currency: str = key(..., "Currency of the price, for example EUR.", pattern="^[A-Za-z]{1,12}$")
     devices: PerHour | Annotated[dict[str, PerHour], Field(min_length=1)] = key(
@@ -112,7 +112,7 @@ class Looks(Section):
     )
     until: int | None = key(
         None,
-        "Last analysis to run; null: as many as needed.",
+        "Last analysis to run.",
         ge=1,
         neutral=None,
     )
@@ -152,7 +152,7 @@ class Looks(Section):
 
 
 class Collapse(Section):
-    """Definition of a collapse of an online training (`g2d.analysis.dynamics`)."""
+    """Collapse of an online training (`g2d.analysis.dynamics`)."""
 
     share: float = key(
         0.2,
@@ -246,13 +246,13 @@ class Baselines(Section):
 
 
 class OpenEnded(Sampling):
-    """Prompts without a verifiable answer: some to train on, others held out to compare each policy with M0."""
+    """Prompts without a verifiable answer, to train on and to compare policies with M0."""
 
     pool: ProblemSource = key(..., "Prompts to train on; answers are ignored.", paper="100,000 of WildChat")
     held_out: ProblemSource = key(..., "Held-out prompts for the win rates.", paper="AlpacaEval 2, ArenaHard")
     development: ProblemSource | None = key(
         None,
-        "Prompts to select checkpoints by (`select`).",
+        "Prompts to select checkpoints by.",
         paper="470, none of AlpacaEval 2",
         neutral=None,
     )
@@ -276,7 +276,7 @@ class OpenEnded(Sampling):
 
 
 class Sweep(Section):
-    """Tune regimes and select checkpoints on development problems, in neither training nor benchmarks."""
+    """Tune regimes and select checkpoints on development problems."""
 
     development: Annotated[int, Field(ge=1)] | ProblemSource = key(
         ...,

@@ -68,7 +68,7 @@ class OfflineEntry(Entry):
 
     phase: ClassVar[Phase] = "offline"
     steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
-    start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
+    start: Literal["base", "warmup"] = key("base", "Start from M0, or from pi_K.")
     harvest: Name | None = key(None, "Harvests of this ablation or online entry; null: the main grid's.", neutral=None)
 
     def sequences(self, samples: int, pairable: float) -> float:
@@ -101,12 +101,12 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     phase: ClassVar[Phase] = "online"
     steps: list[Steps] = key(..., "K in updates, to evaluate.")
-    horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
+    horizon: int | None = key(None, "Length of the schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(None, "Stop as in `warmup.auto`, at the latest at the only K.", neutral=None)
     policies: list[Literal["online", "dpo"]] = key(
-        ["online"], "Evaluate the policy (online), DPO on its harvest, or both.", min_length=1
+        ["online"], "Evaluate the policy, DPO on its harvest, or both.", min_length=1
     )
     start: Name = key(
         "base", "M0 (base), a warm-up policy (warmup), or an online entry's policy.", paper="M0", neutral="base"

@@ -37,7 +37,7 @@ class Answer:
     model: str
     benchmark: str
     sentences: tuple[str, ...]
-    details: tuple[str, ...] = ()  # costs, and the warm-up that stopped automatically
+    details: tuple[str, ...] = ()  # costs, automatic warm-up
     notes: tuple[str, ...] = ()  # method
     headline: str = ""
     caveats: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Difference:
 
     accuracy: float
     distinct: bool
-    evidence: str  # for `distinct`
+    evidence: str
     test: Mapping[Any, Any] | None = None  # its row of `comparisons.csv`
 
     @property
@@ -140,8 +140,7 @@ def answer(
 
     Args:
         rows, comparisons, margins: its rows of Table 1, `comparisons.csv` and `margins.csv`.
-        cheapest: names of the cheapest policies within the margin of the best.
-        margin: in 0..1.
+        cheapest: names of the cheapest policies within `margin` (in 0..1) of the best.
     """
     grid = _Grid(benchmark, rows, comparisons, margins)
     if not grid.candidates:

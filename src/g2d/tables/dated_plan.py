@@ -1,7 +1,6 @@
 """The dated plan of a grid: its primary comparison, written to `results/plan.json` before the first training.
 
-An entry has its date, the number of finished evaluations of trained policies, and its digest. No job depends on the
-file, so equal results have equal files.
+No job depends on the file, so equal results have equal files.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ NOT_PLANNED = frozenset({"title", "demonstration", "price_per_device_hour"})  # 
 
 
 def primary(config: Config) -> dict[str, Any]:
-    """Return each model's primary comparison, a family of tests on the first benchmark: `PRIMARY`, or the grid's first
-    family.
-    """
+    """Return each model's primary comparison on the first benchmark: `PRIMARY`, or the grid's first family."""
     benchmark = next(iter(config.benchmarks))
     comparisons = {}
     for model in grid.trained_models(config):
@@ -62,11 +59,7 @@ def write_plan(config: Config, results: str | Path = "results", evaluations: int
 
 
 def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
-    """Read the entries of `plan.json`, first to last; none without the file.
-
-    Raises:
-        ConfigError: the file cannot be read, or an entry is not as it was written.
-    """
+    """Read the entries of `plan.json`, first to last; ConfigError if it cannot be read or an entry was changed."""
     file = Path(results, PLAN)
     if not file.exists():
         return []

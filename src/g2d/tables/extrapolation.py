@@ -30,8 +30,8 @@ LINEARITY_COLUMNS = columns(
 
 @table_of(EXTRAPOLATION_COLUMNS)
 def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float], margin: float) -> Rows:
-    """A row per extrapolated policy and per DPO on its harvest, if the trained policy of that K was evaluated too.
-    Tests and bounds (margin_shown) are corrected for the rows of a model and benchmark."""
+    """A row per extrapolated policy and DPO on its harvest, if the trained policy of that K was evaluated. Tests and
+    bounds are corrected for the rows of a model and benchmark."""
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
         pairs = [(at, (at[0].reference, benchmark)) for at in rows if at[0].arm.last_trained is not None]
@@ -58,8 +58,7 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
 def linearity_table(chains: Mapping[PolicyKey, Mapping[int, Path]]) -> Rows:
     """A row per warm-up and K: the share of weights whose R^2 over the checkpoints up to that K is above `LINEAR`.
 
-    M0 counts as a checkpoint of an adapter; full weights are counted from the first K. Weights that never change have
-    no R^2.
+    M0 counts as a checkpoint of an adapter, but not of full weights.
 
     Args:
         chains: files of the weights by K, by the last policy of each warm-up.

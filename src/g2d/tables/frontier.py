@@ -20,7 +20,7 @@ from g2d.tables.frames import Rows, columns, table_of
 
 WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
 AXES = ("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours", *WHERE_KNOWN)
-NOT_TESTED = "not tested"  # on the other axes, and GRPO before its last K and its ablations
+NOT_TESTED = "not tested"
 FRONTIER_COLUMNS = columns(
     *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),
     "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high p_on p_beaten",
@@ -37,13 +37,11 @@ def frontier_table(
     price: Price | None = None,
     tested_axis: str = "device_hours",
 ) -> Rows:
-    """A row per policy and axis on which its cost is known, without ablations of DPO. GRPO before its last K and
-    ablations of GRPO are not tested.
+    """A row per policy and axis on which its cost is known, without ablations of DPO.
 
     Args:
         costs: `costs_of` each trained policy; M0 costs nothing.
         calibration: calibration's part of these costs.
-        tested_axis: `frontier.axis`.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
     for (_, benchmark), policies in by_grid(grouped).items():

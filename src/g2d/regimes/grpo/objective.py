@@ -23,13 +23,13 @@ class Objective(Section):
     )
     scale_rewards: Literal["group", "batch", "none"] = key(
         "group",
-        "Divide advantages by the standard deviation of the group, of the generation, or by 1.",
+        "Divide advantages by the standard deviation of group or generation, or by 1.",
         neutral="group",
     )
     deviation: Literal["unbiased", "population"] = key(
         "unbiased",
-        "Standard deviation of scale_rewards, for a sum S of squares: sqrt(S / (G - 1)) + 1e-4 (unbiased, "
-        "TRL's), or sqrt(S / G + 1e-4) (population; advantages 1.41 times as large at G=2).",
+        "Standard deviation from a sum S of squares: sqrt(S / (G - 1)) + 1e-4 (unbiased, TRL's), or "
+        "sqrt(S / G + 1e-4) (population; 1.41 times the advantages at G=2).",
         neutral="unbiased",
     )
     bias_corrected_kl: bool = key(
@@ -123,11 +123,11 @@ class OffPolicy(Section):
     )
     reference_every: int | Literal["pass"] = key(
         "pass",
-        "Gradient steps between synchronisations of the reference; pass: over the training prompts.",
+        "Gradient steps between synchronisations of the reference, or a pass over the training prompts.",
         neutral="pass",
     )
     reset_optimizer: bool = key(False, "Reset AdamW's state when the reference is synchronised.", neutral=False)
-    replay: Replay | None = key(None, "Also train on earlier completions; null: no.", neutral=None)
+    replay: Replay | None = key(None, "Also train on earlier completions.", neutral=None)
 
     @property
     def has_buffer(self) -> bool:

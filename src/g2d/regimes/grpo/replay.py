@@ -28,7 +28,7 @@ STALENESS = "replay/staleness"  # mean over groups of the updates since they wer
 
 
 class Replay(Section):
-    """Completions to replay: groups of earlier updates, or right completions of a harvest."""
+    """Replay groups of earlier updates, or right completions of a harvest."""
 
     buffer: int | None = key(
         None, "Latest groups to keep and sample from uniformly (arXiv 2604.08706).", unit="groups", ge=1, neutral=None

@@ -57,13 +57,13 @@ class Stage(Warmup):
 
 
 class StagedGrpo(Entry):
-    """GRPO in a few stages of harvest and training, with the keys of `warmup` (arXiv 2605.17570)."""
+    """GRPO in a few stages of harvest and training (arXiv 2605.17570)."""
 
     phase: ClassVar[Phase] = "stages"
     regime: Literal["staged_grpo"] = key(..., "Train by GRPO in stages of harvest and updates.")
     stages: list[int] = key(
         ...,
-        "Numbers of stages, a policy each; the number of updates must be a multiple of each.",
+        "Numbers of stages, a policy each; divisors of the updates.",
         paper="about four",
         min_length=1,
     )

@@ -26,13 +26,13 @@ from g2d.settings import Section, key
 
 
 class Checkpointing(Section):
-    """How often trainings save checkpoints, to resume after an interruption. Does not change results.
+    """Checkpoints from which interrupted trainings resume; results stay the same.
 
     A job that is terminated also saves one.
     """
 
-    every_minutes: float | None = key(10.0, "Time between checkpoints; null: not by time.", unit="min", gt=0)
-    every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
+    every_minutes: float | None = key(10.0, "Time between checkpoints.", unit="min", gt=0)
+    every_steps: int | None = key(None, "Gradient steps between checkpoints.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all", "Keep an online training's checkpoints of all K, or the last (docs/recovery.md)."
     )

@@ -20,12 +20,12 @@ from g2d.settings import MistakeInKeyError, Section, key
 
 
 class Processes(Section):
-    """Processes of one training, one GPU each. The batch of a gradient step does not depend on their number.
+    """Processes of one training, one GPU each; a gradient step has the same batch.
 
     KTO and trainings with auto-stop need one process.
     """
 
-    processes: int = key(1, "Processes per training, which divide a gradient step's rows.", ge=1, neutral=1)
+    processes: int = key(1, "Processes per training, which share a gradient step's rows.", ge=1, neutral=1)
     strategy: Literal["ddp", "fsdp"] = key(
         "ddp", "ddp: a whole model per process; fsdp: a part, for models larger than a GPU.", neutral="ddp"
     )

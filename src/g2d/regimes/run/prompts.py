@@ -92,7 +92,7 @@ class Retire(Section):
 class PromptKeys(Section):
     """Treatment of prompts without signal."""
 
-    retire: Retire | None = key(None, "Leave out prompts without signal; null: use all.", paper="none", neutral=None)
+    retire: Retire | None = key(None, "Leave out prompts without signal.", paper="none", neutral=None)
     resample: int = key(
         0,
         "Replace prompts without signal, at most this many times per update (DAPO's dynamic sampling).",

@@ -13,7 +13,7 @@ PROJECT = "g2d"
 
 
 class Logging(Section):
-    """Trackers of training metrics, in addition to `metrics.jsonl`. Does not change results."""
+    """Tracker of training metrics, in addition to `metrics.jsonl`."""
 
     report_to: Literal["none", "tensorboard", "trackio", "wandb"] = key(
         "none", "Tracker to write to results/logs/ (docs/recipes.md)."
