@@ -161,10 +161,8 @@ def in_half_precision() -> Iterator[None]:
 
 def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
     """Run all trainings one after another in as many processes as call this; some continue the adapter `warm`."""
-    examples, group = (
-        chosen_completions(pairs(13, base)),
-        VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4},
-    )
+    examples = chosen_completions(pairs(13, base))
+    group = VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4}
     start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
     continued = SHORT.model_copy(update={"start": "warmup"})
 
@@ -182,7 +180,6 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
             return train_dpo(dpo(work / "half", base, SHORT, meter=meter))
 
     trainings: dict[str, Callable[[], Any]] = {
-        "dpo": lambda: train_dpo(dpo(work / "dpo", base, meter=meter)),
         "continued": lambda: train_dpo(dpo(work / "continued", base, continued, meter=meter, start=start)),
         "half": half,
         "rft": lambda: rft("rft", 8, 2),
@@ -191,6 +188,7 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
         "grpo": lambda: grpo("grpo", GRPO, 2, 3),
     }
     if not is_sharded():  # a divided model has the same rows and rewards
+        trainings = {"dpo": lambda: train_dpo(dpo(work / "dpo", base, meter=meter)), **trainings}
         trainings |= {
             "uneven_dpo": lambda: train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)),
             "uneven_rft": lambda: rft("uneven_rft", 13, 4),
@@ -220,13 +218,13 @@ def trained(
     }
 
 
-WHOLE_AND_DIVIDED = [
-    *itertools.product(["both", "parts"], ["dpo", "continued", "rft", "group_dpo", "grpo"]),
-    *itertools.product(["both"], ["signed", "semi_online_dpo", "distillation"]),
-]
-
-
-@pytest.mark.parametrize(("how", "regime"), WHOLE_AND_DIVIDED)
+@pytest.mark.parametrize(
+    ("how", "regime"),
+    [
+        *itertools.product(["both", "parts"], ["continued", "rft", "group_dpo", "grpo"]),
+        *itertools.product(["both"], ["dpo", "signed", "semi_online_dpo", "distillation"]),
+    ],
+)
 def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None:
     assert_alike(trained[how][1][regime], trained["alone"][1][regime], BY_ROWS | OF_MEANS)
 
@@ -247,7 +245,7 @@ def test_the_loss_of_bfloat16_weights_is_float32(trained: Any, how: str) -> None
         assert row["logps/chosen"] == pytest.approx(same["logps/chosen"], abs=0.05)
 
 
-@pytest.mark.parametrize("regime", ["dpo", "continued", "rft", "group_dpo", "grpo"])
+@pytest.mark.parametrize("regime", ["continued", "rft", "group_dpo", "grpo"])
 def test_a_divided_model_leaves_the_adapter_of_one_process(trained: Any, regime: str) -> None:
     ours, other = (trained[name][0] / regime / "adapter" for name in ("parts", "alone"))
     weights, same = (load_file(folder / "adapter_model.safetensors") for folder in (ours, other))

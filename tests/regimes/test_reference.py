@@ -34,15 +34,24 @@ from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import easy, pairs
 
 N = 6
-JOB: dict[str, Any] = {"lora": Lora(dropout=0.0), "seed": 0}
+Log = list[dict[str, Any]]
 
 
-def dpo(work: Path, n: int = N, shape: tuple[int, int] = (N, 1), **changes: Any) -> list[dict[str, Any]]:
-    start = changes.pop("start", None)
-    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | changes
-    data = values.pop("data", None) or pairs(n)
-    settings = Dpo.model_validate(values | ({"start": "warmup"} if start else {}))
-    return train_dpo(TrainingJob(tiny_policy(), data, settings, work=work, start=start, **JOB)).log
+def run(train: Any, data: Any, settings: Any, work: Path, start: Policy | None = None, **job: Any) -> Log:
+    lora = Lora(dropout=0.0)
+    log: Log = train(TrainingJob(tiny_policy(), data, settings, work=work, start=start, lora=lora, seed=0, **job)).log
+    return log
+
+
+def one_step(shape: tuple[int, int]) -> dict[str, Any]:
+    return {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1}
+
+
+def dpo(
+    work: Path, n: int = N, shape: tuple[int, int] = (N, 1), start: Policy | None = None, data: Any = None, **keys: Any
+) -> Log:
+    settings = Dpo.model_validate(one_step(shape) | keys | ({"start": "warmup"} if start else {}))
+    return run(train_dpo, data or pairs(n), settings, work, start)
 
 
 def uneven() -> list[Pair]:
@@ -51,33 +60,27 @@ def uneven() -> list[Pair]:
     return [cast(Pair, pair | {side: pair[side] * 2}) for pair, side in zip(cast(Any, pairs(N)), longer, strict=True)]
 
 
-def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **changes: Any) -> list[dict[str, Any]]:
-    start = changes.pop("start", None)
-    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | changes
-    rows = [Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"], label=True) for pair in pairs(n)]
-    rows += [
-        Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["rejected_ids"], label=False) for pair in pairs(n)
+def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), start: Policy | None = None) -> Log:
+    rows = [
+        Judged(prompt_ids=pair["prompt_ids"], completion_ids=cast(Any, pair)[f"{side}_ids"], label=side == "chosen")
+        for side in ("chosen", "rejected")
+        for pair in pairs(n)
     ]
-    settings = Kto.model_validate({"regime": "kto", **values})
-    return train_kto(TrainingJob(tiny_policy(), rows, settings, work=work, start=start, **JOB)).log
+    return run(train_kto, rows, Kto.model_validate({"regime": "kto"} | one_step(shape)), work, start)
 
 
-def group_dpo(work: Path, start: Policy | None = None) -> list[dict[str, Any]]:
+def group_dpo(work: Path, start: Policy | None = None) -> Log:
     settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": N, "max_steps": 1})
-    return train_group_dpo(TrainingJob(tiny_policy(), in_groups(N), settings, work=work, start=start, **JOB)).log
+    return run(train_group_dpo, in_groups(N), settings, work, start)
 
 
-def rft(work: Path, n: int, shape: tuple[int, int]) -> list[dict[str, Any]]:
-    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1}
-    examples = chosen_completions(pairs(n))
-    return train_rft(
-        TrainingJob(tiny_policy(), examples, Rft.model_validate({"regime": "rft", **values}), work=work, **JOB)
-    ).log
+def rft(work: Path, n: int, shape: tuple[int, int]) -> Log:
+    return run(train_rft, chosen_completions(pairs(n)), Rft.model_validate({"regime": "rft"} | one_step(shape)), work)
 
 
-def semi_online(work: Path, start: Policy | None = None, **changes: Any) -> list[dict[str, Any]]:
-    settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | changes)
-    return train_semi_online_dpo(TrainingJob(tiny_policy(), easy(10), settings, k=2, work=work, start=start, **JOB)).log
+def semi_online(work: Path, start: Policy | None = None, **keys: Any) -> Log:
+    settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | keys)
+    return run(train_semi_online_dpo, easy(10), settings, work, start, k=2)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +95,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 @pytest.mark.parametrize(
     "train", [dpo, partial(dpo, precompute_reference=True), kto, group_dpo], ids=["dpo", "once", "kto", "group_dpo"]
 )
-def test_the_reference_is_the_start_without_dropout(
-    tmp_path: Path, start: Policy, train: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_the_reference_is_the_start_without_dropout(tmp_path: Path, start: Policy, train: Callable[..., Log]) -> None:
     """A reward is beta times the log-ratio, so the log reveals the reference."""
     log = train(tmp_path, start=start)
     for side in ("chosen", "rejected"):
@@ -236,7 +237,7 @@ def test_a_discount_of_means_is_refused() -> None:
     ids=["dpo", "ipo_sum", "kto", "rft"],
 )
 def test_the_last_micro_batch_of_an_epoch_has_the_weight_of_its_rows(
-    tmp_path: Path, train: Callable[..., list[dict[str, Any]]], each: int
+    tmp_path: Path, train: Callable[..., Log], each: int
 ) -> None:
     """The result for 4 pairs of 1 or 2 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
     in_one_pass = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]
