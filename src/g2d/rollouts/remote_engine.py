@@ -1,4 +1,4 @@
-"""An engine in another process: requests and answers over a connection, with the cost of each answer."""
+"""An engine in another process, which answers with its costs over a connection."""
 
 from __future__ import annotations
 

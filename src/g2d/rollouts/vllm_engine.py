@@ -26,7 +26,7 @@ from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.weights_check import PREFIXES, Reference, candidates, fixed_texts, require_policy, require_same
 
 CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
-SEQUENCES = 256  # concurrent sequences that vLLM prepares for by default
+SEQUENCES = 256  # vLLM's default of concurrent sequences
 CPU_BATCH = 8192  # prompt tokens per step on a CPU
 CPU_BLOCK = 128  # tokens per cache block of vLLM on a CPU
 MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of the machine's memory
@@ -60,7 +60,7 @@ class VllmEngine(ModelEngine):
         tokenizer = load_tokenizer(policy)
         super().__init__(tokenizer, end_tokens(policy, tokenizer), (policy.base, context_limit(policy)))
         self.policy = policy
-        self._unchecked: Policy | None = policy  # policy whose weights are compared before its first completion
+        self._unchecked: Policy | None = policy  # to be compared before its first completion
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
         self.most_sequences = most_sequences
@@ -71,7 +71,7 @@ class VllmEngine(ModelEngine):
         exact = self.merges and policy.adapter is not None and not self._rounds
         self.dtype = "bfloat16" if on_gpu() and not exact else "float32"
         self._llm: Any = None
-        self._room = 0  # tokens of prompt and completion that the running engine can hold
+        self._room = 0  # tokens that the running engine can hold
         self._merged: TemporaryDirectory[str] | None = None
         self._adapter: Any = None
         self._adapters_seen = 0
