@@ -68,38 +68,38 @@ def coverage(runs: int) -> None:
         print(f"| {n_seeds} | {n_questions} | {100 * effect:.0f} | {covered:.1%} | {width} |", flush=True)
 
 
-def of_clusters(rng: np.random.Generator, n_seeds: int, sizes: np.ndarray, alike: float) -> np.ndarray:
-    """Answers of two equally good policies, (2, n_seeds, n_questions), to clusters of questions: the share `alike` of
+def of_clusters(rng: np.random.Generator, n_seeds: int, sizes: np.ndarray, shared: float) -> np.ndarray:
+    """Answers of two equally good policies, (2, n_seeds, n_questions), to clusters of questions: the share `shared` of
     the variance of a latent ability is from clusters, half of it by policy, the rest from questions and answers."""
     n = len(sizes)
 
     def part(share: float, *shape: int) -> np.ndarray:
         return math.sqrt(share) * rng.normal(size=shape)
 
-    common = np.repeat(part(alike / 2, n) + part(alike / 2, 2, n), sizes, axis=1)[:, None]
-    separate = part((1 - alike) / 3, sizes.sum()) + part((1 - alike) / 3, 2, 1, sizes.sum())
-    latent = common + separate + part((1 - alike) / 3, 2, n_seeds, sizes.sum())
+    common = np.repeat(part(shared / 2, n) + part(shared / 2, 2, n), sizes, axis=1)[:, None]
+    separate = part((1 - shared) / 3, sizes.sum()) + part((1 - shared) / 3, 2, 1, sizes.sum())
+    latent = common + separate + part((1 - shared) / 3, 2, n_seeds, sizes.sum())
     return (latent < scipy.special.ndtri(TRUTH)).astype(float)
 
 
 def clusters(runs: int) -> None:
     """Questions of one to nine a cluster: intervals and tests over questions and over clusters."""
     print(
-        "| clusters | alike | accuracy: coverage, over questions | over clusters | "
+        "| clusters | shared | accuracy: coverage, over questions | over clusters | "
         "equal policies differ, over questions | over clusters |"
     )
     print("|---:" * 6 + "|")
-    for n_clusters, alike in itertools.product((20, 100), (0.0, 0.8)):
+    for n_clusters, shared in itertools.product((20, 100), (0.0, 0.8)):
         sizes = np.resize([1, 3, 5, 7, 9], n_clusters)
         names, rng, outcomes = np.repeat(np.arange(n_clusters), sizes), np.random.default_rng(0), []
         for _ in range(runs):
-            policy, other = of_clusters(rng, 3, sizes, alike)
-            ends = np.array([accuracy_interval(policy, own) for own in (None, names)])
+            policy, other = of_clusters(rng, 3, sizes, shared)
+            ends = np.array([accuracy_interval(policy, ids) for ids in (None, names)])
             covered = (ends[:, 0] <= TRUTH) & (ends[:, 1] >= TRUTH)
-            differ = [compare(policy, other, clusters=own).p_value <= LEVEL for own in (None, names)]
+            differ = [compare(policy, other, clusters=ids).p_value <= LEVEL for ids in (None, names)]
             outcomes.append((*covered, *differ))
         cells = [f"{share:.1%}" for share in np.mean(outcomes, axis=0)]
-        print(f"| {n_clusters} | {alike:.0%} | {' | '.join(cells)} |", flush=True)
+        print(f"| {n_clusters} | {shared:.0%} | {' | '.join(cells)} |", flush=True)
 
 
 def grid(
@@ -174,8 +174,8 @@ def tests(runs: int, seeds: Sequence[int], n_questions: int, accuracy: float, n_
             error = error_of_difference(delta, pool, True)
             covered = abs(error.middle - gain) < error.reach(LEVEL)
             outcomes.append((wrong, against_m0, rejects(error, n_k), covered))
-        errs, errs_m0, found, covered = np.mean(outcomes, axis=0)
-        print(f"| {n_seeds} | {name} | {errs:.1%} | {errs_m0:.1%} | {found:.0%} | {covered:.1%} |", flush=True)
+        errs, errs_m0, finds, covered = np.mean(outcomes, axis=0)
+        print(f"| {n_seeds} | {name} | {errs:.1%} | {errs_m0:.1%} | {finds:.0%} | {covered:.1%} |", flush=True)
 
 
 def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
@@ -216,7 +216,7 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
     for n_k, n_seeds in itertools.product((3, 7), (2, 3, 5, 7, 8)):
         shares = {ratio: errs(ratio, n_k, n_seeds) for ratio in (1.0, 3.0, 4.0, 10.0)}
         finds = rejects([1.0] * (n_k + 1), n_seeds, noise[-1], 3.0)[:, :, 0].mean(axis=1)
-        cells = [f"{share:.1%}" for share in (shares[3.0][1], *(found[2] for found in shares.values()))]
+        cells = [f"{share:.1%}" for share in (shares[3.0][1], *(share[2] for share in shares.values()))]
         cells += [f"{share:.0%}" for share in finds[[0, 2]]]
         print(f"| {n_seeds} | {n_k} | {' | '.join(cells)} |", flush=True)
 
@@ -305,8 +305,8 @@ def table(runs: int) -> None:
         for _ in range(max(runs // 2, 1)):
             policies, base = grid(rng, n_seeds, np.full(len(keys), spread), 0.78, n_questions=200)
             rows = [(m0, base[0])]
-            for key, own in zip(keys, policies, strict=True):
-                rows += [(replace(key, seed=seed), right) for seed, right in enumerate(own)]
+            for key, answers_by_seed in zip(keys, policies, strict=True):
+                rows += [(replace(key, seed=seed), right) for seed, right in enumerate(answers_by_seed)]
             evaluations = {
                 (key, "b"): pd.DataFrame({"problem_id": np.arange(len(right)), "reward": right}) for key, right in rows
             }
@@ -336,7 +336,7 @@ def margins(runs: int, n_k: int = 3) -> None:
                 differences = differences_of(policies)
                 bounds = smallest_margins(differences, 0.04)
                 if gain:
-                    wrong = any(own.margin_shown < gain for i, own in enumerate(bounds) if i != 1)
+                    wrong = any(bound.margin_shown < gain for i, bound in enumerate(bounds) if i != 1)
                     named = not rejected(policies[1] - policies[0], pool_of(policies, 0, 1), True, n_k)
                     errors.append((wrong, named, bounds[0].enough))
                 else:

@@ -52,36 +52,36 @@ def answers(rng: np.random.Generator, truth: Sequence[float], spread: np.ndarray
 
 def plan_of(n_policies: int, looks: Sequence[int]) -> Plan:
     names = [str(i) for i in range(n_policies)]
-    asked = tuple(Asked("K=0", name, "0") for name in names[1:])
-    return Plan(tuple(looks), asked, MARGIN / 100, alike=tuple(names), steps="holm")
+    comparisons = tuple(Asked("K=0", name, "0") for name in names[1:])
+    return Plan(tuple(looks), comparisons, MARGIN / 100, alike=tuple(names), steps="holm")
 
 
 def race(plan: Plan, right: np.ndarray) -> list[Look]:
-    results = {str(i): own for i, own in enumerate(right)}
+    results = {str(i): answered for i, answered in enumerate(right)}
     looks = [take_look(plan, results)]
     while looks[-1].next:
         looks.append(take_look(plan, results, looks))
     return looks
 
 
-def is_wrong(own: Compared, truth: Sequence[float]) -> bool:
-    difference = truth[int(own.policy)] - truth[int(own.reference)]
-    return (own.verdict == "within" and abs(difference) >= MARGIN) or (
-        own.verdict in ("better", "worse") and difference * (1 if own.verdict == "better" else -1) <= 0
+def is_wrong(comparison: Compared, truth: Sequence[float]) -> bool:
+    difference = truth[int(comparison.policy)] - truth[int(comparison.reference)]
+    return (comparison.verdict == "within" and abs(difference) >= MARGIN) or (
+        comparison.verdict in ("better", "worse") and difference * (1 if comparison.verdict == "better" else -1) <= 0
     )
 
 
 def misses(looks: Iterable[Look], truth: Sequence[float]) -> bool:
     """Whether a repeated interval of any look misses a true difference."""
-    every = [own for look in looks for own in look.comparisons if own.n_seeds]
-    true = [(truth[int(own.policy)] - truth[int(own.reference)]) / 100 for own in every]
-    return any(not own.low <= value <= own.high for own, value in zip(every, true, strict=True))
+    every = [comparison for look in looks for comparison in look.comparisons if comparison.n_seeds]
+    true = [(truth[int(comparison.policy)] - truth[int(comparison.reference)]) / 100 for comparison in every]
+    return any(not comparison.low <= value <= comparison.high for comparison, value in zip(every, true, strict=True))
 
 
 def hours(last: Look, chained: bool = False) -> float:
     """Return the hours of all seeds. A chain makes the online steps of a seed (its cost minus 1) once, for the largest
     K."""
-    seeds = {int(own.policy): own.seeds for own in last.policies}
+    seeds = {int(policy.policy): policy.seeds for policy in last.policies}
     if not chained:
         return float(sum(n * COSTS[i] for i, n in seeds.items()))
     online = (max(COSTS[i] - 1 for i, n in seeds.items() if n >= seed) for seed in range(1, max(seeds.values()) + 1))
@@ -93,7 +93,7 @@ def errors(runs: int) -> None:
     print("| policies | sd of seeds | equal: an interval misses | half are the margin ahead: errs |")
     print("|---:|---:|---:|---:|")
     for n, (name, low, high) in (
-        (n, own) for n in (3, 12) for own in (("0", 0, 0), ("1", 1, 1), ("2", 2, 2), ("1 or 2", 1, 2))
+        (n, spread) for n in (3, 12) for spread in (("0", 0, 0), ("1", 1, 1), ("2", 2, 2), ("1 or 2", 1, 2))
     ):
         rng, outcomes = np.random.default_rng([n, *name.encode()]), []
         for run in range(runs):
@@ -106,7 +106,7 @@ def errors(runs: int) -> None:
             outcomes.append(
                 (
                     misses(looks, equal),
-                    any(is_wrong(own, ahead) for own in other.comparisons),
+                    any(is_wrong(comparison, ahead) for comparison in other.comparisons),
                 )
             )
         cells = " | ".join(f"{share:.1%}" for share in np.mean(outcomes, axis=0))
@@ -138,7 +138,7 @@ def savings(runs: int) -> None:
 
 def _decided(last: Look) -> float:
     """Return the share of comparisons with a verdict."""
-    return float(np.mean([own.verdict in SETTLED for own in last.comparisons]))
+    return float(np.mean([comparison.verdict in SETTLED for comparison in last.comparisons]))
 
 
 def _row(name: str, values: np.ndarray) -> None:

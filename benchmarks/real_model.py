@@ -57,7 +57,7 @@ def main() -> None:
                 continue
             rates.setdefault(way, []).append(rate_of(way))
             print(f"{way}: {rates[way][-1]:.0f}", file=sys.stderr, flush=True)
-    medians = {way: statistics.median(found) for way, found in rates.items()}
+    medians = {way: statistics.median(values) for way, values in rates.items()}
     others = [way for way in medians if not way.startswith("engine")]
     size = f"{arguments.rows} rows x {arguments.tokens} tokens, {arguments.prompts} prompts"
     print(f"\n{size}, T={arguments.temperature:g}\n")
