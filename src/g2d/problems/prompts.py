@@ -18,7 +18,7 @@ from g2d.settings import Section, key
 
 
 class Example(Section):
-    """A worked example: a user turn with the problem and an assistant turn with the answer."""
+    """A worked example: user and assistant turn."""
 
     problem: str = key(..., "Text of the problem; `template` is applied to it.")
     answer: str = key(..., "Reply of the assistant, verbatim.")
@@ -28,10 +28,10 @@ class Prompt(Section):
     """Prompt format. The chat template comes from the model."""
 
     system: str | None = key(
-        None, "System message; null: none (Qwen's template inserts its own).", paper="not printed in the paper"
+        None, "System message (Qwen's template inserts its own).", paper="not printed in the paper"
     )
     template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
-    examples: list[Example] = key([], "Worked examples, shown before every problem.", paper="none", neutral=[])
+    examples: list[Example] = key([], "Worked examples before every problem.", paper="none", neutral=[])
     open_ended: str = key(
         "{problem}",
         "User message of open-ended prompts, without system message or examples.",
