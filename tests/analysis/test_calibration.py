@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from g2d.analysis.calibration import LEVEL_COLUMNS, choose_levels, few_mixed, format_levels, level_table, with_mixes
+from g2d.analysis.calibration import choose_levels, few_mixed, format_levels, level_table, with_mixes
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import Calibration
-from g2d.tables.frames import read_table, write_table
 from tests.frames import group, published
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]
@@ -83,12 +82,6 @@ def test_nothing_calibrated_gives_an_empty_table():
 )
 def test_levels_are_written_as_ranges(levels, text):
     assert format_levels(levels) == text
-
-
-def test_the_file_keeps_labels_and_flags(tmp_path, table):
-    mixes = with_mixes(table, [2, 3])
-    write_table(tmp_path / "levels.csv", mixes)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "levels.csv", LEVEL_COLUMNS), mixes)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,7 @@ def test_levels_of_the_subjects_do_not_count():
     assert np.corrcoef(x, y)[0, 1] < -0.9
 
 
-def test_degrees_of_freedom_are_those_of_the_published_method():
-    """Bakdash and Marusich 2017: n - subjects - 1."""
+def test_degrees_of_freedom_are_those_of_the_published_method():  # n - subjects - 1
     rng = np.random.default_rng(1)
     x, y, subjects = rng.normal(size=12), rng.normal(size=12), np.repeat(np.arange(3), 4)
     correlation = within_correlation(x, y, subjects)

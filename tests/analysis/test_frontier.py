@@ -24,7 +24,6 @@ def enough(differences: Differences, margin: float) -> list[bool]:
 def standings(
     costs: Sequence[float], answers: Sequence[np.ndarray], margin: float = 0.02, pool: Pool = lambda i, j: None
 ) -> list[Standing]:
-    """Statuses with costs that are known exactly."""
     differences = Differences(answers, pool)
     return on_axis([np.array([float(cost)]) for cost in costs], differences, enough(differences, margin))
 
@@ -35,7 +34,6 @@ def answers(*rights: int, n: int = 200) -> list[np.ndarray]:
 
 
 def test_three_policies_by_hand() -> None:
-    """M0 for nothing, a cheap good policy, and one that costs more and is much worse than it."""
     standing = standings([0, 1, 2], answers(80, 160, 110))
     assert [policy.status for policy in standing] == [CHEAPEST, ON, BEATEN]  # M0 has nothing to be better than
     assert [policy.beaten_by for policy in standing] == [None, None, 1]
@@ -98,7 +96,6 @@ def test_of_eight_equally_cheap_policies_one_is_called_dearer_in_at_most_5_perce
 
 
 def test_m0_is_cheaper_than_whatever_cost_something() -> None:
-    """However much costs scatter over three seeds."""
     base, *others = answers(*[100] * 8)
     differences = Differences([base, *(np.repeat(one, 3, axis=0) for one in others)])
     costs = [np.zeros(1), *(np.array([1.0, 6.0, 11.0]) + i for i in range(7))]
@@ -162,7 +159,6 @@ def pool_of(outcomes: list[np.ndarray]) -> Pool:
 def test_false_claims_about_the_frontier_are_rare(
     n_seeds: int, seed_effect: float, truth: list[float], false_on: set[int]
 ) -> None:
-    """At most one grid of twenty has a policy that is wrongly on the frontier or wrongly beaten."""
     rng = np.random.default_rng(1)
     runs, wrong = 150, 0
     for _ in range(runs):

@@ -88,7 +88,6 @@ def test_a_broken_file_is_named(tmp_path, content):
 @settings(deadline=None, max_examples=30)
 @given(SUCCESSES, st.integers(0, 2**32 - 1))
 def test_laws(successes, seed):
-    """Bounds hold, the order of rows does not matter, and right and wrong are symmetric."""
     rollouts = groups(successes)
     measured = informativeness(rollouts)
     assert measured.pairability + measured.all_wrong + measured.all_correct == pytest.approx(1)

@@ -50,7 +50,6 @@ def test_a_sigmoid_by_hand() -> None:
 
 @pytest.mark.parametrize("n_seeds", [1, 3])
 def test_intervals_hold_the_truth_in_19_experiments_of_20(n_seeds: int) -> None:
-    """`benchmarks/coverage.py saturation` runs more."""
     rng, runs = np.random.default_rng(3), 30
     truth = {"asymptote": 0.7, "midpoint": 60.0, "slope": 2.0, "nearly": 180.0}
     events: Counter[str] = Counter()

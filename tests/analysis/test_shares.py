@@ -18,7 +18,6 @@ def answers(rng: np.random.Generator, accuracy: float, n_seeds: int, n: int, dif
 
 
 def test_by_hand() -> None:
-    """M0 solves 40 of 200 problems, the truth 140 and the control 65: a quarter of the gain."""
     base, truth, control = (np.r_[np.ones(n), np.zeros(200 - n)][None] for n in (40, 140, 65))
     estimate = share_of_gain(control, truth, base)
     assert estimate.share == pytest.approx(0.25)

@@ -36,7 +36,6 @@ def test_one_seed_agrees_with_wilsons_interval(interval, tolerance, correct, n):
     ],
 )
 def test_coverage_with_crossed_seeds_and_questions(interval, n_seeds, seed_effect, truth):
-    """P(correct) is truth + seed effect + difficulty."""
     rng = np.random.default_rng(1)
     runs, covered, width = 300, 0, min(0.35, 1 - truth)
     for _ in range(runs):
@@ -72,7 +71,6 @@ def test_answers_that_are_nearly_all_right_do_not_prove_100_percent():
 
 
 def test_the_interval_of_a_ratio():
-    """It equals the mean's for equal weights and is undefined without any weight."""
     values = np.random.default_rng(0).random((3, 40))
     assert resample(values, np.ones_like(values)) == pytest.approx(resample(values))
     assert mean_interval(values, np.ones_like(values)) == pytest.approx(mean_interval(values))
@@ -84,7 +82,6 @@ def test_the_interval_of_a_ratio():
 
 
 def test_coverage_of_a_ratio():
-    """mu-like: among the prompts that count (60 %), a share of 0.4 is inside."""
     rng, runs = np.random.default_rng(2), 300
     counts = rng.random((runs, 1, 150)) < 0.6
     intervals = [mean_interval(one & (rng.random((1, 150)) < 0.4), one) for one in counts]

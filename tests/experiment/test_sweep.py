@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from g2d.experiment import grid
@@ -265,7 +266,9 @@ def test_the_choice_is_shown_with_its_alternatives() -> None:
     assert "largest tried: a better one may lie beyond" in " ".join(sweep_sentences(tried(1, 2, 3)))
     config = configured({"regimes": {"dpo": RATES}})
     assert "on 4 problems held out of the training pool" in written(config, sweep=tried(1, 2))
-    assert "were chosen for demo" in written(config, sweep=tried(1, 2), same_choices=False)
+    for other, differs in ((tried(0, 3), False), (tried(2, 1), True)):
+        both = pd.concat([tried(1, 2), other.assign(model="other")])
+        assert ("were chosen for demo" in written(config, sweep=both)) == differs
 
 
 COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)

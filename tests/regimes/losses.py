@@ -11,6 +11,7 @@ from g2d.policies.settings import Lora
 from g2d.regimes.run.job import Trained, TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.test_resume import saving
+from tests.regimes.test_training import steps_of
 
 
 def losses(
@@ -24,10 +25,5 @@ def losses(
     **job: Any,
 ) -> list[dict[str, Any]]:
     """Train and return the rows of the log that have a loss."""
-    log = train(
-        TrainingJob(
-            base or tiny_policy(), data, settings, lora=lora or Lora(), seed=0, work=work,
-            checkpointing=saving(work), **job,
-        )
-    ).log  # fmt: skip
-    return [row for row in log if "loss" in row]
+    job = {"seed": 0, "lora": lora or Lora(), "checkpointing": saving(work)} | job
+    return steps_of(train(TrainingJob(base or tiny_policy(), data, settings, work=work, **job)).log)

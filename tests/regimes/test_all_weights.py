@@ -135,7 +135,6 @@ def test_fresh_rollouts_come_from_the_synced_weights(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path: Path) -> None:
-    """The weights are an adapter merged into M0."""
     base = tiny_policy()
     adapter = adapted(base, tmp_path / "adapter", std=0.1)
     merged = load_model(adapter)

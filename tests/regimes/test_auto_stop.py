@@ -86,8 +86,6 @@ def job_of(work: Path, **kwargs: Any) -> TrainingJob:
 
 
 class Outcome(NamedTuple):
-    """Results of a training, and tokens on the meter of its job."""
-
     k: int
     log: list[dict[str, Any]]
     table: pd.DataFrame
@@ -108,7 +106,6 @@ def until_decline(work: Path, train: Callable[[TrainingJob], Trained] = train_gr
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
-    """A run that nobody stopped, to the end of its schedule: probes after 3 and 6 steps."""
     work = tmp_path_factory.mktemp("straight")
     return until_decline(work), work
 
@@ -116,7 +113,6 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
 def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
     straight: tuple[Outcome, Path], tmp_path: Path
 ) -> None:
-    """Whatever the micro model answers, and whichever K that makes the best one."""
     outcome, work = straight
     assert [probe.step for probe in outcome.probes] == [3, 6]
     assert outcome.k == best(outcome.probes).step

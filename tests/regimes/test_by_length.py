@@ -17,7 +17,7 @@ from g2d.regimes.offline.groups import Group, in_passes
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run import microbatches, online
-from g2d.regimes.run.by_length import cut, dealt, regrouped, rows_of
+from g2d.regimes.run.by_length import dealt, regrouped
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import NotTheFirstError
@@ -38,16 +38,6 @@ def test_the_longest_rows_share_a_pass_and_short_ones_are_more() -> None:
     assert dealt([30, 1], tokens=20) == [[0], [1]]
     assert dealt([3, 10, 4, 9, 2], tokens=20, rows=2) == [[1, 3], [2, 0], [4]]
     assert dealt([], tokens=20) == []
-
-
-def test_a_pass_has_both_sides_of_its_pairs_and_no_column_of_padding() -> None:
-    lengths = torch.tensor([2, 5, 3, 1, 4, 2])  # three chosen, three rejected
-    mask = (torch.arange(6) < lengths[:, None]).long()
-    batch = {"attention_mask": mask, "input_ids": mask * torch.arange(1, 7)[:, None], "weights": torch.arange(3.0)}
-    part = cut(rows_of(batch | {"scalar": 7}, torch.tensor([2, 0]), 3), "attention_mask")
-    assert part["input_ids"].tolist() == [[3, 3, 3], [1, 1, 0], [6, 6, 0], [4, 0, 0]]
-    assert part["weights"].tolist() == [2, 0]
-    assert part["scalar"] == 7
 
 
 def test_groups_of_alike_lengths_share_a_pass() -> None:
@@ -78,7 +68,6 @@ def test_completions_stay_in_their_update_of_grpo_and_are_sorted_in_it() -> None
 
 
 def set_microbatches(patch: pytest.MonkeyPatch, chosen: MicroBatches | None) -> None:
-    """Replace the choice of micro-batches."""
     for regime in (offline, online):
         patch.setattr(
             regime, "choose_microbatches", microbatches.choose_microbatches if chosen is None else lambda *_: chosen

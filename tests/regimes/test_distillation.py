@@ -58,7 +58,7 @@ def distilled(work: Path, teacher: Policy, k: int = 3, lora: Lora = NO_DROPOUT, 
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    """M0 with an adapter that has learnt nothing and changes much."""
+    """M0 with a random adapter that changes much."""
     return adapted(tiny_policy(), tmp_path_factory.mktemp("teacher"), std=0.3)
 
 
@@ -167,7 +167,7 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: s
 
 
 def other_model(folder: Path, **changes: Any) -> dict[str, str]:
-    """A copy of the embedded model's files as a model of somebody's, with other values in its configuration."""
+    """Return a copy of the embedded model, with other values in its configuration, as a local model."""
     shutil.copytree(embedded.FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     write_json(folder / "config.json", read_json(folder / "config.json") | changes)
     return {"source": "local", "path": str(folder)}

@@ -33,7 +33,6 @@ def test_it_trains_on_every_pair_of_the_pairable_prompts_that_were_harvested() -
 
 
 def in_groups(n: int, base: Policy | None = None) -> list[Group]:
-    """One group for each of the tests' pairs."""
     return [
         Group(
             problem_id=str(i),

@@ -21,7 +21,7 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.weights import merged, with_own_adapter
+from g2d.regimes.run.weights import with_own_adapter
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -112,22 +112,6 @@ def test_drawing_leaves_weights_and_random_numbers_as_they_were(
     assert seen == [0, 1]
 
 
-def test_a_merged_adapter_is_the_applied_one() -> None:
-    model = with_own_adapter(load_base(tiny_policy()), SURE, seed=0).eval()
-    with torch.no_grad():
-        for name, weights in model.named_parameters():
-            if "lora_B" in name:
-                weights.normal_(std=0.1)
-        tokens = torch.arange(4, 12).view(1, -1)
-        applied = model(tokens).logits
-        with merged(model):
-            inside = model(tokens).logits
-        assert torch.equal(model(tokens).logits, applied)
-        with model.disable_adapter():
-            base = model(tokens).logits
-    assert (inside - applied).abs().max() < 1e-4 < (base - applied).abs().max()
-
-
 def test_an_adapter_that_is_not_merged_stops_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("peft.tuners.tuners_utils.BaseTuner.merge_adapter", lambda *_, **__: None)
     with pytest.raises(WrongWeightsError, match="the policy after 3 steps: transformers in float32 answers with"):
@@ -148,8 +132,7 @@ def test_decoding_in_half_precision_uses_the_trainers_forward_pass(half: bool) -
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: bool) -> None:
-    """Step 3 draws with the adapter of step 2. Its rollouts do not depend on its own dropout, also if the adapter is
-    applied, as on a GPU; a merged adapter has no dropout anyway."""
+    """Rollouts of step 3 do not depend on its dropout, merged or applied as on a GPU."""
     if applied:
         monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     warm_up(tmp_path / "start", tiny_policy(), 2)
@@ -185,7 +168,6 @@ def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:
 
 
 def test_the_reference_is_m0_without_dropout(tmp_path: Path, watch: Any) -> None:
-    """Some models have dropout layers."""
     base = changed(tmp_path / "base", "config.json", attention_dropout=0.5)
     apart: list[float] = []
 

@@ -26,9 +26,16 @@ from tests.regimes.test_training import pairs
 PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c", "d")]
 
 
+def harvest_of(*rows: tuple[str, int, str, float, str]) -> pd.DataFrame:
+    """Return rollouts from problem, sample, text, reward and finish reason."""
+    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    frame["prompt_text"] = "What is " + frame["problem_id"] + "?"
+    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
+
+
 def harvest() -> pd.DataFrame:
     """Rollouts a: a right text twice, a wrong one, both cut off; b: wrong; c: right; d: wrong, and right cut off."""
-    rows = [
+    return harvest_of(
         ("a", 0, "A", 1.0, "stop"),
         ("a", 1, "A", 1.0, "stop"),
         ("a", 2, "A wrong", 0.0, "stop"),
@@ -38,10 +45,7 @@ def harvest() -> pd.DataFrame:
         ("c", 0, "C", 1.0, "stop"),
         ("d", 0, "D \\boxed{1} cut", 1.0, "length"),
         ("d", 1, "D wrong", 0.0, "stop"),
-    ]
-    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
-    frame["prompt_text"] = frame["problem_id"].map({problem.problem_id: problem.prompt for problem in PROBLEMS})
-    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
+    )
 
 
 def said(which: Literal["all", "pairable"], seed: int = 0, rollouts: pd.DataFrame | None = None) -> list[str]:

@@ -36,7 +36,6 @@ def same(one: Weights, other: Weights) -> bool:
 
 @pytest.fixture
 def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
-    """Record the weights in training and of the generator at every generation."""
     drawn_by: list[tuple[Weights, Weights]] = []
     draw, merge = EngineGeneration.draw, grpo_generation.merged
 
@@ -114,7 +113,6 @@ def test_vllm_has_the_adapter_of_so_many_updates_ago(tmp_path: Path, monkeypatch
 
 
 def test_a_lag_equals_online_bit_for_bit_if_the_policy_does_not_move(tmp_path: Path) -> None:
-    """All weights are exactly 1."""
     still = {"learning_rate": 1e-30}
     online, late = warm_up(tmp_path / "online", still, 3), warm_up(tmp_path / "late", still | {"lag": 2}, 3)
     names = ("loss", "grad_norm", "entropy", "reward", "num_tokens")
@@ -134,7 +132,6 @@ CORRECTIONS: list[dict[str, Any]] = [
 
 
 def weights_by_hand(keys: dict[str, Any], log_ratios: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Compute the weights in float64, (B, T) or (B, 1)."""
     if keys.get("ratio") == "none":
         return torch.ones_like(log_ratios)
     if keys["correction"] == "m2":

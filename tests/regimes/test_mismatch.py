@@ -12,7 +12,7 @@ from g2d.policies.policy import load_base
 from g2d.regimes.grpo import generation as grpo_generation
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import GRPO
-from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios, within_second_moment
+from g2d.regimes.grpo.trainer import Grpo, within_second_moment
 from tests.regimes.test_off_policy import log_probabilities, warm_up
 from tests.regimes.test_replay import RIGHT, RLEP, of_every_other_problem
 
@@ -106,16 +106,6 @@ def test_replayed_successes_have_the_weight_1(tmp_path: Path, watch: Any) -> Non
     assert 0 < sum(of_successes) < len(of_successes)
 
 
-def test_the_cap_by_hand() -> None:
-    log_probs, sampled = torch.zeros(2, 3), torch.tensor([[-1.0, -1.0, -9.0], [1.0, torch.nan, -0.5]])
-    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
-    # Completions: e^2 and e^-0.5. Tokens: e, e; 1/e, 1 (none was given), e^0.5.
-    log_ratios = masked_log_ratios(log_probs, sampled, mask)
-    assert log_ratios.tolist() == [[1.0, 1.0, 0.0], [-1.0, 0.0, 0.5]]
-    assert above_cap(log_ratios, mask, 2.0, of_tokens=False).tolist() == [1, 2]
-    assert above_cap(log_ratios, mask, 1.5, of_tokens=True).tolist() == [3, 5]
-
-
 @pytest.mark.parametrize(
     ("threshold", "kept"),
     [
@@ -168,7 +158,6 @@ def test_the_key_computes_logits_in_float32(
     float32: bool,
     expected: torch.dtype,
 ) -> None:
-    """The model is in bfloat16; a rounded logit has at most 8 bits."""
     monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     dtypes: set[torch.dtype] = set()
 

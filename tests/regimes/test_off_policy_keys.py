@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from g2d.experiment.config import Config, load
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.train import GRPO, completions_tokens
+from g2d.regimes.grpo.train import GRPO
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 
@@ -202,12 +202,6 @@ def test_prompts_and_completions_by_hand() -> None:
     assert warmup.completions_per_generation(4) == 3 * 8 * 4
     assert warmup.continued_every == 6
     assert Warmup(steps=[12], sync_every=3).continued_every == 3
-
-
-def test_tokens_are_those_of_every_generation() -> None:
-    log = [{"step": 1, "completions/mean_length": 2.5}, {"step": 2}, {"step": 3, "completions/mean_length": 4.0}]
-    assert completions_tokens(log, 8, after_step=0) == 52
-    assert completions_tokens(log, 8, after_step=2) == 32
 
 
 @pytest.mark.parametrize(

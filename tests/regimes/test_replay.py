@@ -16,7 +16,7 @@ from g2d.analysis.dynamics import steps_of
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import tokenizer_sha256
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.replay import Completion, ReplayBuffer, Successes, with_replayed
+from g2d.regimes.grpo.replay import Completion, ReplayBuffer, Successes
 from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import Rollout, write_rollouts
@@ -64,13 +64,6 @@ def test_every_stored_group_is_replayed_alike() -> None:
     assert max(abs(chosen[n] - 250) for n in range(8)) < 5 * 13.7
 
 
-def test_drawn_and_replayed_rows_are_woven_in_order() -> None:
-    ids, log_probs = with_replayed(([[1], [3]], [[-0.1], [-0.3]]), {1: Completion([2, 2], [-0.2, -0.2])})
-    assert ids == [[1], [2, 2], [3]]
-    assert log_probs == [[-0.1], [-0.2, -0.2], [-0.3]]
-    assert math.isnan(with_replayed(([[1]], None), {})[1][0][0])
-
-
 @pytest.mark.parametrize(
     ("keys", "weight"),
     [
@@ -80,8 +73,7 @@ def test_drawn_and_replayed_rows_are_woven_in_order() -> None:
     ids=["sequence_mask", "none"],
 )
 def test_loss_and_gradient_by_hand(tmp_path: Path, watch: Any, keys: dict[str, Any], weight: Any) -> None:
-    """The loss is -mean over completions of w A / |y| sum_t log pi, in float64. w is the ratio of the policy to the
-    sampling policy, from log-probabilities recorded at sampling."""
+    """The loss is -mean over completions of w A / |y| sum_t log pi; w is the ratio to the sampling policy."""
     sampled: dict[str, list[float]] = {}
     replayed: list[Any] = []
 
@@ -108,7 +100,6 @@ def test_loss_and_gradient_by_hand(tmp_path: Path, watch: Any, keys: dict[str, A
 
 
 def names(inputs: dict[str, Any]) -> list[str]:
-    """Tokens of the completions of a batch and of their prompts, without padding."""
     prompts, completions = (
         [ids[mask.bool()].tolist() for ids, mask in zip(inputs[f"{of}_ids"], inputs[f"{of}_mask"], strict=True)]
         for of in ("prompt", "completion")
@@ -162,7 +153,6 @@ RIGHT = [[48, 48, n] for n in range(60, 64)]
 
 
 def of_every_other_problem(folder: Path) -> dict[str, Any]:
-    """The arguments of a training that replays completions of every other problem."""
     problems = [problem.problem_id for problem in easy(20)]
     return {"group_size": 4, "replayed_harvest": harvest(folder, dict.fromkeys(problems[::2], RIGHT))}
 

@@ -25,15 +25,12 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.test_training import WARMUP, easy, pairs, steps_of, warm_up
-from tests.workflow import forked
 
 EVERY_STEP = Checkpointing(every_steps=1)
 
 
 def saving(work: Path) -> Checkpointing:
-    """Save every step in a folder `stopped`, else only the last; comparing both also shows that saving changes
-    nothing.
-    """
+    """Save every step in a folder `stopped`, else only the last: comparing both shows that saving changes nothing."""
     return EVERY_STEP if work.name.startswith("stopped") else Checkpointing()
 
 
@@ -62,9 +59,9 @@ def adapter(work: Path) -> str:
 def assert_resumes(
     train: Callable[[Path], list[dict[str, Any]]], folder: Path, *steps: int, after: int | None = None
 ) -> list[dict[str, Any]]:
-    """A run that is stopped at each of these steps ends with the log, adapter and rollouts of an uninterrupted one.
+    """Compare a run that is stopped at each of these steps with an uninterrupted one, and return its log.
 
-    The signal comes `after` a step; without it, in the step before. Returns the log.
+    The signal comes `after` a step; without it, in the step before.
     """
     straight = train(folder / "straight")
     for step in steps:
@@ -111,7 +108,6 @@ def stopped_at_5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stopped(stopped_at_5: Path, tmp_path: Path) -> Path:
-    """The folder of a DPO run that ended at step 5 and kept steps 4 and 5."""
     return Path(shutil.copytree(stopped_at_5, tmp_path / "stopped"))
 
 
@@ -304,7 +300,6 @@ def test_a_checkpoint_of_other_settings_is_not_used(
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
-    """Killed after the last step and before its outputs were complete."""
     first, before = grpo(tmp_path), adapter(tmp_path)
     for part in ("adapter", "checkpoint"):
         shutil.rmtree(tmp_path / part)
@@ -312,33 +307,3 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     assert grpo(tmp_path) == first
     assert adapter(tmp_path) == before
     assert (tmp_path / "step-4" / MANIFEST).stat().st_mtime_ns == written
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from torch.optim import AdamW
-from tests.regimes import test_resume
-
-step, base, work = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-test_resume.tiny_policy = lambda: test_resume.Policy("tiny/base", "tiny", "base", base=base)
-update, updates = AdamW.step, []
-
-def kill(self, *args, **kwargs):
-    updates.append(self)
-    if len(updates) == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return update(self, *args, **kwargs)
-
-AdamW.step = kill
-test_resume.dpo(work)
-"""
-
-
-def test_kill_9_loses_one_step(tmp_path: Path, straight: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    script, work = tmp_path / "killed.py", tmp_path / "work"
-    script.write_text(KILLED)
-    ended = forked.train([str(script), "5", tiny_policy().base, str(work)], Path(__file__).parents[2])
-    assert ended == -signal.SIGKILL
-    assert (dpo(work), adapter(work)) == straight
-    assert "goes on from step 4" in capfd.readouterr().out

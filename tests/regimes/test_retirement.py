@@ -182,7 +182,6 @@ def test_grpo_resumes_with_the_same_bits(tmp_path: Path, changes: dict[str, Any]
 
 
 def test_grpo_trains_on_the_completions_that_settled_the_choice(tmp_path: Path) -> None:
-    """Enough replacements give every group of the first step a signal."""
     log = grpo(tmp_path, k=1, resample=20)
     rows = rows_of(tmp_path)
     assert log[0]["frac_reward_zero_std"] == 0

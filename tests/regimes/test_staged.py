@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 
 from g2d.jobs.cost import Meter
 from g2d.policies.settings import Lora
@@ -17,7 +16,6 @@ from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.staged import StagedGrpo, of_stage, train_staged_grpo
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.grpo.trainer import before_veto
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.rollouts.draw import draw_rollouts
@@ -154,11 +152,3 @@ def test_a_harvest_with_too_few_rollouts_is_named(tmp_path: Path) -> None:
     write_rollouts(file, read_rollouts(file).iloc[1:])
     with pytest.raises(ValueError, match=r"harvest0\.parquet: too few rollouts of problem .* delete the file"):
         train_staged_grpo(job(tmp_path, settings, 1, replayed_harvest=file))
-
-
-def test_the_veto_masks_the_first_extreme_token_and_all_after_it() -> None:
-    ratios = torch.tensor([[1.0, 2.5, 0.5, 1.0], [1.0, 2.5, 0.5, 1.0], [2.0, 0.1, 1.9, 1.0], [1.0, 1.0, 1.0, 3.0]])
-    advantages = torch.tensor([[-1.0], [1.0], [-1.0], [-0.5]])
-    kept = before_veto(ratios.log(), advantages, 2.0)
-    # A positive advantage is never vetoed, and a ratio equal to the trigger does not exceed it.
-    assert kept.int().tolist() == [[1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]

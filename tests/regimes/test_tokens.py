@@ -104,7 +104,6 @@ def policy_of(template: str, folder: Path) -> Policy:
 
 @contextmanager
 def sampled() -> Iterator[list[Drawn]]:
-    """Record the tokens that the engine samples."""
     seen: list[Drawn] = []
     complete = ContinuousBatch.complete
 
@@ -141,8 +140,7 @@ def trained() -> Iterator[list[Drawn]]:
 
 
 class Harvest:
-    """Rollouts of a model with a template, on disk and back; every second one is called right. `hostile`: after worked
-    examples, and of problems with special tokens in their text."""
+    """Rollouts of a model with a template; every second one is right. `hostile`: special tokens in texts of prompts."""
 
     def __init__(self, template: str, folder: Path, *, hostile: bool = False) -> None:
         self.template, self.hostile = template, hostile
@@ -164,7 +162,6 @@ class Harvest:
         assert read_pairs(folder / "pairs.jsonl") == self.pairs
 
     def of(self, rows: pd.DataFrame) -> list[Drawn]:
-        """Return the sampled tokens of these rows."""
         return sorted(
             self.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
         )
@@ -195,7 +192,6 @@ def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
 
 
 def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) -> None:
-    """Special tokens in a text are spelled out, here as unknown words."""
     tokenizer, unknown = harvest.tokenizer, harvest.tokenizer.unk_token_id
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special} - {unknown}
     harmless = harvest.prompt.model_copy(
@@ -223,7 +219,6 @@ def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) 
 
 
 def test_greedy_tokens_are_the_likeliest_after_those_before_them(harvest: Harvest) -> None:
-    """The tokens that a rollout names are what the model wrote after the prompt that it names."""
     greedy = Decoding(1, 0.0, 1.0, 12, 64, seed=0)
     (row,) = draw_rollouts(harvest.base, harvest.problems[-1:], harvest.prompt, greedy, token_ids=True)
     assert row.prompt_ids is not None
@@ -282,7 +277,6 @@ REGIMES: dict[str, tuple[Any, Callable[[Harvest], Any], Any, Callable[[Harvest],
 def test_an_offline_regime_trains_on_the_tokens_that_were_sampled(
     harvest: Harvest, regime: str, continues: bool, tmp_path: Path
 ) -> None:
-    """Also a round of DPO that continues the one before."""
     train, data, settings, expected = REGIMES[regime]
     start = adapted(harvest.base, tmp_path / "start", std=0.02) if continues else None
     job = TrainingJob(harvest.base, data(harvest), settings, work=tmp_path / "work", start=start, **JOB)
@@ -296,28 +290,12 @@ def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled
     harvest: Harvest, tmp_path: Path
 ) -> None:
     """All rollouts of the prompts with a pair; one that was cut off has no end of turn that pushes the gradient."""
-    settings = SemiOnlineDpo.model_validate(
-        {
-            "regime": "semi_online_dpo",
-            "steps": [2],
-            "responses": 8,
-            "prompts_per_update": 2,
-            "max_completion_length": 12,
-            "grpo_weight": 0.1,
-        }
-    )
+    keys = {"regime": "semi_online_dpo", "steps": [2], "responses": 8, "prompts_per_update": 2, "grpo_weight": 0.1}
+    settings = SemiOnlineDpo.model_validate(keys | {"max_completion_length": 12})
+    asked = {"prompt": harvest.prompt, "reward": reward_settings({"reward": "random", "p": 0.5})} | JOB
     with sampled() as drawn, trained() as seen:
         log = train_semi_online_dpo(
-            TrainingJob(
-                harvest.base,
-                harvest.problems,
-                settings,
-                k=2,
-                prompt=harvest.prompt,
-                work=tmp_path,
-                reward=reward_settings({"reward": "random", "p": 0.5}),
-                **JOB,
-            )
+            TrainingJob(harvest.base, harvest.problems, settings, k=2, work=tmp_path, **asked)
         ).log
     assert sum(row["pairable"] for row in log if "loss" in row) == 2
     assert sorted(seen) == sorted(drawn)
@@ -329,15 +307,8 @@ def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled
 
 @trained_on
 def test_grpo_asks_with_the_tokens_that_everything_else_shows(harvest: Harvest, tmp_path: Path) -> None:
-    settings = Warmup.model_validate(
-        {
-            "steps": [1],
-            "group_sizes": [4],
-            "per_device_batch_size": 16,
-            "gradient_accumulation_steps": 1,
-            "max_completion_length": 4,
-        }
-    )
+    shape = {"group_sizes": [4], "per_device_batch_size": 16, "gradient_accumulation_steps": 1}
+    settings = Warmup.model_validate(shape | {"steps": [1], "max_completion_length": 4})
     job = TrainingJob(
         harvest.base, harvest.problems, settings, k=1, group_size=4, prompt=harvest.prompt, work=tmp_path, **JOB
     )
@@ -368,7 +339,6 @@ def test_files_without_tokens_are_read_as_text_with_the_end_where_it_was_sampled
 
 
 def test_rows_with_and_without_tokens_can_stand_together(harvest: Harvest) -> None:
-    """A harvest that an earlier version began, in parts."""
     require_parsed_prompts(harvest)
     whole = harvest.rollouts
     halves = [whole.iloc[:5].drop(columns=list(OF_TOKENS)), whole.iloc[5:]]

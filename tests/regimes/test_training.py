@@ -94,7 +94,6 @@ def test_a_horizon_beyond_k_keeps_the_learning_rate_up(tmp_path: Path) -> None:
 
 
 def test_a_run_that_misses_k_fails(tmp_path: Path) -> None:
-    """A checkpoint at or beyond K leaves nothing to train; that must not look like success."""
     problems = generate("arithmetic", "train", 20, seed=0)
     warm_up(tmp_path / "first", problems, k=4)
     with pytest.raises(RuntimeError, match="is at step 4: nothing is left to train up to step 2"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import combinations, pairwise
 
 import pandas as pd
@@ -141,12 +140,6 @@ def test_a_stage_has_one_colour_and_no_other_has_it() -> None:
     assert len(set(spec["encoding"]["color"]["scale"]["range"])) == len(stages)
     every = [stage for stage in RUNNING_ORDER if not stage.endswith("_auto")]  # these have the colour of their training
     assert len({charts.STAGE_COLORS[stage] for stage in every}) == len(every)
-
-
-def test_small_times_are_shown_in_small_units() -> None:
-    quick = GRID.assign(device_hours=GRID["device_hours"] / 1000)
-    assert "device-seconds per seed" in json.dumps(charts.accuracy_by_hours(quick, KNOWN))
-    assert "device-hours per seed" in json.dumps(charts.accuracy_by_hours(GRID, KNOWN))
 
 
 def test_a_metric_without_an_interval_has_no_bar() -> None:

@@ -20,7 +20,7 @@ from g2d.problems import Problem, write_problems
 from g2d.report.browsers import browse_runs
 from g2d.report.compare import opened as opened_runs
 from g2d.rollouts.rollout import to_frame, write_rollouts
-from g2d.tables.runs import differing
+from g2d.tables.runs import differing, runs_table
 from tests.experiment.test_config import MINIMAL
 from tests.frames import rollout
 from tests.report.browser import chromium, opened, require_accessible
@@ -191,15 +191,6 @@ def test_seeds_are_paired_with_the_same_seed(tmp_path: Path, capsys: pytest.Capt
     assert rows["C"]["not_compared"] == "no seed in common"
 
 
-def test_one_benchmark_is_shown_on_demand(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    second = run(tmp_path / "b", {"base": 40})
-    assert {row["benchmark"] for row in compared(capsys, first, second, "--benchmark", "held-out")["policies"]} == {
-        "held-out"
-    }
-    assert main(["compare", str(first), str(second), "--benchmark", "math500"]) == 2
-    assert capsys.readouterr().err == "g2d compare: --benchmark math500: no run has it; there are held-out\n"
-
-
 def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = run(tmp_path / "empty", {})
     none = tmp_path / "none"
@@ -211,6 +202,9 @@ def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, caps
         (first,): f"{first}: one run alone: name the results folder of another one beside it",
         (first, none): f"{none}: no results folder (it has no config.yaml): name the one of a run",
         (first, empty): f"{empty}: no policy has been evaluated yet: nothing to compare",
+        (first, empty, "--benchmark", "held-out"): f"{empty}: no policy has been evaluated on held-out yet",
+        (first, empty, "--benchmark", "math500"): "--benchmark math500: no run has it; there are held-out",
+        (none, tmp_path / "also none", "--files"): f"{none} and {tmp_path / 'also none'}: no config.yaml",
         (first, newer): f"{newer}/config.yaml: quantum: unknown key",
         (first, tmp_path / "link"): f"{tmp_path / 'link'}: the same folder as {first}: name each run once",
         (first, empty, none, "--files"): "--files: compares all of two folders: leave out --benchmark, --page and "
@@ -289,3 +283,4 @@ def test_answers_to_other_questions_stand_on_no_page(first: Path, tmp_path: Path
     [answered] = browse_runs(opened_runs([first, second]))
     assert answered.policies == ("A: M0", "A: DPO (K=0)", "A: G2D (K=20)")
     assert browse_runs(opened_runs([first, second]), ["another"]) == []
+    assert runs_table(opened_runs([first, second]), ["another"]).empty

@@ -27,7 +27,6 @@ def written(
     n_pairs: tuple[float, ...] = (680.0, 708.0),
     tables: Sequence[str] = ("main",),
     sweep: pd.DataFrame | None = None,
-    same_choices: bool = True,
     **other: object,
 ) -> str:
     models = list(config.models)
@@ -38,7 +37,7 @@ def written(
     )
     manifests = {name: {"n": 500, "sha256": "a" * 64, "file": "f.jsonl"} for name in config.problem_sources}
     record = PROVENANCE | {"problems": manifests} | other
-    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables, sweep, same_choices)
+    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables, sweep)
 
 
 @pytest.fixture(scope="module")

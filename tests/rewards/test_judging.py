@@ -146,7 +146,6 @@ def test_a_hanging_reward_is_interrupted_repeatedly() -> None:
 
 
 def test_no_timer_is_left_if_it_fires_at_the_end() -> None:
-    """Between the end of the block and the end of the deadline."""
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
         if frame.f_code.co_name != "deadline":

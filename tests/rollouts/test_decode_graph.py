@@ -43,7 +43,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def repeat(self) -> None:
-        """Do the same into the same tensors; what autocast did is among it."""
+        """Do the same into the same tensors, including the operations of autocast."""
         with torch.autocast("cpu", enabled=False):
             for function, args, kwargs, results in self.done:
                 for old, new in zip(results, tree_flatten(function(*args, **kwargs))[0], strict=True):

@@ -97,7 +97,7 @@ def own_greedy(engine: TransformersEngine, request: Request, budget: int) -> tup
     "kind", ["grouped", "sliding", "alternating", "learned positions", "state space", "causal by column"]
 )
 def test_every_kind_of_model_answers_as_alone(engine: TransformersEngine, kind: str) -> None:
-    """Greedily as its own `generate`, sampled as with a batch for itself; prompts of one to three times a length."""
+    """Greedy decoding equals the model's `generate`, and samples equal those drawn alone."""
     model = random_model(kind)
     assert is_supported(model) == (kind not in ("state space", "causal by column"))
     other = TransformersEngine(model, engine.tokenizer, [1, 7, 9])
@@ -157,7 +157,7 @@ def test_every_token_that_the_model_declares_ends_a_completion() -> None:
 
 
 def test_ends_are_read_where_transformers_reads_them(tmp_path: Path) -> None:
-    """From generation_config.json, or from config.json where there is none; one number or a list."""
+    """From generation_config.json, else from config.json; one number or a list."""
     policy = Policy("mine/base", "mine", "base", base=str(tmp_path))
     tokenizer = load_tokenizer(tiny_policy())
     (tmp_path / "config.json").write_text('{"eos_token_id": 7}')

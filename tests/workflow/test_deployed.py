@@ -111,7 +111,7 @@ def test_snakedeploy_writes_a_project_that_plans_the_same(checkout: Project, tmp
     snakedeploy = Path(sys.executable).with_name("snakedeploy")
     subprocess.run([snakedeploy, *command], env=os.environ | offline, check=True)
     assert (user.root / "profiles/default/config.yaml").exists()
-    done = user.snakemake("-n", "--quiet", "rules", anew=True, **offline)
+    done = user.snakemake("-n", "--quiet", "rules", **offline)
     assert done.returncode == 0, done.stdout
     count = re.search(r"^total +(\d+)", done.stdout, re.M)
     assert count

@@ -195,7 +195,7 @@ def test_the_small_grid_lists_its_jobs(project: Project) -> None:
 
 def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
     (project.root / "encoding.smk").write_text('include: "Snakefile"\nprint("mode", os.environ["PYTHONUTF8"])\n')
-    assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk", anew=True, PYTHONUTF8="0").stdout
+    assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk", PYTHONUTF8="0").stdout
 
 
 def test_more_benchmarks_are_merged() -> None:
@@ -281,7 +281,7 @@ def test_a_mistake_in_config_is_not_called_one_of_the_file(project: Project) -> 
 def test_an_unreachable_model_is_named_before_any_job(project: Project, micro_config: dict[str, Any]) -> None:
     model = {"source": "hub", "id": "nobody/nothing", "revision": "a" * 40}
     project.configure(micro_config | {"models": {"mine": model}})
-    printed = project.refused("--cores", "1", anew=True, HF_HOME=str(project.root / "cache"))
+    printed = project.refused("--cores", "1", HF_HOME=str(project.root / "cache"))
     assert "models.mine: nobody/nothing at aaaaaaaa is not in the local cache" in printed
     assert not project.results.exists()
 

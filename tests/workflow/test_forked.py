@@ -27,7 +27,6 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        (("-n",), 0),
         (("-n", "no-such-target"), 1),
         (("--no-such-option",), 2),
         (("--cores", "1", "--forceall", "results/problems/arithmetic.jsonl"), 0),

@@ -27,7 +27,7 @@ from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
 from g2d.tables.results import Results
 from tests.shared import folder_of
-from tests.workflow.conftest import REPOSITORY, Project
+from tests.workflow.conftest import REPOSITORY, Project, copy_of_micro
 
 SUMMARIES = {"make_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
 SUMMARIES |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
@@ -49,13 +49,27 @@ def metrics(project: Project, folder: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (project.results / folder / "metrics.jsonl").read_text().splitlines()]
 
 
+# Outputs of every kind of job; slurm/test_grid.py makes the base model again. A chain of two warm-ups.
+MADE_AGAIN = (
+    *("problems/arithmetic.jsonl", "problems/arithmetic.leakage.json", "micro/calibration"),
+    *(
+        "micro/seed0/grpo/g2",
+        "micro/seed0/harvest/g2/k2",
+        "micro/base/eval/arithmetic.parquet",
+        "micro/seed0/dpo/g2/k2",
+    ),
+)
+
+
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    """Every kind of job once, in new Pythons: the DPO with its own imports, jobs before it with shared ones. Python
+    """Jobs that ran again in new Pythons: the DPO with its own imports, jobs before it with shared ones. Python
     reports every import on standard error, in the log once a stage has begun."""
     assert micro_config.get("share_imports", True)
-    project = Project.create(tmp_path_factory.mktemp("started") / "g2d", micro_config)
-    # A chain of two; what is trained on the harvest of its first part.
+    project = copy_of_micro(micro_config, tmp_path_factory.mktemp("started") / "g2d")
+    for name in MADE_AGAIN:
+        path = project.results / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     first = ["micro/seed0/grpo/g2/k4/policy.json", "micro/seed0/harvest/g2/k2/pairs.jsonl"]
     first += ["micro/base/eval/arithmetic.parquet", "problems/arithmetic.leakage.json"]
     for shared, files in ((True, first), (False, ["micro/seed0/dpo/g2/k2/policy.json"])):
@@ -386,7 +400,8 @@ def test_the_same_run_twice_gives_the_same_files(
 ) -> None:
     """And the tables again from the same results."""
     kinds = ("*.parquet", "train.jsonl", "pairs.jsonl", "*.safetensors")
-    files = [file for kind in kinds for file in started.results.rglob(kind)]
+    made = [started.results / name for name in MADE_AGAIN]
+    files = {file for at in made for kind in kinds for file in (at.rglob(kind) if at.is_dir() else [at])}
     assert len(files) >= 13
     for file in files:
         twin = micro_grid.results / file.relative_to(started.results)

@@ -82,6 +82,11 @@ class Error:
         between = scipy.optimize.brentq(lambda x: self.reach(math.exp(x)) - distance, first, last, rtol=1e-14)
         return min(1.0, math.exp(between))
 
+    def p_above(self, bound: float) -> float:
+        """Return the one-sided p-value that the mean is above a bound."""
+        half = self.p_value(bound) / 2
+        return half if self.middle > bound else 1 - half
+
 
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
     """Return variances of the mean of (n_seeds, n_questions) values from seeds, questions and noise of single answers.

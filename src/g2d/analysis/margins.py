@@ -58,9 +58,7 @@ class Differences:
 
     def not_worse(self, i: int, j: int, margin: float) -> float:
         """Return the one-sided p-value that policy i is less than the margin worse than j."""
-        error = self._errors[i, j]
-        half = error.p_value(-margin) / 2
-        return half if error.middle > -margin else 1 - half
+        return self._errors[i, j].p_above(-margin)
 
     def mean(self, i: int, j: int) -> float:
         return float(self.answers[i].mean() - self.answers[j].mean())

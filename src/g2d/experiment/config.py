@@ -31,8 +31,7 @@ def load(
     """Validate a configuration. A ConfigError has one line per mistake, with file, key and fix.
 
     Args:
-        file: its name, if there is only one source.
-        sources: files, and --config, with the values that were merged in this order.
+        sources: values of files, and of --config, in the order of merging; instead of the name of one `file`.
     """
     values = with_looks(with_file_rewards(values))
     try:
@@ -47,7 +46,7 @@ def load(
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     """Add an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
 
-    An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`.
+    `reward: python` may be left out, and the former name `plugin` becomes `python`.
     """
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
@@ -130,7 +129,7 @@ class Owner:
 
 
 def owner(file: str | Path) -> Owner | None:
-    """Return the owner of a results folder from its `config.yaml`, None if that is missing or cannot be read."""
+    """Return the owner of a results folder from its `config.yaml`, None if that cannot be read."""
     try:
         config = read(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")

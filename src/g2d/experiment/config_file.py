@@ -1,7 +1,6 @@
 """Read a configuration file strictly: UTF-8, YAML, no repeated keys, no ambiguous numbers.
 
-YAML readers silently keep the last of two equal keys, and read 010 as 8 and 1:30 as 90 (YAML 1.1). Snakemake merges
-several files, so each is checked separately.
+YAML readers silently keep the last of two equal keys, and read 010 as 8 and 1:30 as 90 (YAML 1.1).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
     """Return the keys and values of a YAML file.
 
     Raises:
-        ConfigError: it cannot be read, or has repeated keys or ambiguous numbers (one line each).
+        ConfigError: one line per mistake.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -89,7 +88,7 @@ COMMAND = re.compile(r"^#.*--configfile +(.+?) *$", re.M)
 
 
 def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> None:
-    """Check that files together are a whole configuration, not only an overlay.
+    """Check that files are a whole configuration together, not only an overlay.
 
     The error quotes the command at the top of the last file.
     """
@@ -106,13 +105,13 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
 
 
 def read_files(paths: Iterable[str | Path], several: str = "name only one") -> dict[str, dict[str, Any]]:
-    """Return the values of each file, of a whole configuration and of files that are merged over it.
+    """Return the values of each file: a whole configuration, and files that are merged over it.
 
     Args:
-        several: what to do about a second whole configuration, which Snakemake would merge.
+        several: what to do about a second whole configuration.
 
     Raises:
-        ConfigError: a file cannot be read (`read_file`), or is a whole configuration and not the first file.
+        ConfigError: a file cannot be read, or a later file is a whole configuration.
     """
     sources, lines = {}, []
     for path in paths:
@@ -132,16 +131,14 @@ def read_files(paths: Iterable[str | Path], several: str = "name only one") -> d
 
 
 def merged(below: Any, above: Any) -> Any:
-    """Merge values as Snakemake merges files: mappings key by key, otherwise the later value wins."""
+    """Merge values as Snakemake does: mappings key by key, otherwise the later value wins."""
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
     return {**below, **{name: merged(below.get(name), value) for name, value in above.items()}}
 
 
 def source_of(mistake: str, sources: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the source of the key that a mistake begins with: the last one with the value, all that have part of a
-    section, or all.
-    """
+    """Return the last source with the key that a mistake begins with; all sources of a section or unknown key."""
     key = re.split(r"[\s=]", mistake)[0].rstrip(":")
     having = {name: found[0] for name, values in sources.items() if (found := _found(values, key))}
     names = list(having or sources)
@@ -149,7 +146,7 @@ def source_of(mistake: str, sources: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _found(values: Any, key: str) -> list[Any]:
-    """Return the value of a dotted key in a list, [] if there is none; names may have dots themselves."""
+    """Return the value of a dotted key in a list, [] if there is none; names may have dots."""
     if not key or not isinstance(values, Mapping):
         return [values]
     below = (_found(values[name], key[len(str(name)) + 1 :]) for name in values if f"{key}.".startswith(f"{name}."))

@@ -73,7 +73,6 @@ class Section:
 
 def build(
     tables: Mapping[str, str | Path],
-    titles: Mapping[str, str],
     figures: Mapping[str, str | Path],
     captions: Mapping[str, Mapping[str, Any]],
     config: Config,
@@ -104,7 +103,7 @@ def build(
     entries = {
         name: Entry(
             name=name,
-            title=titles[name],
+            title=catalogue.table(name).title,
             caption=coded(captions[name]["caption"]),
             definitions={term: coded(text) for term, text in captions[name]["definitions"].items()},
             href=_relative(path, folder),

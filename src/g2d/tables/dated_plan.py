@@ -52,7 +52,8 @@ def write_plan(config: Config, results: str | Path = "results", evaluations: int
     entries, plan = read_plan(results), planned(config)
     if entries and entries[-1]["plan"] == plan:
         return
-    evaluations = _finished_evaluations(results) if evaluations is None else evaluations
+    if evaluations is None:
+        evaluations = sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
     kept = entries if evaluations else []
     write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": json_sha256(entry)}]})
@@ -65,7 +66,8 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
         return []
     try:
         entries: list[dict[str, Any]] = read_json(file)["entries"]
-        unchanged = all(json_sha256(_without_digest(entry)) == entry["sha256"] for entry in entries)
+        digests = [json_sha256({name: entry[name] for name in entry if name != "sha256"}) for entry in entries]
+        unchanged = digests == [entry["sha256"] for entry in entries]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}): put it back as it was") from None
     if not unchanged:
@@ -88,11 +90,3 @@ def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
         f"The primary comparison, planned before any trained policy was evaluated ({PLAN}), is {words}; all other "
         f"comparisons are exploratory.{changed}"
     )
-
-
-def _finished_evaluations(results: str | Path) -> int:
-    return sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
-
-
-def _without_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name != "sha256"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from g2d.analysis.crossed import error_of_difference
 from g2d.analysis.linearity import LINEAR, r_squared
-from g2d.analysis.margins import Differences
 from g2d.analysis.statistics import LEVEL
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.files import read_json
@@ -39,10 +39,11 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
             continue
         answers = Paired(grouped, rows)
         for (at, trained), test in zip(family, answers.tested(family), strict=True):
-            both, pool = answers.pair(at, trained), answers.pool(at, trained) if test.n_seeds > 1 else None
-            differences = Differences(both, lambda *_, pool=pool: pool, answers.clusters)
-            bound = differences.interval(1, 0, 2 * LEVEL / len(family))[1]
-            p = min(1.0, len(family) * differences.not_worse(0, 1, margin))
+            both, paired = answers.pair(at, trained), test.n_seeds > 1
+            pool = answers.pool(at, trained) if paired else None
+            error = error_of_difference(both[0] - both[1], pool, paired, answers.clusters)
+            bound = -error.interval(2 * LEVEL / len(family))[0]
+            p = min(1.0, len(family) * error.p_above(-margin))
             yield named(grouped[at], benchmark) | {
                 **{"last_trained": at[0].arm.last_trained, "n_seeds": test.n_seeds, "n_problems": test.n_problems},
                 **{"accuracy": both[0].mean(), "trained": both[1].mean(), "difference": test.difference},

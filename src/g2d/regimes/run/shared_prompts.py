@@ -36,7 +36,7 @@ class Packed:
 
     @property
     def mask(self) -> torch.Tensor:
-        """Attention mask, (rows, 1, width, width)."""
+        """Attention mask, (rows, 1, width, width): tokens see earlier ones of their completion and its prompt."""
         queries, keys = self.segments[:, :, None], self.segments[:, None, :]
         seen = (queries == keys) | ((keys == 0) & (queries >= 0))
         return (seen & torch.ones_like(seen).tril())[:, None]
