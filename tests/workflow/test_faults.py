@@ -265,16 +265,14 @@ def test_recover_keeps_results_that_a_killed_run_had_not_begun(
 ) -> None:
     """The copy has other time stamps and a changed setting makes its results stale; time stamps must not matter."""
     copied = Project(Path(shutil.copytree(grid.root, tmp_path / "copy", copy_function=shutil.copyfile)))
-    command = [sys.executable, "-m", "g2d.cli", "recover"]
-    environment = os.environ | {"PYTHONPATH": str(copied.root / "src")}
-    subprocess.run([*command, "--times"], cwd=copied.root, env=environment, check=True)
+    assert copied.g2d("recover", "--times").returncode == 0
     before = recorded(copied)
     copied.configure(micro_config | {"dpo": micro_config["dpo"] | {"learning_rate": 1e-4}})
     killed = start(copied)
     wait_for(lambda: any((copied.root / ".snakemake/locks").glob("*.output.lock")), killed)
     killed.kill()
     killed.communicate()
-    subprocess.run([*command, "--yes"], cwd=copied.root, env=environment, check=True)
+    assert copied.g2d("recover", "--yes").returncode == 0
     lost = before.keys() - recorded(copied).keys()
     assert {before[file] for file in lost} <= {before[file] for file in list(lost)[:1]}, "more than the first job's"
     assert not (copied.results / ".trash").exists()
