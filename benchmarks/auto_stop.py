@@ -42,7 +42,7 @@ def run(prompts: int, patience: int, means: np.ndarray, random: np.random.Genera
 def main() -> None:
     random = np.random.default_rng(0)
     print("| prompts | patience | flat: stops at | peak: stops at | peak: chooses |\n|---:|---:|---:|---:|---:|")
-    for prompts in (50, 200, 1500):
+    for prompts in (200, 1500):
         for patience in (2, 3, 4):
             cells = []
             for name, means in (("flat", np.zeros(PROBES)), ("peak", np.linspace(-2, 2, PROBES))):

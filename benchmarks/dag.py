@@ -1,10 +1,9 @@
 """Seconds that Snakemake takes to build and dry-run the paper's grid at three sizes.
 
     python benchmarks/dag.py                       # about 1,000, 5,000 and 12,000 jobs
-    python benchmarks/dag.py --models 10 --seeds 20 --profile dag.prof
+    python benchmarks/dag.py --models 10 --seeds 20
 
-Each size runs the real Snakefile in an empty folder and a separate process. Run it on an idle machine. `--profile`
-writes cProfile's result for the largest size.
+Each size runs the real Snakefile in an empty folder and a separate process. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ def configuration(models: int, seeds: int) -> dict[str, object]:
     }
 
 
-def dry_run(folder: Path, models: int, seeds: int, profile: Path | None = None) -> tuple[int, float]:
+def dry_run(folder: Path, models: int, seeds: int) -> tuple[int, float]:
     """Number of jobs and seconds of one dry-run."""
     config = folder / f"{models}x{seeds}.yaml"
     config.write_text(yaml.safe_dump(configuration(models, seeds)))
-    command = [sys.executable, *(["-m", "cProfile", "-o", str(profile)] if profile else []), "-m", "snakemake"]
-    command += ["-n", "--quiet", "rules", "--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", str(config)]
+    command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules"]
+    command += ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", str(config)]
     begun = time.perf_counter()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - begun
@@ -58,14 +57,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", type=int)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--profile", type=Path, help="write what cProfile saw of the largest grid to this file")
     arguments = parser.parse_args()
     sizes = [(arguments.models, arguments.seeds)] if arguments.models else SIZES
     print(f"{'grid':>32} {'jobs':>7} {'seconds':>8} {'ms per job':>11}")
     with tempfile.TemporaryDirectory() as folder:
         for models, seeds in sizes:
-            profile = arguments.profile.resolve() if arguments.profile and (models, seeds) == sizes[-1] else None
-            jobs, seconds = dry_run(Path(folder), models, seeds, profile)
+            jobs, seconds = dry_run(Path(folder), models, seeds)
             grid = f"{models} models x {seeds} seeds x 10 K"
             print(f"{grid:>32} {jobs:>7} {seconds:>8.1f} {1000 * seconds / jobs:>11.2f}", flush=True)
     print(f"largest memory of any: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6:.2f} GB")

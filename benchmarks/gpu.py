@@ -40,7 +40,6 @@ PARTS = {  # cheap and decisive ones first; with the seconds that are enough whe
     "training-7b": ("GRPO and DPO at the paper's settings, 7B", 420),
     "harvest-7b": ("tokens per second, 7B", 420),
     "engine-after": ("an engine where a trainer and another engine lived", 420),
-    "dropout": ("log-probabilities with LoRA dropout on", 180),
     "two-gpus": ("two jobs side by side take distinct cards", 120),
     "tensor-parallel": ("vLLM over two cards", 420),
     "micro-grid": ("the whole workflow in miniature", 600),
@@ -65,8 +64,8 @@ def main() -> int:
         install(arguments.wheels.resolve(), python)
     parts_done: list[dict[str, Any]] = []
     for name in arguments.parts:
-        what, limit = PARTS[name]
-        print(f"{name}: {what} ...", flush=True)
+        description, limit = PARTS[name]
+        print(f"{name}: {description} ...", flush=True)
         left = end - time.monotonic()
         if left > 0:
             parts_done.append(run(name, arguments, python, environment, min(arguments.limit or limit, left)))
@@ -75,7 +74,9 @@ def main() -> int:
             parts_done.append({"part": name, "seconds": 0.0, "status": "skipped", "reason": reason})
         (out / "gpu.json").write_text(json.dumps(parts_done, indent=2))
         (out / "gpu.md").write_text(table(parts_done))
-        print(f"  {parts_done[-1]['status']} in {parts_done[-1]['seconds']:.0f} s: {said(parts_done[-1])}", flush=True)
+        print(
+            f"  {parts_done[-1]['status']} in {parts_done[-1]['seconds']:.0f} s: {in_words(parts_done[-1])}", flush=True
+        )
     print("\n" + table(parts_done))
     return 1 if any(part["status"] == "failed" for part in parts_done) else 0
 
@@ -153,7 +154,7 @@ def run(
     return part | {"status": "failed", "reason": reason}
 
 
-def said(part: dict[str, Any]) -> str:
+def in_words(part: dict[str, Any]) -> str:
     """Summarise the result of a part in one line."""
     if part["status"] != "ok":
         return str(part["reason"])
@@ -166,11 +167,11 @@ def _number(value: Any) -> str:
     return str(value)
 
 
-def table(found: list[dict[str, Any]]) -> str:
+def table(parts: list[dict[str, Any]]) -> str:
     """Markdown."""
     rows = ["| part | status | seconds | found |", "|---|---|---:|---|"]
-    for part in found:
-        text = said(part).replace("|", "\\|")
+    for part in parts:
+        text = in_words(part).replace("|", "\\|")
         rows.append(f"| {part['part']} | {part['status']} | {part['seconds']:.0f} | {text} |")
     return "\n".join(rows) + "\n"
 

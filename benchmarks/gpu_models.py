@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 from unittest import mock
 
@@ -299,29 +298,3 @@ def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
     apart = sum(float((one[name].float() - other[name].float()).square().sum()) for name in one)
     size = sum(float(weights.float().square().sum()) for weights in one.values())
     return (apart / size) ** 0.5
-
-
-def dropout_noise(setting: Any) -> dict[str, Any]:
-    """Median difference of a completion's log-probability between two draws of LoRA dropout."""
-    import torch
-    from peft import get_peft_model
-
-    from g2d.policies.settings import Lora, lora_config
-
-    shape, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 16, 384)
-    model = get_peft_model(blank_model(shape, setting.device, setting.dtype), lora_config(Lora())).train()
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=1e-3)
-    tokens = torch.randint(5, 400, (8, length), device=setting.device)
-
-    def scored() -> Any:
-        sums = []
-        with torch.no_grad():
-            for row in tokens:
-                scores = model(input_ids=row[None]).logits[0, :-1].float().log_softmax(-1)
-                sums.append(scores.gather(-1, row[1:, None]).sum())
-        return torch.stack(sums)
-
-    apart = (scored() - scored()).abs()
-    return {"log ratio of two draws, median": median(apart.tolist()), "tokens": length, "rms of B": 1e-3}

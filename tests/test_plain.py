@@ -9,6 +9,8 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from g2d.cli import main
 from g2d.experiment.config import load
@@ -40,6 +42,13 @@ def test_what_is_left_of_hostile_text(capsys: pytest.CaptureFixture[str]) -> Non
     assert plain("ä € 漢 \\boxed{5}", lines=True) == "ä € 漢 \\boxed{5}"
     say(f"  {HOSTILE}")
     assert capsys.readouterr().out.rstrip() == f"  {SEEN}"
+
+
+@given(st.text())
+def test_plain_text_is_one_printable_line(text: str) -> None:
+    shown = plain(text)
+    assert shown == plain(shown)
+    assert all(c == " " or c.isprintable() for c in shown), ascii(shown)
 
 
 def test_everything_that_is_printed_passes_through_one_function() -> None:

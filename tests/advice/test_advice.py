@@ -33,9 +33,9 @@ def counts(correct: np.ndarray, n: int = 8) -> pd.DataFrame:
 
 def test_levels_of_the_papers_table_4() -> None:
     """Level 5 has 66 % of prompts without a right answer: it is below the window, with fewer pairs than level 4."""
-    table = published("table4").rename(columns={"n": "n"}).astype({"n": int, "pairable": int})
-    for name in ("pass_at_1", "pairable_share", "all_wrong_share"):
-        table[name] = table[name].astype(float) / 100
+    table = published("table4").astype({"n": int, "pairable": int})
+    shares = ["pass_at_1", "pairable_share", "all_wrong_share"]
+    table[shares] = table[shares].astype(float) / 100
     advice = level_advice("qwen", table.assign(selected=False), (0.3, 0.6)).set_index("levels")
     hard = advice.loc["5"]
     assert hard["all_wrong_share"] == pytest.approx(0.66, abs=0.005)
@@ -58,9 +58,8 @@ def test_the_window_is_separate_from_the_selection() -> None:
     assert [*advice["selected"]] == [True, False, False]
     assert [*advice["in_window"]] == [False, True, True]  # pass@1 = .75, .125, .375
     assert advice.loc["2", "pairability"] == pytest.approx(2 / 3)
-    assert (advice.loc["2", "pairability_low"], advice.loc["2", "pairability_high"]) == pytest.approx(
-        wilson_interval(2, 3)
-    )
+    ends = advice.loc["2", ["pairability_low", "pairability_high"]]
+    assert tuple(ends) == pytest.approx(wilson_interval(2, 3))
 
 
 def test_a_level_outside_that_gives_more_pairs_is_named() -> None:
@@ -134,9 +133,8 @@ def test_nothing_pairable_gives_no_advice() -> None:
     some = step_advice({ONE: nothing, TWO: success_counts(groups([(4, 8), (4, 8)]))}, 50)
     assert some["advised"].tolist() == [False, True]
     assert "No smaller K can be as good" in step_words(some)
-    assert "No K is cheaper" in step_words(
-        step_advice({ONE: success_counts(groups([(4, 8)])), TWO: nothing.head(1)}, 9)
-    )
+    first = step_advice({ONE: success_counts(groups([(4, 8)])), TWO: nothing.head(1)}, 9)
+    assert "No K is cheaper" in step_words(first)
 
 
 def test_probes_of_different_prompts_are_refused() -> None:
@@ -163,7 +161,7 @@ def test_the_best_k_is_found_and_more_surely_with_more_prompts() -> None:
     rng = np.random.default_rng(1)
     surety, hits = {}, {}
     for n in (10, 160):
-        tables = [step_advice(simulated(n, rng), 300).set_index("K") for _ in range(30)]
+        tables = [step_advice(simulated(n, rng), 300).set_index("K") for _ in range(15)]
         surety[n] = np.mean([table.loc[50, "p_best_entropy"] for table in tables])
         hits[n] = np.mean([table.loc[50, "advised"] for table in tables])
     assert surety[10] < surety[160] - 0.1
@@ -177,24 +175,24 @@ def test_a_probe_of_equal_steps_does_not_claim_to_know_the_best() -> None:
     rng = np.random.default_rng(3)
     keys = [HarvestKey("demo", 2 if k else 0, k, 0) for k in STEPS]
     surety = []
-    for _ in range(40):
+    for _ in range(20):
         p = 1 / (1 + np.exp(-rng.normal(size=30)))
         surety.append(step_advice({key: counts(rng.binomial(8, p)) for key in keys}, 300)["p_best_entropy"].max())
     assert 0.25 < np.mean(surety) < 0.5
 
 
 def test_intervals_contain_the_values_of_the_whole_harvest() -> None:
-    """95 % intervals of a probe of 50 out of 300, against the 300; one standard error of the coverage is 1 point."""
+    """95 % intervals of a probe of 50 out of 300, against the 300; one standard error of the coverage is 2 points."""
     rng = np.random.default_rng(2)
     inside: dict[str, list[bool]] = {"n_pairs": [], "entropy": [], "mid_band": []}
-    for _ in range(100):
+    for _ in range(50):
         whole = {key: frame for key, frame in simulated(300, rng).items() if key.k in (0, 50)}
         probed = step_advice({key: frame.head(50) for key, frame in whole.items()}, 300)
         for row, truth in zip(probed.to_dict("records"), step_advice(whole, 300).to_dict("records"), strict=True):
             for metric, held in inside.items():
                 held.append(row[f"{metric}_low"] <= truth[metric] <= row[f"{metric}_high"])
     coverage = {metric: np.mean(held) for metric, held in inside.items()}
-    assert all(0.91 < share < 0.99 for share in coverage.values()), coverage
+    assert all(0.9 < share < 0.995 for share in coverage.values()), coverage
 
 
 # -------------------------------------------------------------------------------------------------------------- text

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from g2d.analysis.calibration import LEVEL_COLUMNS, choose_levels, few_mixed, format_levels, level_table, with_mixes
+from g2d.analysis.calibration import choose_levels, few_mixed, format_levels, level_table, with_mixes
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import Calibration
-from g2d.tables.frames import read_table, write_table
 from tests.frames import group, published
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]
@@ -27,9 +26,8 @@ def from_counts(rows: pd.DataFrame) -> pd.DataFrame:
 
 def test_published_counts_give_the_published_percentages():
     paper = published("table4").set_index("levels")
-    table = with_mixes(level_table(from_counts(paper.loc[["3", "4", "5"]].reset_index())), [3, 4, 5]).set_index(
-        "levels"
-    )
+    levels = level_table(from_counts(paper.loc[["3", "4", "5"]].reset_index()))
+    table = with_mixes(levels, [3, 4, 5]).set_index("levels")
     assert list(table.index) == ["3", "4", "5", "3-5", "all"]
     for levels in ("3", "4", "5", "3-5"):
         assert list(table.loc[levels, ["n", *OUTCOMES]]) == list(paper.loc[levels, ["n", *OUTCOMES]])
@@ -37,14 +35,6 @@ def test_published_counts_give_the_published_percentages():
             share = 100 * table.loc[levels, f"{outcome}_share"]
             assert share == pytest.approx(paper.loc[levels, f"{outcome}_share"], abs=0.5 + 1e-9)
     assert table["selected"].all()
-
-
-def test_published_mix_of_levels_3_to_5_is_their_weighted_mean():
-    """A mix is weighted by problems: 40.0 % from the levels' own rows, where the paper prints 40.3 %."""
-    paper = published("table4").iloc[:3]
-    levels = paper.assign(level=paper["levels"].astype(int), pass_at_1=paper["pass_at_1"] / 100)
-    mix = with_mixes(levels, [3, 4, 5]).iloc[-1]
-    assert 100 * mix["pass_at_1"] == pytest.approx(40.0, abs=0.05)
 
 
 def test_every_mix_lies_between_its_levels():
@@ -64,22 +54,13 @@ def table() -> pd.DataFrame:
     return level_table(to_frame([r for level, c in successes.items() for r in group(f"p{level}", c, level=level)]))
 
 
-def test_levels_in_the_window_are_chosen(table):
+def test_levels_in_the_window_or_pinned_ones_are_chosen(table):
     assert choose_levels(table, Calibration(window=(0.3, 0.6))) == [2, 3]
     assert choose_levels(table, Calibration(window=(0.375, 0.5))) == [2, 3], "both ends belong to the window"
-
-
-def test_pinned_levels_are_taken_whatever_their_pass_at_1(table):
     assert choose_levels(table, Calibration(levels=[4, 1])) == [1, 4]
-
-
-def test_a_pinned_level_without_problems_is_refused(table):
-    with pytest.raises(ValueError, match=r"calibration\.levels: level 7 has no calibrated problems: choose from 1-4"):
+    with pytest.raises(ValueError, match=r"calibration\.levels: level 7 .* 1-4"):
         choose_levels(table, Calibration(levels=[2, 7]))
-
-
-def test_an_empty_window_says_what_each_level_reached(table):
-    with pytest.raises(ValueError, match=r"level 1: 87\.5%, .*level 4: 12\.5%.*widen calibration\.window or pin"):
+    with pytest.raises(ValueError, match=r"level 1: 87\.5%, .*level 4: 12\.5%.*calibration\.window"):
         choose_levels(table, Calibration(window=(0.9, 0.95)))
 
 
@@ -103,12 +84,6 @@ def test_levels_are_written_as_ranges(levels, text):
     assert format_levels(levels) == text
 
 
-def test_the_file_keeps_labels_and_flags(tmp_path, table):
-    mixes = with_mixes(table, [2, 3])
-    write_table(tmp_path / "levels.csv", mixes)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "levels.csv", LEVEL_COLUMNS), mixes)
-
-
 @pytest.mark.parametrize(
     ("successes", "keys"),
     [
@@ -124,8 +99,5 @@ def test_prompts_without_mixed_outcomes_are_a_warning_that_says_what_to_change(
     rows = [r for i, correct in enumerate(successes) for r in group(f"p{i}", correct, level=1)]
     rows += [r for i in range(20) for r in group(f"other{i}", 4, level=2)]
     warning = few_mixed(with_mixes(level_table(to_frame(rows)), [1]))
-    if keys is None:
-        assert warning is None
-    else:
-        assert warning is not None
-        assert all(key in warning for key in keys)
+    assert (warning is None) == (keys is None)
+    assert all(key in str(warning) for key in keys or [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,16 +32,12 @@ def test_one_subject_is_pearson_and_spearman():
 
 def test_levels_of_the_subjects_do_not_count():
     """Between subjects the association is perfect and negative, within them perfect and positive (Simpson)."""
-    x = np.array([0, 1, 2, 10, 11, 12.0])
-    y = np.array([100, 101, 102, 0, 1, 2.0])
-    correlation = within_correlation(x, y, np.repeat([0, 1], 3))
-    assert correlation.r == pytest.approx(1)
-    assert correlation.n == 6
+    x, y = np.array([0, 1, 2, 10, 11, 12.0]), np.array([100, 101, 102, 0, 1, 2.0])
+    assert within_correlation(x, y, np.repeat([0, 1], 3)).r == pytest.approx(1)
     assert np.corrcoef(x, y)[0, 1] < -0.9
 
 
-def test_degrees_of_freedom_are_those_of_the_published_method():
-    """Bakdash and Marusich 2017: n - subjects - 1."""
+def test_degrees_of_freedom_are_those_of_the_published_method():  # n - subjects - 1
     rng = np.random.default_rng(1)
     x, y, subjects = rng.normal(size=12), rng.normal(size=12), np.repeat(np.arange(3), 4)
     correlation = within_correlation(x, y, subjects)
@@ -47,11 +45,37 @@ def test_degrees_of_freedom_are_those_of_the_published_method():
     assert correlation.p == pytest.approx(2 * stats.t.sf(abs(t), 8))
 
 
-@pytest.mark.parametrize("subjects", [[0, 0, 1, 1], [0, 1, 2, 3]])
-def test_not_defined_without_degrees_of_freedom_or_variation(subjects):
-    x = np.array([1, 2, 3, 4.0])
-    assert within_correlation(x, np.array([1.0, 1, 2, 2]), np.array(subjects)).r is None
-    assert within_correlation(np.array([]), np.array([]), np.array([])).r is None
+@pytest.mark.parametrize(
+    ("x", "y", "subjects"),
+    [
+        ([1, 2], [3, 4], [0, 0]),
+        ([1, 1, 1], [1, 2, 3], [0, 0, 0]),
+        ([1, 2, 3], [0.3, 0.1 + 0.2, 0.3], [0, 0, 0]),
+        ([], [], []),
+        ([1, 2, 3, 4], [1, 1, 2, 2], [0, 0, 1, 1]),
+        ([1, 2, 3, 4], [1, 1, 2, 2], [0, 1, 2, 3]),
+    ],
+)
+def test_not_defined_without_degrees_of_freedom_or_variation(x, y, subjects):
+    assert within_correlation(np.array(x), np.array(y), np.array(subjects)) == (None, None, len(x), None, None)
+
+
+def test_significance_at_six_points_begins_at_0_811():
+    x = np.array([-1, 1, -1, 1, -1, 1.0])
+    noise = np.array([1, 1, -1, -1, 0, 0.0])  # orthogonal to x
+    for r, significant in ((0.80, False), (0.82, True)):
+        y = r * x / np.linalg.norm(x) + math.sqrt(1 - r**2) * noise / np.linalg.norm(noise)
+        correlation = within_correlation(x, y, np.zeros(6))
+        assert correlation.r == pytest.approx(r)
+        assert (correlation.p < 0.05) == significant
+
+
+def test_the_interval_of_a_correlation_is_scipys():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=12)
+    y = x + rng.normal(size=12)
+    correlation = within_correlation(x, y, np.zeros(12))
+    assert (correlation.low, correlation.high) == pytest.approx(tuple(stats.pearsonr(x, y).confidence_interval()))
 
 
 def test_all_orders_of_four_points_are_counted():
@@ -63,7 +87,7 @@ def test_all_orders_of_four_points_are_counted():
 def test_seeds_that_share_their_k_are_permuted_together():
     """Every K has unrelated effects on both sides, so the naive p-value rejects far too often."""
     rng = np.random.default_rng(3)
-    runs, naive, permuted = 200, 0, 0
+    runs, naive, permuted = 60, 0, 0
     for _ in range(runs):
         x, y = (rng.normal(size=(1, 5)) + rng.normal(0, 0.3, (5, 5)) for _ in range(2))
         table = points(x, y)

@@ -25,17 +25,10 @@ def judged(*verdicts):
     return to_frame([rollout(f"q{i}", 0, verdict) for i, verdict in enumerate(verdicts)])
 
 
-def test_where_every_verdict_falls():
+def test_stages_of_each_verdict():
     verdicts = ["correct", "incorrect", "no_boxed", "parse_error", "timeout", "limit", "truncated"]
-    table = stages(judged(*verdicts)["verdict"])
-    assert table["finished"].tolist() == [True] * 6 + [False]
-    assert table["parseable"].tolist() == [True] * 2 + [False] * 5
-    assert table["correct"].tolist() == [True] + [False] * 6
-
-
-def test_a_box_that_was_closed_before_the_cut_counts_as_finished():
-    rows = to_frame([rollout("q0", 0, "incorrect", finish_reason="length")])
-    assert stages(rows["verdict"]).loc[0].tolist() == [True, True, False]
+    assert stages(judged(*verdicts)["verdict"]).sum().tolist() == [6, 2, 1]
+    assert stages(judged("incorrect", "truncated")["verdict"]).to_numpy().tolist() == [[True, True, False], [False] * 3]
 
 
 def test_a_gain_by_hand():
@@ -53,7 +46,7 @@ def test_what_is_not_defined_contributes_nothing():
     assert contributions(nothing, nothing).tolist() == [0, 0, 0]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(REACHED, REACHED)
 def test_the_parts_add_up_to_the_gain_and_swap_sign_with_the_sides(reference, trained):
     parts = contributions(reference, trained)
@@ -62,14 +55,6 @@ def test_the_parts_add_up_to_the_gain_and_swap_sign_with_the_sides(reference, tr
     for part, old, new in zip(parts, factors(reference), factors(trained), strict=True):
         if not (math.isnan(old) or math.isnan(new)):
             assert part * (new - old) >= -1e-15, "a factor that grows never costs accuracy"
-
-
-@settings(deadline=None, max_examples=30)
-@given(REACHED, REACHED, REACHED)
-def test_many_at_once_are_each_alone(reference, first, second):
-    pooled = contributions(np.stack([reference, reference], axis=1), np.stack([first, second], axis=1))
-    alone = np.stack([contributions(reference, first), contributions(reference, second)], axis=1)
-    assert pooled == pytest.approx(alone)
 
 
 def test_the_table_by_hand():
@@ -89,15 +74,12 @@ def test_the_table_by_hand():
     assert trained["gain"] == pytest.approx(0.25)
     assert sum(parts) == pytest.approx(0.25)
     assert parts[0] > 0 > parts[1]
-    for name, part in zip(("finishing", "format", "reasoning"), parts, strict=True):
-        assert trained[f"from_{name}_low"] <= part <= trained[f"from_{name}_high"]
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.integers(0, 10**6), st.integers(1, 8))
-def test_a_gain_that_is_all_reasoning_has_the_interval_of_comparisons_csv(seed, n_seeds):
-    """One number, one interval: all answers finish and parse, so the part is the gain."""
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("n_seeds", [1, 3])
+def test_a_gain_that_is_all_reasoning_has_the_interval_of_comparisons_csv(n_seeds):
+    """All answers finish and parse, so the part is the gain."""
+    rng = np.random.default_rng(n_seeds)
 
     def drawn(share: float) -> pd.DataFrame:
         return judged(*np.where(rng.random(40) < share, "correct", "incorrect"))

@@ -36,7 +36,7 @@ def test_the_correction_is_closer_to_the_truth_than_the_plug_in(prior):
     rng = np.random.default_rng(0)
     entropy, middle = truth(PRIORS[prior](rng, 400_000))
     found, plug_in = [], []
-    for _ in range(40):
+    for _ in range(20):
         table = counts(PRIORS[prior](rng, 1500), rng)
         found.append(corrected(table))
         share = table["correct"][table["correct"].between(1, 7)] / 8

@@ -1,4 +1,4 @@
-"""Intervals against the binomial they must agree with, and correlations against the paper's own rows."""
+"""Intervals of means and accuracies, against the binomial and in simulations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 from scipy.stats import binomtest
 
-from g2d.analysis.correlations import Correlation, fisher_interval, within_correlation
 from g2d.analysis.statistics import (
     accuracy_interval,
     crossed_variance,
@@ -19,7 +18,6 @@ from g2d.analysis.statistics import (
     standard_deviation,
     standard_error,
 )
-from tests.frames import RECOMPUTED_CORRELATIONS, published
 
 
 @pytest.mark.parametrize(("interval", "tolerance"), [(mean_interval, 0.25), (accuracy_interval, 0.1)])
@@ -38,7 +36,6 @@ def test_one_seed_agrees_with_wilsons_interval(interval, tolerance, correct, n):
     ],
 )
 def test_coverage_with_crossed_seeds_and_questions(interval, n_seeds, seed_effect, truth):
-    """P(correct) is truth + seed effect + difficulty."""
     rng = np.random.default_rng(1)
     runs, covered, width = 300, 0, min(0.35, 1 - truth)
     for _ in range(runs):
@@ -74,7 +71,6 @@ def test_answers_that_are_nearly_all_right_do_not_prove_100_percent():
 
 
 def test_the_interval_of_a_ratio():
-    """It equals the mean's for equal weights and is undefined without any weight."""
     values = np.random.default_rng(0).random((3, 40))
     assert resample(values, np.ones_like(values)) == pytest.approx(resample(values))
     assert mean_interval(values, np.ones_like(values)) == pytest.approx(mean_interval(values))
@@ -85,15 +81,11 @@ def test_the_interval_of_a_ratio():
     assert np.isnan(mean_interval(rare, np.zeros_like(rare))).all()
 
 
-def test_coverage_of_a_ratio_at_a_known_truth():
-    """mu-like: among the prompts that count (60 %), a share of 0.4 is inside."""
-    rng = np.random.default_rng(2)
-    runs, covered = 300, 0
-    for _ in range(runs):
-        counts = rng.random((1, 150)) < 0.6
-        low, high = mean_interval(counts & (rng.random((1, 150)) < 0.4), counts)
-        covered += low <= 0.4 <= high
-    assert binomtest(covered, runs, 0.95).pvalue > 0.001
+def test_coverage_of_a_ratio():
+    rng, runs = np.random.default_rng(2), 300
+    counts = rng.random((runs, 1, 150)) < 0.6
+    intervals = [mean_interval(one & (rng.random((1, 150)) < 0.4), one) for one in counts]
+    assert binomtest(sum(low <= 0.4 <= high for low, high in intervals), runs, 0.95).pvalue > 0.001
 
 
 def test_two_seeds_are_not_taken_for_certain():
@@ -111,17 +103,9 @@ def test_holm_by_hand():
     assert holm([]).size == 0
 
 
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.ones(3), "shape"),
-        (np.ones((0, 3)), "shape"),
-        (np.ones((3, 0)), "shape"),
-        (np.array([[1, np.nan]]), "missing"),
-    ],
-)
-def test_wrong_shapes_and_missing_answers_are_refused(array, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("array", [np.ones(3), np.ones((0, 3)), np.ones((3, 0)), np.array([[1, np.nan]])])
+def test_wrong_shapes_and_missing_answers_are_refused(array):
+    with pytest.raises(ValueError, match=r"shape|missing"):
         mean_interval(array)
 
 
@@ -134,21 +118,15 @@ def test_a_mean_interval_by_hand():
 
 
 @pytest.mark.parametrize("n_seeds", [2, 3, 5])
-def test_a_sparse_difference_without_an_effect_seldom_excludes_0(n_seeds):
-    """A percentile bootstrap did in 15 to 21 %: 3 % of questions differ, by one answer up or down."""
+def test_coverage_of_sparse_differences_and_of_seeds_that_scatter(n_seeds):
+    """Without an effect a percentile bootstrap excluded 0 in 15 to 21 % if 3 % of questions differ by one answer, and
+    in up to 31 % if seeds are most of the variance; there a t interval does in 11 % at most."""
     rng, runs = np.random.default_rng(6), 300
-    drawn = (rng.choice([-1, 0, 1], (n_seeds, 200), p=[0.015, 0.97, 0.015]) for _ in range(runs))
-    wrong = sum(low > 0 or high < 0 for low, high in map(mean_interval, drawn))
-    assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.01
-
-
-@pytest.mark.parametrize("n_seeds", [2, 3, 5])
-def test_coverage_if_seeds_are_most_of_the_variance(n_seeds):
-    """A percentile bootstrap covered in 69 % (two seeds) and 83 % (three); a t interval in 89 % at least."""
-    rng, runs = np.random.default_rng(7), 300
-    drawn = (rng.normal(0, 0.05, (n_seeds, 1)) + rng.normal(0, 0.1, (n_seeds, 200)) for _ in range(runs))
-    covered = sum(low <= 0 <= high for low, high in map(mean_interval, drawn))
-    assert binomtest(covered, runs, 0.89, alternative="less").pvalue > 0.01
+    sparse = (rng.choice([-1, 0, 1], (n_seeds, 200), p=[0.015, 0.97, 0.015]) for _ in range(runs))
+    scattered = (rng.normal(0, 0.05, (n_seeds, 1)) + rng.normal(0, 0.1, (n_seeds, 200)) for _ in range(runs))
+    for drawn, rate in ((sparse, 0.05), (scattered, 0.11)):
+        wrong = sum(low > 0 or high < 0 for low, high in map(mean_interval, drawn))
+        assert binomtest(wrong, runs, rate, alternative="greater").pvalue > 0.01
 
 
 def test_standard_error_of_answers_is_the_binomial_one():
@@ -157,47 +135,3 @@ def test_standard_error_of_answers_is_the_binomial_one():
     assert standard_error([1.0]) is None
     assert standard_deviation([0.1, 0.1, 0.1]) == 0
     assert standard_deviation([1.0, 3.0]) == pytest.approx(math.sqrt(2))
-
-
-def pearson(x: list[float] | np.ndarray, y: list[float] | np.ndarray) -> Correlation:
-    """All points of one subject."""
-    return within_correlation(np.asarray(x), np.asarray(y), np.zeros(len(x)))
-
-
-def test_the_papers_own_rows_give_other_correlations_than_it_prints():
-    """Tables 1 and 2, Qwen2.5-7B: -0.297, 0.397, 0.489 instead of 0.021, 0.253, 0.366; none significant at n = 6."""
-    accuracy = published("table1").query("method in ('DPO', 'G2D')")["math500"]
-    for row in published("table2_correlations").itertuples():
-        correlation = pearson(published("table2")[row.metric].to_numpy(), accuracy.to_numpy())
-        assert correlation.n == 6
-        assert correlation.r == pytest.approx(RECOMPUTED_CORRELATIONS[row.metric], abs=0.0005)
-        assert correlation.r != pytest.approx(row.pearson_r, abs=0.1)
-        assert correlation.p > 0.05
-
-
-def test_significance_at_six_points_begins_at_0_811():
-    x = np.array([-1, 1, -1, 1, -1, 1.0])
-    noise = np.array([1, 1, -1, -1, 0, 0.0])  # orthogonal to x
-    for r, significant in ((0.80, False), (0.82, True)):
-        y = r * x / np.linalg.norm(x) + math.sqrt(1 - r**2) * noise / np.linalg.norm(noise)
-        correlation = pearson(x, y)
-        assert correlation.r == pytest.approx(r)
-        assert (correlation.p < 0.05) == significant
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "n"),
-    [([1, 2], [3, 4], 2), ([1, 1, 1], [1, 2, 3], 3), ([1, 2, 3], [0.3, 0.1 + 0.2, 0.3], 3), ([], [], 0)],
-)
-def test_no_correlation_where_it_is_not_defined(x, y, n):
-    assert pearson(x, y) == (None, None, n, None, None)
-
-
-def test_the_interval_of_a_correlation_is_scipys():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=12)
-    y = x + rng.normal(size=12)
-    correlation = pearson(x, y)
-    assert (correlation.low, correlation.high) == pytest.approx(tuple(stats.pearsonr(x, y).confidence_interval()))
-    assert fisher_interval(0.5, 0, 0.01) == (None, None)
-    assert fisher_interval(1.0, 3, 0.01)[1] == pytest.approx(1)

@@ -54,7 +54,7 @@ def test_studies_that_agree_by_hand() -> None:
 @pytest.mark.parametrize("n", [3, 6])
 @pytest.mark.parametrize("tau", [0.0, 0.02])
 def test_the_interval_covers_the_mean_and_the_prediction_another_study(n: int, tau: float) -> None:
-    rng, runs, covered, predicted = np.random.default_rng(0), 600, 0, 0
+    rng, runs, covered, predicted = np.random.default_rng(0), 400, 0, 0
     for _ in range(runs):
         variances = rng.uniform(0.01, 0.03, n) ** 2
         truth = rng.normal(0.03, tau, n + 1)
@@ -82,7 +82,6 @@ def test_benchmarks_that_share_their_trainings_are_no_independent_studies() -> N
 
 
 def evaluations(n_models: int, n_benchmarks: int, gain: float) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
-    """M0, DPO at K=0 and G2D at two K with two seeds each."""
     rng, answers_of = np.random.default_rng(2), {}
     for model in range(n_models):
         keys = [PolicyKey(f"m{model}", "base", 0, 0, None)]
@@ -120,7 +119,6 @@ def test_what_is_pooled(grid: tuple[int, int], over: list[str]) -> None:
 
 
 def test_no_interval_has_what_no_difference_of_accuracies_can_be() -> None:
-    """The prediction interval of three models that disagree ends at 100 points."""
     gains = [evaluations(1, 1, gain=gain) for gain in (-0.4, 0.0, 0.4)]
     answers_of = {
         (replace(key, model=f"m{n}"), name): rows for n, own in enumerate(gains) for (key, name), rows in own.items()

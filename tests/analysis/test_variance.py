@@ -49,9 +49,7 @@ def test_by_hand() -> None:
 def test_what_policies_have_in_common_does_not_matter(seed: int, shape: tuple[int, int, int], common: float) -> None:
     rng = np.random.default_rng(seed)
     y = rng.random(shape)
-    shared = rng.normal(size=shape[1:]) + common * rng.normal(
-        size=(shape[0], 1, 1)
-    )  # seeds, questions, a policy's gain
+    shared = rng.normal(size=shape[1:]) + common * rng.normal(size=(shape[0], 1, 1))
     first, second = decompose(y).components, decompose(y + shared).components
     for name in ("policy_question", "policy_seed", "answer"):
         assert getattr(second, name) == pytest.approx(getattr(first, name), abs=1e-9, nan_ok=True)

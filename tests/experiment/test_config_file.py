@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator
+from functools import reduce
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from snakemake.utils import update_config
 
 from g2d.cli import main
 from g2d.experiment.config import Config, load, read
-from g2d.experiment.config_file import require_one, require_written_well
+from g2d.experiment.config_file import merged, read_files
 from g2d.settings import ConfigError
+from tests.experiment.test_config import MINIMAL
 
 CONFIG = Path(__file__).parents[2] / "config"
 
@@ -44,6 +47,23 @@ def test_a_configuration_may_come_from_a_pipe() -> None:
         file.write((CONFIG / "config.yaml").read_bytes())
     assert main(["config", "check", f"/dev/fd/{readable}"]) == 0
     os.close(readable)
+
+
+def test_files_are_merged_as_by_snakemake_and_a_mistake_names_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(CONFIG / name) for name in ("config.yaml", "overlays/regimes.yaml", "overlays/sweep.yaml")]
+    assert main(["config", "check", *files]) == 0
+    expected: dict[str, Any] = {}
+    for file in files:
+        update_config(expected, yaml.safe_load(Path(file).read_text()))
+    assert reduce(merged, read_files(files).values()) == expected
+    mine = str(tmp_path / "my.yaml")
+    Path(mine).write_text("seeds: 3\nwarmup: {horizon: 1}\nmodels: {demo: {source: embedded, settings: 3}}\n")
+    assert main(["config", "check", *files, mine]) == 1
+    named = {line.split(": ")[1]: line.split(": ")[0] for line in capsys.readouterr().err.splitlines()}
+    assert named == {"seeds": mine, "models.demo.settings": mine, "warmup": f"{files[0]}, {mine}"}
+    assert main(["config", "check", files[1], files[0]]) == 1
 
 
 def test_a_key_given_twice_is_named_with_both_lines_at_every_depth(tmp_path: Path) -> None:
@@ -82,18 +102,18 @@ def test_a_second_configuration_and_an_overlay_before_its_configuration_are_refu
     overlay, other = tmp_path / "overlay.yaml", tmp_path / "other.yaml"
     overlay.write_text("seeds: [0]\n")
     other.write_text((CONFIG / "small.yaml").read_text())
-    require_one([CONFIG / "config.yaml", overlay])
-    require_one([overlay])
+    read_files([CONFIG / "config.yaml", overlay])
+    read_files([overlay])
     for files in ([CONFIG / "config.yaml", overlay, other], [overlay, CONFIG / "config.yaml"]):
         with pytest.raises(ConfigError, match=r"would (merge|override)") as refused:
-            require_one(files)
+            read_files(files)
         assert all(str(file) in str(refused.value) for file in (files[0], files[-1]))
 
 
 def test_several_files_may_repeat_each_other_and_merge_keys_are_legal(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("base: &base {n: 1}\nother: {<<: *base, n: 2}\n")
     (tmp_path / "b.yaml").write_text('{"base": {"n": 3}}')
-    require_written_well([tmp_path / "a.yaml", tmp_path / "b.yaml"])
+    read_files([tmp_path / "a.yaml", tmp_path / "b.yaml"])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +124,7 @@ def test_several_files_may_repeat_each_other_and_merge_keys_are_legal(tmp_path: 
         ("title: x".encode("utf-16-le"), "cannot be read as YAML: unacceptable character"),
         (b"models: [", "cannot be read as YAML: while parsing a flow node"),
         (b"title: 2026-02-30", "cannot be read as YAML: day is out of range for month"),
-        (b"[" * 5000, "cannot be read as YAML: nested too deeply"),
+        (b"[" * 1000, "cannot be read as YAML: nested too deeply"),
         (b"- a", "expected a mapping of keys at the top level"),
         (b"", "expected a mapping of keys at the top level"),
         (b"1: 2", "1: keys should be strings"),
@@ -124,11 +144,12 @@ def test_a_file_that_is_no_configuration_is_one_line_with_its_name(
 def test_missing_files_of_a_configuration_are_reported_with_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (CONFIG / "config.yaml").read_text().replace("{source: embedded}", "{source: local, path: nowhere}")
-    (file := tmp_path / "my.yaml").write_text(text)
+    named = {"pool": {"source": "local", "path": "absent.jsonl"}, "models": {"mine": {"source": "local", "path": "m"}}}
+    (file := tmp_path / "my.yaml").write_text(yaml.safe_dump(MINIMAL | named))
     assert main(["config", "check", str(file)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"{file}: models.demo.path: nowhere/config.json ")
+    lines = capsys.readouterr().err.splitlines()
+    files = ("pool.path: absent.jsonl", "models.mine.path: m/config.json")
+    assert [line.startswith(f"{file}: {name} ") for line, name in zip(lines, files, strict=True)] == [True, True]
 
 
 def test_a_terminal_that_is_not_utf_8_shows_question_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import yaml
 
 from g2d.experiment import grid
-from g2d.experiment.arms import Arm, arms
+from g2d.experiment.arms import arms
 from g2d.experiment.config import Config, load, read
-from g2d.experiment.keys import PolicyKey
 from g2d.report.phrases import settings_of
 from tests.experiment.test_config import CONFIG, MINIMAL
 
@@ -35,29 +34,10 @@ def test_papers_table_1_has_nine_rows_per_model() -> None:
     ]
 
 
-def test_folders_are_unique() -> None:
-    keys = [*grid.policies(PAPER), *grid.harvests(PAPER)]
-    assert len({key.folder for key in keys}) == len(keys)
-
-
-def test_labels_follow_the_paper() -> None:
-    assert PolicyKey("m", "dpo", 0, 0, 0).label == "dpo"
-    assert PolicyKey("m", "dpo", 2, 150, 0).label == "g2d"
-    assert PolicyKey.of("m", Arm("ipo", "dpo", "ablation"), (2, 150), 0).label == "ipo"
-
-
-def test_a_chain_continues_the_largest_smaller_k() -> None:
-    config = small()
-    assert arms(config, "demo")["grpo"].before(2, 4) == 2
-    assert arms(config, "demo")["grpo"].before(2, 2) is None
-    assert arms(config, "demo")["grpo"].before(4, 4) is None  # a baseline that is trained at one K only
-
-
 def test_independent_runs_continue_no_checkpoint() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
     assert arms(config, "demo")["grpo"].before(2, 4) is None
-    assert config.warmup.trajectory(2, 2)["horizon"] == 2
-    assert config.warmup.trajectory(4, 2)["horizon"] == 4
+    assert [config.warmup.trajectory(k, 2)["horizon"] for k in (2, 4)] == [2, 4]
 
 
 def test_a_chains_trajectory_does_not_depend_on_the_grid() -> None:
@@ -68,12 +48,6 @@ def test_a_chains_trajectory_does_not_depend_on_the_grid() -> None:
 def test_without_k_0_there_is_no_plain_dpo() -> None:
     regimes = {(p.label, p.k) for p in grid.policies(small(warmup={"steps": [2], "horizon": 8}))}
     assert regimes == {("base", 0), ("g2d", 2), ("grpo", 2)}
-
-
-def test_recorded_completions_are_harvested_and_never_trained() -> None:
-    config = small(models={"theirs": {"source": "recorded", "path": "completions.jsonl"}})
-    assert grid.policies(config) == []
-    assert [h.folder for h in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]
 
 
 # ---------------------------------------------------------------------------------------------- early-stopping warm-up
@@ -87,11 +61,9 @@ def test_one_policy_per_group_size_and_seed_stops_early() -> None:
     assert folders == ["demo/seed0/auto/dpo/g2/k8", "demo/seed0/auto/dpo/g4/k8"]
     assert [p.folder for p in grid.auto_warmups(config)] == [folder.replace("dpo", "grpo") for folder in folders]
     assert grid.variants(config) == ["auto"]
-    assert grid.harvests(config) == grid.harvests(small(warmup=AUTO | {"auto": None}))
-
-
-def test_a_fixed_k_does_not_depend_on_early_stopping() -> None:
-    assert small(warmup=AUTO).warmup.trajectory(4, 2) == small(warmup=AUTO | {"auto": None}).warmup.trajectory(4, 2)
+    fixed = small(warmup=AUTO | {"auto": None})
+    assert grid.harvests(config) == grid.harvests(fixed)
+    assert config.warmup.trajectory(4, 2) == fixed.warmup.trajectory(4, 2)
 
 
 def test_an_ablated_warmup_does_not_stop_early() -> None:
@@ -122,17 +94,12 @@ def test_an_ablation_of_every_k_follows_the_grid() -> None:
 
 def test_an_ablated_warmup_has_separate_folders_and_a_separate_chain() -> None:
     config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
-    assert arms(config, "demo")["long/dpo"].points == ((4, 3), (4, 6))
-    assert [p.folder for p in grid.policies(config) if p.regime == "long/dpo"] == [
-        "demo/seed0/long/dpo/g4/k3",
-        "demo/seed0/long/dpo/g4/k6",
-    ]
+    folders = [policy.folder for policy in grid.policies(config) if policy.regime == "long/dpo"]
+    assert folders == ["demo/seed0/long/dpo/g4/k3", "demo/seed0/long/dpo/g4/k6"]
     assert arms(config, "demo")["long/grpo"].before(4, 6) == 3
-    assert arms(config, "demo")["grpo"].before(2, 4) == 2
+    assert arms(config, "demo")["grpo"].before(4, 4) is None  # a baseline that is trained at one K only
     main, longer = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
-    assert {key for key in main if main[key] != longer[key]} == {
-        "max_completion_length"
-    }  # the horizon stays the grid's
+    assert {key for key in main if main[key] != longer[key]} == {"max_completion_length"}  # not the horizon
 
 
 def test_policies_of_an_ablation_are_named_by_their_changes() -> None:
@@ -142,9 +109,8 @@ def test_policies_of_an_ablation_are_named_by_their_changes() -> None:
     mixed = small(ablations={"x": {"steps": [2], "warmup": {"beta": 0.1}, "dpo": {"loss": "ipo"}}})
     assert grid.ablation_changes(mixed) == {"x/dpo": {"warmup.beta": 0.1, "loss": "ipo"}}
     replays = {"steps": "all", "policies": ["grpo"], "warmup": {"replay": {"buffer": 8, "share": 0.5}}}
-    assert grid.ablation_changes(small(ablations={"x": replays})) == {
-        "x/grpo": {"warmup.replay.buffer": 8, "warmup.replay.share": 0.5}
-    }
+    of_replay = {"warmup.replay.buffer": 8, "warmup.replay.share": 0.5}
+    assert grid.ablation_changes(small(ablations={"x": replays})) == {"x/grpo": of_replay}
     assert settings_of(replays["warmup"]) == "replay.buffer=8, replay.share=0.5"
 
 

@@ -74,19 +74,14 @@ def test_an_error_of_a_repository_is_explained(endpoint: str, repository: str, p
 
 
 def test_every_bad_repository_is_named_with_its_key(endpoint: str) -> None:
-    config = load(
-        MINIMAL
-        | {
-            "models": {
-                "good": {"source": "hub", "id": "known/model", "revision": SHA},
-                "llama": {"source": "hub", "id": "gated/model", "revision": SHA},
-            },
-            "rewards": {"liked": {"reward": "model", "id": "gated/model", "revision": SHA}},
-            "pool": {"source": "hub", "id": "no/model", "revision": SHA},
-        }
-    )
+    known, gated, absent = ({"id": f"{name}/model", "revision": SHA} for name in ("known", "gated", "no"))
+    named = {
+        "models": {"good": {"source": "hub"} | known, "llama": {"source": "hub"} | gated},
+        "rewards": {"liked": {"reward": "model"} | gated},
+        "pool": {"source": "hub"} | absent,
+    }
     with pytest.raises(ConfigError) as error:
-        requirements.require_repositories(config)
+        requirements.require_repositories(load(MINIMAL | named))
     lines = str(error.value).splitlines()
     assert [line.split(":")[0] for line in lines] == ["models.llama", "pool", "rewards.liked"]
 
@@ -95,8 +90,7 @@ def test_offline_without_the_files_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    problem = requirements.lookup("dataset", "openai/gsm8k", SHA)
-    assert problem is not None and "HF_HUB_OFFLINE is set: download it first" in problem
+    assert "HF_HUB_OFFLINE is set: download it first" in str(requirements.lookup("dataset", "openai/gsm8k", SHA))
 
 
 def test_a_machine_without_a_network_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,12 +98,7 @@ def test_a_machine_without_a_network_is_told_so(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    problem = requirements.lookup("model", "known/model", SHA)
-    assert problem is not None and problem.startswith("cannot reach the Hub for known/model (")
-
-
-def test_a_configuration_without_the_hub_makes_no_request() -> None:
-    requirements.require_repositories(load(MINIMAL))
+    assert "cannot reach the Hub for known/model (" in str(requirements.lookup("model", "known/model", SHA))
 
 
 def test_only_reward_models_that_jobs_judge_by_are_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from snakemake.utils import update_config
 
 from g2d.cli import main
-from g2d.experiment.config import load, read
+from g2d.experiment.config import load, read, read_sources
+from g2d.experiment.config_file import read_files
 from g2d.experiment.learning_rates import RATES, unusual_rates
 from g2d.regimes.catalogue import REGIMES
 from tests.experiment.test_config import CONFIG, MINIMAL
@@ -29,12 +29,11 @@ def test_shipped_configurations_have_none(file: Path) -> None:
     assert unusual_rates(read(file)) == []
 
 
-@pytest.mark.parametrize("names", [["regimes", "sweep"], ["mixed"], ["confounders"], ["controls"]])
+@pytest.mark.parametrize("names", [["regimes"], ["regimes", "sweep"], ["mixed"], ["confounders"], ["controls"]])
 def test_the_demonstration_has_none_with_its_overlays(names: list[str]) -> None:
-    merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
-    for name in names:
-        update_config(merged, yaml.safe_load((CONFIG / f"overlays/{name}.yaml").read_text()))
-    assert unusual_rates(load(merged)) == []
+    config = read_sources(read_files(CONFIG / f"{name}.yaml" for name in ("config", *(f"overlays/{n}" for n in names))))
+    assert unusual_rates(config) == []
+    assert config.sweep is None or set(config.sweep.regimes) == {"warmup", "dpo", *config.regimes}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from unittest.mock import ANY
 
+import pandas as pd
 import pytest
 
 from g2d.experiment import grid
@@ -15,7 +15,6 @@ from g2d.experiment.config import Config, load
 from g2d.experiment.grid import candidate_policies
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sweep import Candidate, candidates, with_choice, with_choices
-from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.graph.build import build
 from g2d.graph.job import Job
 from g2d.jobs.cost import Cost
@@ -141,26 +140,6 @@ def test_an_ablation_has_a_separate_choice() -> None:
     chosen = with_choices(config, {"stale": {"epsilon": 0.4}, "ipo": {"beta": 0.5}})
     assert chosen.warmup_of("stale").epsilon == 0.4
     assert (chosen.ablation_dpo("ipo").beta, chosen.ablation_dpo("ipo").loss) == (0.5, "ipo")
-    entries = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
-    with pytest.raises(ConfigError, match=r"ablations.own.dpo.beta: the sweep chooses it: drop one of them"):
-        configured({"regimes": {"own": {"beta": [0.1, 0.3]}}}, ablations=entries)
-
-
-def test_candidates_are_in_the_estimate() -> None:
-    models = {"demo": {"source": "hub", "id": "a/b", "revision": "0" * 40}}
-    config = configured({"regimes": {"warmup": RATES, "online": RATES}, "at": {"online": 2}}, models=models)
-    folders = [key.folder for _, key in candidate_policies(config) if "@learning_rate-0.001" in key.folder]
-    jobs = [gpu_job(config, build(config).makers[f"results/{folder}/policy.json"]) for folder in folders]
-    assert jobs == [
-        GpuJob("train_grpo", "demo", 4 * 16, guess=ANY),
-        GpuJob("train_semi_online_dpo", "demo", 2 * 4 * 8, guess=ANY),
-    ]
-
-
-def test_without_a_sweep_there_are_no_choices() -> None:
-    config = configured(None)
-    assert choices(config, "dpo", 2) == []
-    assert settings_of(config, "dpo", 2)["dpo"] == Dpo().params()
 
 
 def test_neutral_values_of_an_ablation_are_kept() -> None:
@@ -174,50 +153,75 @@ def test_neutral_values_of_an_ablation_are_kept() -> None:
 
 
 def test_a_chosen_configuration_has_the_choice() -> None:
-    config = with_choices(configured(None), {"warmup": {"learning_rate": 1e-2}, "rft": {"epochs": 5}})
+    plain = configured(None)
+    assert settings_of(plain, "dpo", 2)["dpo"] == Dpo().params()
+    config = with_choices(plain, {"warmup": {"learning_rate": 1e-2}, "rft": {"epochs": 5}})
     assert (config.warmup.learning_rate, config.regimes["rft"].epochs, config.dpo) == (1e-2, 5, Dpo())
 
 
+HELD_OUT = MINIMAL["benchmarks"]["held-out"]
+RECORDED = {"theirs": {"source": "recorded", "path": "x.jsonl"}}
+TUNED = {"demo": {"source": "scratch", "settings": {"dpo": {"learning_rate": 1e-3}}}}
+TOO_MANY = MINIMAL["pool"] | {"split": "development", "n": 10**6}
+OWN = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
+
+
 @pytest.mark.parametrize(
-    ("sweep", "message"),
+    ("sweep", "others", "message"),
     [
-        ({"regimes": {}}, "sweep: its problems are not used: add keys to sweep.regimes"),
-        ({"regimes": {"kto": RATES}}, "sweep.regimes.kto: is no section, ablation or entry of regimes: choose from"),
-        ({"regimes": {"dpo": {}}}, "sweep.regimes.dpo: name a key with the values to try"),
+        ({"regimes": {}}, {}, "sweep: its problems are not used: add keys to sweep.regimes"),
         (
-            {"regimes": {"dpo": {"rate": [1, 2]}}},
-            "sweep.regimes.dpo.rate: not a number that can be tuned in dpo: choose from",
+            {"regimes": {"kto": RATES}},
+            {},
+            "sweep.regimes.kto: is no section, ablation or entry of regimes: choose from",
         ),
-        ({"regimes": {"online": {"responses": [2, 4]}}}, "sweep.regimes.online.responses: not a number that"),
-        ({"regimes": {"dpo": {"beta": []}}}, r"sweep.regimes.dpo.beta: \[\] leaves nothing to choose"),
-        ({"regimes": {"dpo": {"beta": [0.1]}}}, r"sweep.regimes.dpo.beta: \[0.1\] leaves nothing to choose"),
-        ({"regimes": {"dpo": {"beta": [0.1, 0.1]}}}, "sweep.regimes.dpo.beta: values repeat"),
-        ({"regimes": {"dpo": {"beta": [0.1, -1]}}}, "sweep.regimes.dpo.beta: input should be greater than 0"),
-        ({"regimes": {"dpo": {"epochs": [1, 1.5]}}}, "sweep.regimes.dpo.epochs: input should be a valid integer"),
-        ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, r"sweep.at.dpo: K=3 is not a K of every model \[0, 2, 4\]"),
-        ({"regimes": {"dpo": RATES}, "at": {"rft": 2}}, "sweep.at.rft: is not swept: choose from dpo"),
-        ({"regimes": {"dpo": RATES}, "development": 41}, "sweep.development: 41 problems held out of the pool's 100"),
-        ({"regimes": {"dpo": RATES}, "development": 0}, "sweep.development: "),
+        ({"regimes": {"dpo": {}}}, {}, "sweep.regimes.dpo: name a key with the values to try"),
+        ({"regimes": {"dpo": {"rate": [1, 2]}}}, {}, "sweep.regimes.dpo.rate: not a number that can be tuned in dpo"),
+        ({"regimes": {"online": {"responses": [2, 4]}}}, {}, "sweep.regimes.online.responses: not a number that"),
+        ({"regimes": {"dpo": {"beta": []}}}, {}, r"sweep.regimes.dpo.beta: \[\] leaves nothing to choose"),
+        ({"regimes": {"dpo": {"beta": [0.1]}}}, {}, r"sweep.regimes.dpo.beta: \[0.1\] leaves nothing to choose"),
+        ({"regimes": {"dpo": {"beta": [0.1, 0.1]}}}, {}, "sweep.regimes.dpo.beta: values repeat"),
+        ({"regimes": {"dpo": {"beta": [0.1, -1]}}}, {}, "sweep.regimes.dpo.beta: input should be greater than 0"),
+        ({"regimes": {"dpo": {"epochs": [1, 1.5]}}}, {}, "sweep.regimes.dpo.epochs: input should be a valid integer"),
+        ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, {}, r"sweep.at.dpo: K=3 is not a K of every model \[0, 2, 4\]"),
+        ({"regimes": {"dpo": RATES}, "at": {"rft": 2}}, {}, "sweep.at.rft: is not swept: choose from dpo"),
+        (
+            {"regimes": {"dpo": RATES}, "development": 41},
+            {},
+            "sweep.development: 41 problems held out of the pool's 100",
+        ),
+        ({"regimes": {"dpo": RATES}, "development": 0}, {}, "sweep.development: "),
+        (
+            {"regimes": {"dpo": RATES}},
+            {"models": RECORDED},
+            "sweep: theirs has recorded completions and is not trained",
+        ),
+        (
+            {"regimes": {"dpo": RATES}},
+            {"benchmarks": {"Development": HELD_OUT}},
+            "benchmarks.Development: the name is taken by the",
+        ),
+        (
+            {"regimes": {"dpo": RATES}},
+            {"benchmarks": {"pool.training": HELD_OUT}},
+            "benchmarks.pool.training: the name is taken",
+        ),
+        (
+            {"regimes": {"dpo": RATES}},
+            {"models": TUNED},
+            "models.demo.settings.dpo.learning_rate: the sweep chooses it: drop one",
+        ),
+        ({"regimes": {"dpo": RATES}, "development": TOO_MANY}, {}, "sweep.development.n: "),
+        (
+            {"regimes": {"own": {"beta": [0.1, 0.3]}}},
+            {"ablations": OWN},
+            "ablations.own.dpo.beta: the sweep chooses it: drop one",
+        ),
     ],
 )
-def test_a_mistake_is_named(sweep: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_named(sweep: dict[str, Any], others: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        configured(sweep)
-
-
-def test_settings_that_conflict_with_a_sweep_are_named() -> None:
-    sweep = {"regimes": {"dpo": RATES}}
-    with pytest.raises(ConfigError, match="sweep: theirs has recorded completions and is not trained"):
-        configured(sweep, models={"theirs": {"source": "recorded", "path": "x.jsonl"}})
-    with pytest.raises(ConfigError, match=r"benchmarks.Development: the name is taken by the problems of the sweep"):
-        configured(sweep, benchmarks={"Development": MINIMAL["benchmarks"]["held-out"]})
-    with pytest.raises(ConfigError, match=r"benchmarks.pool.training: the name is taken by the problems of the sweep"):
-        configured(sweep, benchmarks={"pool.training": MINIMAL["benchmarks"]["held-out"]})
-    models = {"demo": {"source": "scratch", "settings": {"dpo": {"learning_rate": 1e-3}}}}
-    with pytest.raises(ConfigError, match=r"models.demo.settings.dpo.learning_rate: the sweep chooses it: drop one"):
-        configured(sweep, models=models)
-    with pytest.raises(ConfigError, match=r"sweep.development.n: "):
-        configured(sweep | {"development": MINIMAL["pool"] | {"split": "development", "n": 10**6}})
+        configured(sweep, **others)
 
 
 # ---------------------------------------------------------------------------------------------------------- the choice
@@ -262,7 +266,9 @@ def test_the_choice_is_shown_with_its_alternatives() -> None:
     assert "largest tried: a better one may lie beyond" in " ".join(sweep_sentences(tried(1, 2, 3)))
     config = configured({"regimes": {"dpo": RATES}})
     assert "on 4 problems held out of the training pool" in written(config, sweep=tried(1, 2))
-    assert "were chosen for demo" in written(config, sweep=tried(1, 2), same_choices=False)
+    for other, differs in ((tried(0, 3), False), (tried(2, 1), True)):
+        both = pd.concat([tried(1, 2), other.assign(model="other")])
+        assert ("were chosen for demo" in written(config, sweep=both)) == differs
 
 
 COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)

@@ -20,6 +20,7 @@ from g2d.problems import Problem
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
 from tests.experiment.test_config import MINIMAL
+from tests.frames import rollout
 from tests.models import tiny_policy
 
 DEMO = {
@@ -126,46 +127,19 @@ def test_the_choice_depends_only_on_the_seed() -> None:
 # -------------------------------------------------------------------------------------------------------------- hints
 
 
-def rollout(**changes: Any) -> Rollout:
-    right = Rollout(
-        problem_id="p",
-        level=None,
-        reference_answer="5",
-        sample=0,
-        prompt_text="?",
-        completion_text=r"\boxed{5}",
-        token_count=10,
-        finish_reason="stop",
-        verdict="correct",
-        reward=1.0,
-        extracted_answer="5",
-        disputed=False,
-        engine="transformers",
-        temperature=1.3,
-        seed=0,
-        policy_id="demo/base",
-    )
-    return replace(right, **changes)
-
-
-RIGHT, WRONG = rollout(), rollout(verdict="incorrect", extracted_answer="4")
-CUT = rollout(verdict="truncated", finish_reason="length", token_count=100, completion_text="First")
-SILENT = rollout(verdict="no_boxed", completion_text="It is 5.")
+RIGHT, WRONG, SILENT = (rollout("p", 0, verdict) for verdict in ("correct", "incorrect", "no_boxed"))
+CUT = rollout("p", 0, "truncated", finish_reason="length", token_count=100)
 
 
 def trial(*rollouts: Rollout, section: str = "harvest") -> Trial:
     short = {"max_completion_length": 40}
     config = load(MINIMAL | {"warmup": short | {"steps": [0, 2]}, "calibration": {"max_completion_length": 100}})
-    return Trial(
-        config, next(iter(config.models)), "pool", section, Decoding(1, 1.3, 1.0, 100, 64, 0), [*rollouts], 2.0
-    )
+    return Trial(config, "demo", "pool", section, Decoding(1, 1.3, 1.0, 100, 64, 0), [*rollouts], 2.0)
 
 
 def test_the_summary_counts() -> None:
-    tried = trial(RIGHT, RIGHT, WRONG, CUT, SILENT)
-    lines = list(summary(tried))
-    assert lines[:7] == [
-        f"{tried.model}: 5 problems of pool, temperature 1.3, at most 100 tokens (harvest)",
+    assert list(summary(trial(RIGHT, RIGHT, WRONG, CUT, SILENT)))[:7] == [
+        "demo: 5 problems of pool, temperature 1.3, at most 100 tokens (harvest)",
         "  right               2 of 5",
         "  wrong               1 of 5",
         "  no answer found     2 of 5",
@@ -199,19 +173,15 @@ def test_the_summary_counts() -> None:
         ([RIGHT, SILENT], [r"1 of 2 ended without a \boxed{...}"]),
         ([RIGHT, RIGHT], ["every answer is right"]),
         ([WRONG, WRONG], ["no answer is right"]),
-        ([rollout(verdict="no_reference")], []),
+        ([rollout("p", 0, "no_reference")], []),
     ],
 )
 def test_hints_name_the_key_to_change(rollouts: list[Rollout], expected: list[str]) -> None:
     lines = list(hints(trial(*rollouts)))
-    assert [hint.startswith(words) for hint, words in zip(lines, expected, strict=True)] == [True] * len(expected), (
-        lines
-    )
+    assert [line[: len(words)] for line, words in zip(lines, expected, strict=True)] == expected
 
 
 def test_recorded_completions_have_no_budget_to_raise() -> None:
-    recorded = load(
-        MINIMAL | {"models": {"old": {"source": "recorded", "path": "old.jsonl"}}, "warmup": {"steps": [0]}}
-    )
-    lines = list(hints(replace(trial(RIGHT, CUT), config=recorded, model="old")))
-    assert lines == ["1 of 2 were cut off when they were recorded"]
+    changes = {"models": {"old": {"source": "recorded", "path": "old.jsonl"}}, "warmup": {"steps": [0]}}
+    recorded = replace(trial(RIGHT, CUT), config=load(MINIMAL | changes), model="old")
+    assert list(hints(recorded)) == ["1 of 2 were cut off when they were recorded"]

@@ -24,7 +24,7 @@ from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup
 from g2d.status.screen import hours_to_go
-from tests.experiment.test_config import MINIMAL
+from tests.experiment.test_config import CONFIG, MINIMAL
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
 
@@ -80,14 +80,11 @@ def test_guesses_for_a_core_are_within_a_factor_of_two_of_what_a_grid_took(
 ) -> None:
     monkeypatch.setattr(guesses, "core_operations", lambda: 83e9)
     monkeypatch.setattr(guesses, "parameters", lambda source: 134.5e6)
-    config = read(Path(__file__).parents[2] / "config/smollm2.yaml")
+    config = read(CONFIG / "smollm2.yaml")
     wildcards, units, measured = ON_CORES[rule]
-    wanted = {"variant": "", **wildcards}
-    planned = next(
-        one
-        for one in build(config).values()
-        if one.rule == rule and all(one.wildcards.get(name, "") == value for name, value in wanted.items())
-    )
+    jobs = (job for job in build(config).values() if job.rule == rule)
+    wanted = {"variant": "", **wildcards}.items()
+    planned = next(job for job in jobs if all(job.wildcards.get(name, "") == value for name, value in wanted))
     job = gpu_job(config, planned, CORE)
     assert job.guess is not None and job.units == units
     assert measured / 2 < 3600 * job.guess * job.units < measured * 2
@@ -101,15 +98,6 @@ def test_pairs_of_a_prompt_that_passes_share_cost_less_on_a_core() -> None:
         for config in configs
     )
     assert shared is not None and apart is not None and shared < apart
-
-
-def test_a_guess_for_a_core_grows_with_the_completions() -> None:
-    small = read(Path(__file__).parents[2] / "config/small.yaml")
-    model = "qwen2.5-0.5b-instruct"
-    of_model, warmup = small.for_model(model), arms(small, model)["grpo"]
-    at = SimpleNamespace(g="8", k="200", variant="")
-    one, two = (3600 * guess(of_model, "train_grpo", model, at, n, warmup, CORE) - 15 for n in (1000, 2000))
-    assert two == pytest.approx(2 * one)
 
 
 def test_without_a_card_hours_are_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +117,7 @@ def test_jobs_on_the_other_kind_of_device_are_no_rates(tmp_path: Path) -> None:
 
 def test_a_guess_worked_out_by_hand() -> None:
     """GRPO of config/small.yaml from K=100 to 200: 100 updates of 128 completions of 160 tokens, in passes of 8."""
-    config = read(Path(__file__).parents[2] / "config/small.yaml")
+    config = read(CONFIG / "small.yaml")
     model = "qwen2.5-0.5b-instruct"
     assert parameters(config.models[model]) == 0.5e9
     drawing = 100 * 160 * (0.003 + 128 * 2.5e-5 + 1e9 / 3e12)
@@ -140,7 +128,7 @@ def test_a_guess_worked_out_by_hand() -> None:
 
 
 def test_the_divergence_from_m0_is_drawn_by_transformers_on_some_problems() -> None:
-    config = read(Path(__file__).parents[2] / "config/small.yaml").model_copy(update={"drift": Drift(problems=40)})
+    config = read(CONFIG / "small.yaml").model_copy(update={"drift": Drift(problems=40)})
     model, evaluation = "qwen2.5-0.5b-instruct", config.evaluation
     assert config.engine.name == "vllm" and evaluation.batch_size >= 40
     hours = guess(config, "measure_drift", model, SimpleNamespace(), 1, None)
@@ -180,19 +168,16 @@ def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None
 def test_an_early_stopping_warmup_costs_at_most_its_schedule(tmp_path: Path) -> None:
     (line,) = estimate([GpuJob("train_grpo_auto", "qwen", 1000 * 16, guess=0.001)], {})
     assert line.hours == pytest.approx(16)
+    (reused,) = estimate([GpuJob("train_grpo", "qwen", 1000 * 16, at_most=True, guess=0.001)], {})
+    assert reused == replace(line, stage="train_grpo")
     assert line.source == "at most; guess"
+    assert "is for one H100 and within a factor of 3" in report([line])
     folder = tmp_path / "mine/seed0/auto/grpo/g2/k1000"
     folder.mkdir(parents=True)
     settings = {"steps_trained": 250, "warmup": Warmup().trajectory(1000, 2)}
     write_policy(folder / "policy.json", Policy("p", "mine", "g", "m0", 2, k=150, settings=settings))
     write_cost(folder / "cost.json", replace(COST, stage="train_grpo_auto", device_s=7200.0))
     assert measured_rates(tmp_path, ["mine"]) == {("train_grpo_auto", "mine"): [2 / (250 * 16)]}
-
-
-def test_hours_that_may_be_fewer_are_marked() -> None:
-    (line,) = estimate([GpuJob("train_grpo", "qwen", 1000 * 16, at_most=True, guess=0.001)], {})
-    assert line.source == "at most; guess"
-    assert "is for one H100 and within a factor of 3" in report([line])
 
 
 def test_a_stage_without_a_rate_has_no_hours() -> None:
@@ -215,13 +200,6 @@ def test_measured_rates_are_preferred_for_their_model() -> None:
     mine, other = estimate(jobs, {("train_dpo", "mine"): [0.25, 0.75]})
     assert (mine.hours, mine.source) == (0.5, "measured here (mine, n=2)")
     assert (other.hours, other.source) == (1.2, "guess")
-
-
-def test_hours_of_grpo_grow_with_the_completions_of_its_steps() -> None:
-    """A step of 16 completions costs the same at every G, one of 8 prompts does not."""
-    jobs = [GpuJob("train_grpo", "mine", 1000 * 16), GpuJob("train_grpo", "mine", 1000 * 32)]
-    (line,) = estimate(jobs, {("train_grpo", "mine"): [0.01 / 16]})
-    assert line.hours == pytest.approx(10 + 20)
 
 
 def test_a_probe_costs_its_part_of_a_harvest() -> None:

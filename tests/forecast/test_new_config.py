@@ -12,7 +12,7 @@ from g2d.cli import main
 from g2d.experiment.config import load, read
 from g2d.experiment.config_file import read_file
 from g2d.forecast import command, new_config
-from tests.experiment.test_config import MINIMAL
+from tests.experiment.test_config import CONFIG, MINIMAL
 from tests.models import tiny_policy
 
 QWEN = "Qwen/Qwen2.5-0.5B-Instruct@7ae557604adf67be50417f59c2c2f167def9a775"
@@ -29,9 +29,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, row in ROWS.items():
         Path(name).write_text(f"{json.dumps(row)}\n" * 3)
-
-
-CONFIG = Path(__file__).parents[2] / "config"
 
 
 @pytest.mark.parametrize(("name", "file"), [("gsm8k", "small"), ("math", "paper")])
@@ -63,7 +60,8 @@ def test_the_file_is_valid(options: list[str], capsys: pytest.CaptureFixture[str
     assert main(["config", "check", "my.yaml"]) == 0
 
 
-def test_without_a_card_the_grid_is_smaller() -> None:
+def test_without_a_card_the_grid_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(new_config, "_fits", lambda *arguments: [])
     shutil.copytree(tiny_policy().base, "model")
     assert new("--model", "model", "--problems", "arithmetic", "--memory", "0") == 0
     small = read("my.yaml")
@@ -121,14 +119,11 @@ def test_no_file_is_replaced_without_overwrite(capsys: pytest.CaptureFixture[str
 
 def test_missing_answers_are_read_from_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([QWEN, "", "plain.jsonl", "gsm8k", "0"])  # the question is repeated after an empty answer
-    questions = []
-
-    def answer(question: str) -> str:
-        questions.append(question.partition(" ")[0])
-        return next(answers)
-
+    questions: list[str] = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr(
+        "builtins.input", lambda question: questions.append(question.partition(" ")[0]) or next(answers)
+    )
     monkeypatch.setattr("g2d.forecast.command.memory_here", lambda: None)
     assert new() == 0
     assert questions == ["Model", "Problems", "Problems", "Benchmark", "Memory"]

@@ -13,7 +13,7 @@ from g2d.advice.words import hours_words
 from g2d.experiment.config import Config, load
 from g2d.experiment.keys import HarvestKey
 from g2d.forecast.devices import CARD, CORE
-from g2d.forecast.hours import GpuJob, gpu_job
+from g2d.forecast.hours import gpu_job
 from g2d.forecast.probe_hours import Rates, hours_advice, rates, remaining_jobs
 from g2d.graph.job import Job
 from g2d.jobs.cost import Cost, CostFile
@@ -43,13 +43,9 @@ def bills() -> dict[HarvestKey, CostFile]:
     }
 
 
-def work_of(config: Config, job: Job) -> GpuJob:
-    return gpu_job(config, job)
-
-
 def steps_of(config: Config, jobs: Sequence[Job]) -> list[float]:
     """Steps of every training, of 16 completions each."""
-    return [work_of(config, job).units / 16 for job in jobs]
+    return [gpu_job(config, job).units / 16 for job in jobs]
 
 
 def test_rates_come_from_the_bills_of_calibration_and_probe() -> None:
@@ -83,13 +79,10 @@ def test_without_a_gpu_hours_are_of_a_core() -> None:
 
 def test_a_rate_is_never_negative() -> None:
     """Where the larger job was the faster one, a line would promise jobs that take less than no time."""
-    fast = {
-        key: replace(bill, own=replace(bill.own, device_s=20.0, tokens_generated=10)) for key, bill in bills().items()
-    }
+    slow = {"device_s": 20.0, "tokens_generated": 10}
+    fast = {key: replace(bill, own=replace(bill.own, **slow)) for key, bill in bills().items()}
     measured = rates(small(), "demo", fast, n_probed=10)
-    assert measured.start_up >= 0
-    assert measured.seconds_per_token >= 0
-    assert measured.generation(1000, 1) > 0
+    assert measured.start_up >= 0 and measured.seconds_per_token >= 0 and measured.generation(1000, 1) > 0
 
 
 def test_the_rest_of_the_grid_is_what_the_probe_has_not_made() -> None:
@@ -102,11 +95,8 @@ def test_the_rest_of_the_grid_is_what_the_probe_has_not_made() -> None:
     assert len(jobs["evaluate"]) == 1 + 3 * 2 + 2 * 2 + 2
     alone = remaining_jobs(config, "demo", (2, 10))
     assert steps_of(config, alone["train_grpo"]) == [10]
-    assert {stage: len(of_stage) for stage, of_stage in alone.items() if stage != "train_grpo"} == {
-        "harvest_rollouts": 2,
-        "train_dpo": 2,
-        "evaluate": 1 + 2,
-    }
+    numbers = {stage: len(of_stage) for stage, of_stage in alone.items()}
+    assert numbers == {"train_grpo": 1, "harvest_rollouts": 2, "train_dpo": 2, "evaluate": 1 + 2}
     assert sorted(steps_of(config, remaining_jobs(config, "demo", (2, 30))["train_grpo"])) == [10, 20]
     separate = small(warmup={"steps": [0, 10, 30], "schedule": "per_k"})
     assert steps_of(separate, remaining_jobs(separate, "demo", (2, 30))["train_grpo"]) == [30]
@@ -141,12 +131,8 @@ def test_an_entry_that_is_trained_on_fresh_rollouts_counts_its_own() -> None:
     jobs = remaining_jobs(config, "demo", None)
     plain = remaining_jobs(small(), "demo", None)
     assert sorted(steps_of(config, jobs["train_semi_online_dpo"])) == [10, 10, 30, 30]
-    assert {stage: len(jobs[stage]) - len(of_stage) for stage, of_stage in plain.items()} == {
-        "train_grpo": 0,
-        "harvest_rollouts": 4,
-        "train_dpo": 4,
-        "evaluate": 8,
-    }
+    added = {stage: len(jobs[stage]) - len(of_stage) for stage, of_stage in plain.items()}
+    assert added == {"train_grpo": 0, "harvest_rollouts": 4, "train_dpo": 4, "evaluate": 8}
     assert "train_semi_online_dpo" not in remaining_jobs(config, "demo", (2, 10))
     hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
     measured = rates(config, "demo", bills(), 10)
@@ -174,8 +160,8 @@ def test_rounds_and_an_entry_on_the_harvest_of_another_are_counted() -> None:
     rft = next(job for job in jobs["train_rft"])
     alone = small(models=dict(config.models), regimes={"rft": {"regime": "rft"}})
     same = next(job for job in remaining_jobs(alone, "demo", None)["train_rft"])
-    assert work_of(config, rft).guess == work_of(alone, same).guess
-    guesses = {work_of(config, job).guess for stage in ("train_dpo", "train_iterative_dpo") for job in jobs[stage]}
+    assert gpu_job(config, rft).guess == gpu_job(alone, same).guess
+    guesses = {gpu_job(config, job).guess for stage in ("train_dpo", "train_iterative_dpo") for job in jobs[stage]}
     assert len(guesses) == 1  # a round trains as DPO does
 
 
@@ -208,19 +194,12 @@ def test_steps_of_so_many_prompts_cost_more_where_groups_are_larger() -> None:
     assert rate.seconds_per_completion == pytest.approx(30 / 10 / 16)
     config = small(warmup=warmup, baselines=baselines)
     jobs = remaining_jobs(config, "demo", None)["train_grpo"]
-    assert sorted(zip([job.wildcards.g for job in jobs], steps_of(config, jobs), strict=True)) == [
-        ("2", 10),
-        ("4", 20),
-        ("4", 20),
-    ]
+    steps = sorted(zip([job.wildcards.g for job in jobs], steps_of(config, jobs), strict=True))
+    assert steps == [("2", 10), ("4", 20), ("4", 20)]
 
 
 def test_recorded_completions_have_nothing_to_train() -> None:
     config = small(models={"demo": {"source": "recorded", "path": "file"}}, warmup={"steps": [0, 10]})
     jobs = remaining_jobs(config, "demo", None)
-    assert {stage: len(of_stage) for stage, of_stage in jobs.items()} == {
-        "train_grpo": 0,
-        "harvest_rollouts": 2,
-        "train_dpo": 0,
-        "evaluate": 0,
-    }
+    numbers = {stage: len(of_stage) for stage, of_stage in jobs.items()}
+    assert numbers == {"train_grpo": 0, "harvest_rollouts": 2, "train_dpo": 0, "evaluate": 0}

@@ -154,3 +154,6 @@ def test_attempts_of_one_job_add_up():
     assert merge_costs(total, later).device == "cpu, NVIDIA A100"
     assert merge_costs(None, later) == later
     assert [merge_costs(replace(later, threads=n), replace(later, threads=2)).threads for n in (2, 4)] == [2, None]
+    energies = [(2.5, 4), (None, 4), (2.5, None)]
+    merged = [merge_costs(*(replace(later, gpu_energy_j=joules) for joules in pair)) for pair in energies]
+    assert [cost.gpu_energy_j for cost in merged] == [6.5, None, None]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from g2d.jobs.cost import Cost, Meter, merge_costs
+from g2d.jobs.cost import Meter
 from g2d.jobs.energy import joules_since, read
 from tests.jobs.test_stage import command
 
@@ -172,16 +172,6 @@ def test_the_cost_of_a_job_with_a_gpu_has_its_energy(
     assert json.loads((tmp_path / "cost.json").read_text())["gpu_energy_j"] == joules
     (attempt,) = (tmp_path / "attempts").glob("*.json")
     assert json.loads(attempt.read_text())["cost"]["gpu_energy_j"] == joules
-
-
-def test_attempts_add_up_only_if_all_are_known(cards: Cards) -> None:
-    def cost(joules: float | None) -> Cost:
-        return Cost("j", "train_dpo", 1, 1, 1, "NVIDIA H100", 1, 0, 1, gpu_energy_j=joules)
-
-    assert merge_costs(cost(2.5), cost(4)).gpu_energy_j == 6.5
-    assert merge_costs(None, cost(4)).gpu_energy_j == 4
-    assert merge_costs(cost(None), cost(4)).gpu_energy_j is None
-    assert merge_costs(cost(2.5), cost(None)).gpu_energy_j is None
 
 
 def test_a_side_thread_does_not_call_the_driver(cards: Cards) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.jobs.files import (
@@ -251,6 +251,7 @@ _VALUES = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(st.text(), _VALUES), st.booleans(), st.sampled_from(["", "\ufeff"]))
 def test_json_is_read_like_the_json_module(
     tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any], ensure_ascii: bool, mark: str

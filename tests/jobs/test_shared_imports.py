@@ -59,7 +59,9 @@ class Run:
         return subprocess.Popen(
             ["env", "--default-signal=INT", sys.executable, str(script)],
             cwd=self.root,
-            env=os.environ | {RUN: self.name, "XDG_RUNTIME_DIR": str(folder or self.root), "MARK": name} | environment,
+            env=os.environ
+            | {RUN: self.name, "XDG_RUNTIME_DIR": str(folder or self.root), "MARK": name}
+            | (environment or with_cuda(self.root, "4,5")),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -209,23 +211,11 @@ def test_a_job_ends_when_the_waiting_process_is_killed(run: Run) -> None:
     assert "stopped by SIGTERM" in run.log("orphan")
 
 
-def test_a_job_ends_with_the_shared_process_and_the_next_one_starts_another(run: Run) -> None:
-    job = run.start("bereft", SLEEPS)
-    wait_until(lambda: run.log("bereft"))
-    child = int(run.log("bereft").split()[1])
-    (parent,) = run.shared() - {child}
-    os.kill(parent, signal.SIGKILL)
-    output, _ = job.communicate()
-    assert job.returncode == 1
-    assert "the process that jobs share their imports with has died" in output
-    assert run.finish("after", PRINTS) == (0, "")
-    assert run.log("after") == "True True True False True after\n"
-
-
-# A torch that would have CUDA: calls that begin it are written down, and find no card. {extra}: what else is wrong.
+# A torch that would have CUDA: PIDs of calls that begin it are written down. {extra}: what else differs.
 WITH_CUDA = """
 import os, sys
 if "g2d.jobs.shared_imports" in sys.orig_argv:
+    import g2d.jobs.shared_imports as shared
     import torch
     def begin(*_):
         with open({record!r}, "a") as file:
@@ -235,6 +225,7 @@ if "g2d.jobs.shared_imports" in sys.orig_argv:
         setattr(torch._C, name, begin)
     {extra}
 """
+FEW = 'shared.IMPORTS = ("torch",)'
 LOOKS = """import os, torch
         assert torch.cuda._is_compiled()
         torch.cuda.is_available()
@@ -242,16 +233,50 @@ LOOKS = """import os, torch
         print(torch.cuda._parse_visible_devices())"""
 
 
-def with_cuda(folder: Path, visible: str, extra: str) -> dict[str, str]:
-    """The environment in which the shared process has such a torch."""
-    record = str(folder / "began")
-    (folder / "sitecustomize.py").write_text(WITH_CUDA.format(record=record, extra=extra))
+def with_cuda(folder: Path, visible: str, extra: str = "") -> dict[str, str]:
+    """Return the environment for a shared process of its own that has such a torch."""
+    (folder / "sitecustomize.py").write_text(WITH_CUDA.format(record=str(folder / "began"), extra=extra))
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": visible}
 
 
-# It also cannot fork for its first job, like a machine without memory for another process.
-REFUSES = """from multiprocessing.popen_fork import Popen
+def test_the_shared_process_leaves_cuda_to_its_jobs(run: Run) -> None:
+    assert run.finish("looks", LOOKS, gpus=1) == (0, "")
+    (pid, initialized, visible), (number,) = (line.split() for line in run.log("looks").splitlines())
+    assert (initialized, visible, number) == ("False", "4", "[4]")  # the card that the job took, when CUDA begins
+    began = set((run.root / "began").read_text().split())
+    assert pid in began
+    assert not began & set(map(str, run.shared()))
+
+
+def test_a_job_ends_with_the_shared_process_and_the_next_one_starts_another(run: Run, tmp_path: Path) -> None:
+    others, environment = run.shared(), with_cuda(tmp_path, "7", FEW)
+    job = run.start("bereft", SLEEPS, **environment)
+    wait_until(lambda: run.log("bereft"))
+    child = int(run.log("bereft").split()[1])
+    (parent,) = run.shared() - others - {child}
+    os.kill(parent, signal.SIGKILL)
+    output, _ = job.communicate()
+    assert job.returncode == 1
+    assert "the process that jobs share their imports with has died" in output
+    assert run.finish("after", PRINTS, **environment) == (0, "")
+    assert run.log("after") == "True False False False True after\n"
+
+
+def test_ctrl_c_before_the_imports_are_made_prints_nothing(run: Run, tmp_path: Path) -> None:
+    others = run.shared()
+    job = run.start("impatient", PRINTS, **with_cuda(tmp_path, "8", "import time; time.sleep(3600)"))
+    wait_until(lambda: run.shared() - others)
+    job.send_signal(signal.SIGINT)
+    assert job.communicate() == ("", None)
+    assert job.returncode == 128 + signal.SIGINT
+    for pid in run.shared() - others:
+        os.kill(pid, signal.SIGKILL)
+
+
+# Like a machine without memory for another process.
+REFUSES = f"""{FEW}
+    from multiprocessing.popen_fork import Popen
     launch = Popen._launch
     def refuse(*_):
         Popen._launch = launch
@@ -259,39 +284,22 @@ REFUSES = """from multiprocessing.popen_fork import Popen
     Popen._launch = refuse"""
 
 
-@pytest.fixture(scope="module")
-def on_cuda(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], tuple[int, str]]:
-    """One shared process that refuses a job and serves the next: PIDs that began CUDA, and the result of `refused`."""
-    folder = tmp_path_factory.mktemp("cuda")
-    environment = with_cuda(folder, "4,5", REFUSES)
-    refused = run.finish("refused", PRINTS, **environment)
-    assert run.finish("served", f"{PRINTS}\n        {LOOKS}", gpus=1, **environment) == (0, "")
-    return set((folder / "began").read_text().split()), refused
-
-
-def test_if_the_shared_process_cannot_fork_a_job_imports_its_packages(
-    run: Run, on_cuda: tuple[set[str], tuple[int, str]]
-) -> None:
-    """The next job is served, without the cost of the imports."""
-    _, (status, output) = on_cuda
+def test_if_the_shared_process_cannot_fork_a_job_imports_its_packages(run: Run, tmp_path: Path) -> None:
+    """The next job is served, and pays for the imports."""
+    environment = with_cuda(tmp_path, "9", REFUSES)
+    status, output = run.finish("refused", PRINTS, **environment)
     assert (status, run.log("refused")) == (0, "False False False False True refused\n")
     assert output.startswith("evaluate: makes its own imports: [Errno 11] Resource temporarily unavailable; ")
     assert len(output.splitlines()) == 1
-    assert run.log("served").startswith("True True True False True served\n")
+    assert run.finish("served", PRINTS, **environment) == (0, "")
+    assert run.log("served") == "True False False False True served\n"
     spent = {a.cost.job: a.cost.cpu_s for a in read_attempts(run.root / "results/attempts") if a.status == "ok"}
     assert spent["served/cost"] > 10 * spent["refused/cost"]
 
 
-def test_the_shared_process_leaves_cuda_to_its_jobs(run: Run, on_cuda: tuple[set[str], tuple[int, str]]) -> None:
-    began, _ = on_cuda
-    (pid, initialized, visible), (number,) = (line.split() for line in run.log("served").splitlines()[1:])
-    assert (initialized, visible, number) == ("False", "4", "[4]")  # the card that the job took, when CUDA begins
-    assert began == {pid}  # only the job that asked torch
-
-
 def test_if_an_import_begins_cuda_jobs_import_their_packages(run: Run, tmp_path: Path) -> None:
-    extra = """import g2d.jobs.shared_imports as shared
-    shared.IMPORTS, host = ("torch",), os.getpid()
+    extra = f"""{FEW}
+    host = os.getpid()
     torch.cuda._is_in_bad_fork = lambda: os.getpid() != host"""
     status, output = run.finish("begun", PRINTS, **with_cuda(tmp_path, "6", extra))
     assert (status, run.log("begun")) == (0, "False False False False True begun\n")

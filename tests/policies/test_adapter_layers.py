@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import Linear
 
-from g2d.policies.adapter_rounding import OnceRounded, load_adapter, round_once
+from g2d.policies.adapter_rounding import OnceRounded, load_adapter
 from g2d.policies.policy import load_base, load_model, with_trained
 from g2d.policies.settings import Lora, lora_config
 from tests.models import adapted, tiny_policy
@@ -47,10 +47,7 @@ def effect_left(kind: type[Linear], std: float) -> float:
 @pytest.mark.parametrize("std", [1e-4, 3e-4, 1e-3])
 def test_one_rounding_keeps_more_than_two(std: float) -> None:
     assert effect_left(OnceRounded, std) == pytest.approx(1, abs=0.05)
-
-
-def test_two_roundings_lose_a_small_adapter() -> None:
-    assert effect_left(Linear, 1e-4) < 0.5
+    assert std > 1e-4 or effect_left(Linear, std) < 0.5
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -132,10 +129,5 @@ def test_a_policy_answers_as_its_record_says(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_key_is_neutral() -> None:
-    assert "rounding" not in Lora().params()
-    assert Lora(rounding="once").params() == Lora().params() | {"rounding": "once"}
-    config = lora_config(Lora())
-    assert config._custom_modules is None
-    round_once(config)
-    assert config._custom_modules == {torch.nn.Linear: OnceRounded}
-    assert "_custom_modules" not in config.to_dict()
+    assert Lora(rounding="once").params() == Lora().params() | {"rounding": "once"} != Lora().params()
+    assert "_custom_modules" not in lora_config(Lora(rounding="once")).to_dict()

@@ -174,25 +174,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokens = [*bytes_to_unicode().values(), "12", "34", "<|begin|>", "<|end|>", "<|turn|>"]
     file = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     writer = gguf.GGUFWriter(file, "llama")
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    writer.add_context_length(64)
-    writer.add_embedding_length(32)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(32)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(1)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
-    writer.add_token_merges(["1 2", "3 4"])
-    writer.add_bos_token_id(258)
-    writer.add_eos_token_id(259)
-    writer.add_eot_token_id(260)
-    writer.add_add_bos_token(False)
-    writer.add_chat_template("{% for m in messages %}<|begin|>{{ m.role }} {{ m.content }}<|turn|>{% endfor %}")
+    sizes = {"context_length": 64, "embedding_length": 32, "feed_forward_length": 32, "vocab_size": len(tokens)}
+    sizes |= {"block_count": 1, "head_count": 2, "head_count_kv": 1}
+    ids = {"bos_token_id": 258, "eos_token_id": 259, "eot_token_id": 260, "add_bos_token": False}
+    types = [3 if token.startswith("<|") else 1 for token in tokens]
+    lists = {"token_list": tokens, "token_types": types, "token_merges": ["1 2", "3 4"]}
+    template = "{% for m in messages %}<|begin|>{{ m.role }} {{ m.content }}<|turn|>{% endfor %}"
+    rest = {"layer_norm_rms_eps": 1e-5, "rope_freq_base": 10000.0, "tokenizer_model": "gpt2", "chat_template": template}
+    for name, value in {"file_type": gguf.LlamaFileType.MOSTLY_F16, **sizes, **ids, **lists, **rest}.items():
+        getattr(writer, f"add_{name}")(value)
     rng = np.random.default_rng(0)
     shapes = {"token_embd": (len(tokens), 32), "output_norm": (32,)}
     shapes |= {f"blk.0.{name}": (32, 32) for name in ("attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down")}

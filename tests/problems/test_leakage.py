@@ -1,5 +1,6 @@
 """Leakage: looks do not hide a problem, and different problems stay different."""
 
+import re
 import time
 
 import pytest
@@ -33,34 +34,16 @@ def test_looks_do_not_matter(one, other):
     assert text_key(one) == text_key(other)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("2-1", "21"),
-        ("2 1", "21"),
-        ("x^2", "x_2"),
-        ("x^{21}", "x^{2}1"),
-        ("x^{a+b}", "x^a+b"),
-        ("-3", "3"),
-        ("2.5", "25"),
-        ("2.5", "2, 5"),
-        (".5", "5"),
-        ("(1,2)", "(12)"),
-        ("[1,2]", "(1,2)"),
-        ("5!", "5"),
-        ("f'(x)", "f(x)"),
-        ("2:3", "2 3"),
-        ("1,2,...,5", "1,2,5"),
-        ("x<2", "x>2"),
-        (r"x \le 2", r"x \ge 2"),
-        (r"\Delta", r"\delta"),
-        (r"50\%", "50"),
-        (r"a \\ b", "a b"),
-        ("|x|", "x"),
-        ("ab", "a b c"),
-    ],
-)
-def test_different_problems_stay_different(one, other):
+DIFFERENT = r"""
+2-1 // 21   2 1 // 21   x^2 // x_2   x^{21} // x^{2}1   x^{a+b} // x^a+b   -3 // 3   2.5 // 25   2.5 // 2, 5   .5 // 5
+(1,2) // (12)   [1,2] // (1,2)   5! // 5   f'(x) // f(x)   2:3 // 2 3   1,2,...,5 // 1,2,5   x<2 // x>2   |x| // x
+x \le 2 // x \ge 2   \Delta // \delta   50\% // 50   a \\ b // a b   ab // a b c
+"""
+
+
+@pytest.mark.parametrize("pair", re.split("   |\n", DIFFERENT.strip()))
+def test_different_problems_stay_different(pair):
+    one, other = pair.split(" // ")
     assert text_key(one) != text_key(other)
 
 
@@ -83,12 +66,6 @@ def test_law_decoration_between_tokens_never_changes_the_key(pairs):
 def test_law_equal_keys_mean_equal_tokens(one, other):
     same = [token.casefold() for token in one] == [token.casefold() for token in other]
     assert (text_key(" ".join(one)) == text_key(" ".join(other))) == same
-
-
-@given(NUMBERS, NUMBERS)
-def test_law_different_numbers_are_different_problems(one, other):
-    prompt = "Compute ${}$ and nothing else."
-    assert (text_key(prompt.format(one)) == text_key(prompt.format(other))) == (one == other)
 
 
 def test_a_leak_names_both_sides():
@@ -122,11 +99,6 @@ def test_collections_of_word_problems_repeat_each_other(real_data):
     assert_no_leakage([*asdiv, *addsub], svamp, "benchmarks.svamp")
     with pytest.raises(ValueError, match="112 of 508"):
         assert_no_leakage(addsub, singleeq, "benchmarks.singleeq")
-
-
-def test_no_leak_is_silent():
-    assert_no_leakage([problem("t", "Find 1")], [problem("b", "Find 2")], "benchmarks.b")
-    assert_no_leakage([problem("t", "Find 1")], [], "benchmarks.empty")
 
 
 @pytest.mark.parametrize("text", ["1" * 200_000, "\\" * 200_000, "." * 200_000, "$ " * 100_000, "a\\left(" * 40_000])

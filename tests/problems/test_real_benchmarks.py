@@ -2,15 +2,14 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
-from g2d.problems.leakage import assert_no_leakage, find_leaks
+from g2d.problems.leakage import assert_no_leakage
 from g2d.problems.manifest import manifest
 from g2d.problems.settings import Fields, LocalProblems
 from g2d.problems.sources import load_problems
-from g2d.verifier import verify_batch
+from g2d.verifier import Judgement, verify_batch
 
 MATH = {"prompt": "problem", "id": "unique_id", "level": "level"}
 SOURCES = {
@@ -82,18 +81,13 @@ def test_no_leak_between_math_and_its_benchmarks(problems):
         assert_no_leakage(problems["pool"], problems[name], name)
 
 
-def test_a_planted_leak_is_found(problems):
-    victim = problems["math500"][123]
-    typeset = victim.prompt.replace("$", " $ ").replace("(", r"\left( ").replace("What", "what") + "\n"
-    planted = replace(victim, problem_id="planted", prompt=typeset)
-    pool = [*problems["pool"], planted]
-    assert find_leaks(pool, problems["math500"]) == {victim.problem_id: "planted"}
-    with pytest.raises(ValueError, match=f"math500: 1 of 500 .*{victim.problem_id} = planted"):
-        assert_no_leakage(pool, problems["math500"], "math500")
-
-
 def test_the_manifest_lists_the_references_of_math_that_do_not_verify(problems, real_data):
-    record = manifest("pool", at(real_data, SOURCES["pool"]), problems["pool"], verify_batch)
+    def verify(items):
+        """Judge only the empty references; tests/verifier/test_references.py judges all."""
+        empty = iter(verify_batch([item for item in items if item[0] == ""]))
+        return [next(empty) if answer == "" else Judgement("correct", answer) for answer, _ in items]
+
+    record = manifest("pool", at(real_data, SOURCES["pool"]), problems["pool"], verify)
     assert record["levels"] == {"1": 564, "2": 1348, "3": 1592, "4": 1690, "5": 2304, "unknown": 2}
     assert record["duplicate_prompts"] == 0
     assert record["reference_failures"] == [  # the publisher left both boxes empty

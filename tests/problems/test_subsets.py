@@ -1,6 +1,5 @@
 """Draws for calibration and training: deterministic, independent of the order of the pool, nested."""
 
-import random
 from collections import Counter
 
 import pytest
@@ -29,8 +28,9 @@ def test_a_pool_without_levels_is_one_level():
 
 
 def test_a_level_is_sampled_alike_whatever_the_other_levels():
-    only_twos = [problem for problem in POOL if problem.level == 2]
-    assert sample_per_level(only_twos, 7, 0) == [p for p in sample_per_level(POOL, 7, 0) if p.level == 2]
+    twos, whole = [problem for problem in POOL if problem.level == 2], sample_per_level(POOL, 7, 0)
+    of_twos = [problem for problem in whole if problem.level == 2]
+    assert sample_per_level(twos, 7, 0) == sample_per_level(POOL, 7, 0, [2]) == of_twos != whole
 
 
 @given(st.integers(0, 2**31 - 1), st.randoms(use_true_random=False), st.integers(1, 40))
@@ -60,20 +60,5 @@ def test_a_draw_is_pinned():
 
 
 def test_too_few_problems_name_the_key_and_the_fix():
-    with pytest.raises(ValueError, match=r"training_set.n: 26 problems asked for, but the pool has 25 at") as error:
+    with pytest.raises(ValueError, match=r"training_set.n: 26 .* 25 at levels \[2, 1\].*calibration.levels"):
         draw_training_set(POOL, [2, 1], 26, seed=0)
-    message = str(error.value)
-    assert "levels [2, 1] (it has levels [1, 2, 3]): lower training_set.n, pin more calibration.levels" in message
-
-
-def test_the_input_is_unchanged():
-    pool = random.Random(0).sample(POOL, len(POOL))
-    before = list(pool)
-    draw_training_set(pool, [1], 2, 0)
-    sample_per_level(pool, 2, 0)
-    assert pool == before
-
-
-def test_only_the_configured_levels_are_sampled():
-    whole = sample_per_level(POOL, 7, 0)
-    assert sample_per_level(POOL, 7, 0, [2]) == [problem for problem in whole if problem.level == 2] != whole

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from g2d.problems.synthetic import LEVELS, MAX_VALUE, SPLITS, VERBS, Step, expression, generate, split_of
+from g2d.problems.synthetic import LEVELS, MAX_VALUE, SPLITS, VERBS, generate, split_of
 from tests.problems.expressions import evaluate, expression_of
 
 FAMILIES = tuple(LEVELS)
@@ -29,16 +29,6 @@ def test_answers_levels_and_ranges_hold_for_every_draw(family, split, n, seed):
         assert problem.level == len(values) - 1
         assert all(0 <= value <= MAX_VALUE for value in values)
         assert split_of(text) == split
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_splits_share_no_expression_for_any_seed(family):
-    expressions = {
-        split: {expression_of(p.prompt) for seed in range(3) for p in generate(family, split, 150, seed)}
-        for split in SPLITS
-    }
-    for one, other in (("train", "test"), ("train", "development"), ("development", "test")):
-        assert expressions[one].isdisjoint(expressions[other])
 
 
 def test_split_of_is_pinned():
@@ -86,15 +76,11 @@ def test_a_level_can_be_exhausted_and_no_further():
         generate("arithmetic", "test", 5 * available + 1, 0)
 
 
-def test_expression_writes_start_and_operations():
-    assert expression((Step(7, "+", 3, 10), Step(10, "*", 2, 20))) == "7 + 3 * 2"
-
-
-def test_levels_can_be_chosen_and_splits_still_share_nothing():
-    chosen = {split: generate("arithmetic", split, 40, 0, [1]) for split in SPLITS}
-    assert {problem.level for problems in chosen.values() for problem in problems} == {1}
-    train = {expression_of(problem.prompt) for problem in generate("arithmetic", "train", 150, 1)}
-    assert train.isdisjoint({expression_of(problem.prompt) for problem in chosen["test"]})
+def test_levels_can_be_chosen():
+    for split in SPLITS:
+        problems = generate("arithmetic", split, 40, 0, [1])
+        assert {problem.level for problem in problems} == {1}
+        assert {split_of(expression_of(problem.prompt)) for problem in problems} == {split}
     assert generate("arithmetic", "train", 40, 0, list(LEVELS["arithmetic"])) == generate("arithmetic", "train", 40, 0)
     with pytest.raises(ValueError, match=r"level 1: 3000 different test .* lower n to at most \d+$"):
         generate("arithmetic", "test", 3000, 0, [1])

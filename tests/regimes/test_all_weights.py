@@ -40,7 +40,7 @@ from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_kto import rows as judged
 from tests.regimes.test_resume import saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
-from tests.regimes.test_training import WARMUP, easy, pairs
+from tests.regimes.test_training import WARMUP, easy, pairs, steps_of
 
 NONE = Lora.model_validate("none")
 STEPS = 3
@@ -50,8 +50,7 @@ Run = Callable[..., list[dict[str, Any]]]
 
 def run(train: Any, data: Any, settings: Any, work: Path, **kwargs: Any) -> list[dict[str, Any]]:
     common: dict[str, Any] = {"lora": NONE, "seed": 0, "checkpointing": saving(work)}
-    log = train(TrainingJob(tiny_policy(), data(), settings, work=work, **common | kwargs)).log
-    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
+    return steps_of(train(TrainingJob(tiny_policy(), data(), settings, work=work, **common | kwargs)).log)
 
 
 OFFLINE: dict[str, Any] = {"per_device_batch_size": 2, "max_steps": STEPS, "learning_rate": 1e-3}
@@ -136,7 +135,6 @@ def test_fresh_rollouts_come_from_the_synced_weights(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path: Path) -> None:
-    """The weights are an adapter merged into M0."""
     base = tiny_policy()
     adapter = adapted(base, tmp_path / "adapter", std=0.1)
     merged = load_model(adapter)
@@ -151,15 +149,6 @@ def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path:
     assert answers[0] == answers[1] != answers[2]
 
 
-def test_another_file_of_weights_is_refused(tmp_path: Path) -> None:
-    RUNS["rft"](tmp_path)
-    policy = left(tmp_path)
-    assert as_json(policy)["weights"] == str(tmp_path / "weights") and "weights" not in as_json(tiny_policy())
-    shutil.copy(Path(tiny_policy().base, "model.safetensors"), tmp_path / FILE)
-    with pytest.raises(ValueError, match=r"weights/model\.safetensors: missing, cut short or not the weights that"):
-        load_model(policy)
-
-
 def test_an_emptied_checkpoint_names_the_folder_to_delete(tmp_path: Path) -> None:
     GRPO(WARMUP, tmp_path / "first", k=2)
     checkpoint = tmp_path / "first/checkpoint"
@@ -170,15 +159,18 @@ def test_an_emptied_checkpoint_names_the_folder_to_delete(tmp_path: Path) -> Non
         GRPO(WARMUP, tmp_path / "second", resume_from=checkpoint)
 
 
-def test_vllm_loads_the_folder_and_a_start_of_the_other_kind_is_refused(tmp_path: Path) -> None:
+def test_vllm_loads_the_folder_and_other_weights_are_refused(tmp_path: Path) -> None:
     RUNS["rft"](tmp_path)
     policy = left(tmp_path)
-    settings = EngineSettings(name="vllm")
-    assert VllmEngine(policy, settings)._weights() == str(tmp_path / "weights")
+    assert as_json(policy)["weights"] == str(tmp_path / "weights") and "weights" not in as_json(tiny_policy())
+    assert VllmEngine(policy, EngineSettings(name="vllm"))._weights() == str(tmp_path / "weights")
     with pytest.raises(ValueError, match=r"^tiny/base has no adapter to start from$"):
         starting_model(tiny_policy(), policy, Lora())
     with pytest.raises(ValueError, match=r"^tiny/adapted0 has no weights to start from$"):
         starting_model(tiny_policy(), adapted(tiny_policy(), tmp_path / "adapter", std=0.1), NONE)
+    shutil.copy(Path(tiny_policy().base, "model.safetensors"), tmp_path / FILE)
+    with pytest.raises(ValueError, match=r"weights/model\.safetensors: missing, cut short or not the weights that"):
+        load_model(policy)
 
 
 def test_an_early_stopping_warm_up_leaves_the_weights_of_its_best_probe(tmp_path: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from g2d.jobs.cost import Meter
 from g2d.jobs.files import read_json, sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
@@ -20,22 +20,20 @@ from g2d.regimes.run import auto_stop
 from g2d.regimes.run.auto_stop import (
     PROBES,
     Probe,
-    _History,
     best,
     has_declined,
     probe_rollouts,
     summarised,
     train_until_decline,
 )
-from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
-from tests.regimes.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted, terminated_after
+from tests.regimes.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted
 from tests.regimes.test_training import WARMUP as SHORT
-from tests.regimes.test_training import easy, warm_up
+from tests.regimes.test_training import easy, steps_of, warm_up
 
 WARMUP = SHORT.model_copy(update={"learning_rate": 2e-2})  # so that every segment changes what is sampled
 HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
@@ -50,9 +48,6 @@ def probe(step: int, entropy: float | None, mid_band: float | None) -> Probe:
 def history(*values: tuple[float | None, float | None]) -> list[Probe]:
     """Probes after 10, 20, ... steps with these H and mu."""
     return [probe(10 * (i + 1), *pair) for i, pair in enumerate(values)]
-
-
-# ---------------------------------------------------------------------------------------------------------- the rule
 
 
 @pytest.mark.parametrize(
@@ -84,47 +79,13 @@ def test_the_probe_with_the_highest_h_is_chosen_then_mu_then_fewer_steps() -> No
     assert best(history((None, None), (None, None))).step == 10
 
 
-VALUES = st.none() | st.sampled_from([0.1, 0.2, 0.3, 0.4])
-HISTORIES = st.lists(VALUES.flatmap(lambda h: st.tuples(st.just(h), st.none() if h is None else VALUES.filter(bool))))
-
-
-@given(HISTORIES, st.integers(1, 3))
-def test_more_patience_never_stops_earlier_and_the_best_is_never_among_the_decline(
-    values: list[tuple[float | None, float | None]], patience: int
-) -> None:
-    probes = history(*values)
-    if has_declined(probes, patience + 1):
-        assert has_declined(probes, patience)
-    if has_declined(probes, patience):
-        assert best(probes) in probes[:-patience]
-
-
-@given(HISTORIES.filter(bool), HISTORIES)
-def test_a_probe_that_was_beaten_stays_beaten(
-    values: list[tuple[float | None, float | None]], later: list[tuple[float | None, float | None]]
-) -> None:
-    """Hence a segment that is not the best so far can be dropped."""
-    before, after = best(history(*values)), best(history(*values, *later))
-    assert after == before or after.step > 10 * len(values)
-
-
-# ---------------------------------------------------------------------------------------------------------- training
-
-
 def job_of(work: Path, **kwargs: Any) -> TrainingJob:
-    warmup = WARMUP.model_copy(update={"auto": kwargs.pop("auto", AUTO)})
-    options: dict[str, Any] = {
-        "harvest": HARVEST,
-        "checkpointing": EVERY_STEP,
-        "group_size": 2,
-        "policy_id": "tiny/auto",
-    }
-    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, k=6, **options | kwargs)
+    warmup = WARMUP.model_copy(update={"auto": kwargs.pop("auto", AUTO)} | kwargs.pop("keys", {}))
+    options = {"harvest": HARVEST, "checkpointing": EVERY_STEP, "group_size": 2, "policy_id": "tiny/auto", "k": 6}
+    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, **options | kwargs)
 
 
 class Outcome(NamedTuple):
-    """Results of a training, and tokens on the meter of its job."""
-
     k: int
     log: list[dict[str, Any]]
     table: pd.DataFrame
@@ -132,9 +93,9 @@ class Outcome(NamedTuple):
     tokens_generated: int
 
 
-def until_decline(work: Path, **kwargs: Any) -> Outcome:
+def until_decline(work: Path, train: Callable[[TrainingJob], Trained] = train_grpo, **kwargs: Any) -> Outcome:
     job = job_of(work, **kwargs)
-    trained = train_until_decline(train_grpo, job)
+    trained = train_until_decline(train, job)
     assert trained.k is not None
     assert trained.probes is not None
     probes = [Probe(**probe) for probe in read_json(work / PROBES)["probes"]]
@@ -143,13 +104,8 @@ def until_decline(work: Path, **kwargs: Any) -> Outcome:
     return Outcome(trained.k, trained.log, trained.probes, probes, job.meter.tokens_generated)
 
 
-def without_times(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
-
-
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
-    """A run that nobody stopped, to the end of its schedule: probes after 3 and 6 steps."""
     work = tmp_path_factory.mktemp("straight")
     return until_decline(work), work
 
@@ -157,7 +113,6 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
 def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
     straight: tuple[Outcome, Path], tmp_path: Path
 ) -> None:
-    """Whatever the micro model answers, and whichever K that makes the best one."""
     outcome, work = straight
     assert [probe.step for probe in outcome.probes] == [3, 6]
     assert outcome.k == best(outcome.probes).step
@@ -167,7 +122,7 @@ def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
 
     k = outcome.k
     assert sha256(work / "adapter/adapter_model.safetensors") == sha256(adapters[k])
-    assert without_times(outcome.log) == without_times(logs[k])
+    assert steps_of(outcome.log) == steps_of(logs[k])
     pd.testing.assert_frame_equal(*(pd.read_parquet(folder / "rollouts.parquet") for folder in (work, fixed[k])))
 
     job = job_of(work)
@@ -182,12 +137,13 @@ def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
         assert seen.tokens_generated == sum(row.token_count for row in rows)
 
 
-def test_every_step_and_every_probe_is_billed(straight: tuple[Outcome, Path]) -> None:
-    outcome, work = straight
-    steps = pd.concat(pd.read_parquet(part) for part in work.glob("k*/rollouts.parquet"))
-    assert len(steps) == 6 * 16
-    probes = sum(probe.tokens_generated for probe in outcome.probes)
-    assert outcome.tokens_generated == steps["token_count"].sum() + probes
+def test_every_step_and_every_probe_is_billed(straight: tuple[Outcome, Path], tmp_path: Path) -> None:
+    stale = until_decline(tmp_path, keys={"updates_per_generation": 3})
+    for outcome, work in (straight, (stale, tmp_path)):
+        steps = pd.concat(pd.read_parquet(part) for part in work.glob("k*/rollouts.parquet"))
+        assert len(steps) == 6 * 16
+        probes = sum(probe.tokens_generated for probe in outcome.probes)
+        assert outcome.tokens_generated == steps["token_count"].sum() + probes
 
 
 def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +153,7 @@ def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     outcome = until_decline(tmp_path, auto=AutoStop(every=1, prompts=2, patience=1))
     assert [probe.step for probe in outcome.probes] == [1, 2, 3]  # the schedule has six
     assert outcome.k == 2
-    assert [row["step"] for row in without_times(outcome.log)] == [1, 2]
+    assert [row["step"] for row in steps_of(outcome.log)] == [1, 2]
     assert pd.read_parquet(tmp_path / "rollouts.parquet")["step"].unique().tolist() == [1, 2]
     kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in tmp_path.glob("k*")}
     adapters = [sha256(tmp_path / part / "adapter/adapter_model.safetensors") for part in (".", "k2", "k3")]
@@ -207,40 +163,34 @@ def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert outcome.table["chosen"].tolist() == [False, True, False]
 
 
-# The signals come inside the second segment, and at the regular end of the first.
-@pytest.mark.parametrize(("signalled", "stopped"), [(4, 5), (3, 3)])
-def test_a_stopped_run_resumes_with_the_same_bits(
-    tmp_path: Path, straight: tuple[Outcome, Path], signalled: int, stopped: int
-) -> None:
-    with terminated_after(signalled), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {stopped}.*is kept"):
-        until_decline(tmp_path)
-    expect_the_same(until_decline(tmp_path), tmp_path, straight)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
+# The signals come inside the second segment, and at the regular end of the first, before its probe.
 @pytest.mark.parametrize("signalled", [4, 3])
-def test_a_stopped_run_bills_every_attempt_and_every_token_once(
+def test_a_stopped_run_has_the_bits_and_the_cost_of_an_uninterrupted_one(
     tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock, signalled: int
 ) -> None:
-    """Stopped inside the second segment, and after the first, before its probe."""
-    outcome, _ = straight
-    _, _, bill = interrupted(clock, lambda meter: until_decline(tmp_path, meter=meter), last=signalled)
+    outcomes: list[Outcome] = []
+
+    def train(meter: Meter) -> None:
+        outcomes.append(until_decline(tmp_path, meter=meter))
+
+    _, _, bill = interrupted(clock, train, last=signalled)
     assert bill.wall_s == 2 * START_S + 6 * STEP_S
-    assert bill.tokens_generated == outcome.tokens_generated
+    assert bill.tokens_generated == straight[0].tokens_generated
+    expect_the_same(outcomes[0], tmp_path, straight)
 
 
 def test_the_cost_of_a_probe_is_kept_if_the_next_segment_restarts(
-    tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock
 ) -> None:
+    def train_first(job: TrainingJob) -> Trained:
+        if job.k > 3:
+            raise KeyboardInterrupt
+        return train_grpo(job)
+
     outcome, _ = straight
     first = clock.attempt()
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(_History, "segment", dies_after(3))
-        until_decline(tmp_path, meter=first)
+    with pytest.raises(KeyboardInterrupt):
+        until_decline(tmp_path, train_first, meter=first)
     assert first.end().wall_s == 3 * STEP_S
     second = clock.attempt()
     until_decline(tmp_path, meter=second)
@@ -248,22 +198,16 @@ def test_the_cost_of_a_probe_is_kept_if_the_next_segment_restarts(
     assert first.tokens_generated + second.measured().tokens_generated == outcome.tokens_generated
 
 
-def dies_after(reached: int) -> Any:
-    segment = _History.segment
-
-    def until(self: _History, step: int) -> Path:
-        if step > reached:
-            raise KeyboardInterrupt
-        return segment(self, step)
-
-    return until
-
-
 def test_an_attempt_after_a_crash_in_a_probe_trains_no_step_again(
     tmp_path: Path, straight: tuple[Outcome, Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    def crash_at_6(step: int, rollouts: Any) -> Probe:
+        if step == 6:
+            raise MemoryError
+        return summarised(step, rollouts)
+
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr(auto_stop, "summarised", summarised_before(6))
+        patch.setattr(auto_stop, "summarised", crash_at_6)
         until_decline(tmp_path)
     capfd.readouterr()
     expect_the_same(until_decline(tmp_path), tmp_path, straight)
@@ -272,22 +216,11 @@ def test_an_attempt_after_a_crash_in_a_probe_trains_no_step_again(
     assert "checkpoint at step" not in output
 
 
-def summarised_before(last: int) -> Any:
-    summarised = auto_stop.summarised
-
-    def until(step: int, rollouts: Any) -> Probe:
-        if step == last:
-            raise MemoryError
-        return summarised(step, rollouts)
-
-    return until
-
-
 def expect_the_same(outcome: Outcome, work: Path, straight: tuple[Outcome, Path]) -> None:
     uninterrupted, reference = straight
     assert outcome.probes == uninterrupted.probes
     assert outcome.tokens_generated == uninterrupted.tokens_generated
-    assert without_times(outcome.log) == without_times(uninterrupted.log)
+    assert steps_of(outcome.log) == steps_of(uninterrupted.log)
     for name in ("adapter/adapter_model.safetensors", "rollouts.parquet"):
         assert (work / name).read_bytes() == (reference / name).read_bytes()
 

@@ -17,13 +17,13 @@ from g2d.regimes.offline.groups import Group, in_passes
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run import microbatches, online
-from g2d.regimes.run.by_length import cut, dealt, regrouped, rows_of
+from g2d.regimes.run.by_length import dealt, regrouped
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import NotTheFirstError
 from tests.models import tiny_policy
+from tests.regimes.test_processes import assert_alike, in_two
 from tests.regimes.test_processes import dpo as job_of
-from tests.regimes.test_processes import in_two
 from tests.regimes.test_resume import assert_resumes, dpo
 from tests.regimes.test_rewards import COIN
 from tests.regimes.test_semi_online_dpo import semi_online
@@ -38,16 +38,6 @@ def test_the_longest_rows_share_a_pass_and_short_ones_are_more() -> None:
     assert dealt([30, 1], tokens=20) == [[0], [1]]
     assert dealt([3, 10, 4, 9, 2], tokens=20, rows=2) == [[1, 3], [2, 0], [4]]
     assert dealt([], tokens=20) == []
-
-
-def test_a_pass_has_both_sides_of_its_pairs_and_no_column_of_padding() -> None:
-    lengths = torch.tensor([2, 5, 3, 1, 4, 2])  # three chosen, three rejected
-    mask = (torch.arange(6) < lengths[:, None]).long()
-    batch = {"attention_mask": mask, "input_ids": mask * torch.arange(1, 7)[:, None], "weights": torch.arange(3.0)}
-    part = cut(rows_of(batch | {"scalar": 7}, torch.tensor([2, 0]), 3), "attention_mask")
-    assert part["input_ids"].tolist() == [[3, 3, 3], [1, 1, 0], [6, 6, 0], [4, 0, 0]]
-    assert part["weights"].tolist() == [2, 0]
-    assert part["scalar"] == 7
 
 
 def test_groups_of_alike_lengths_share_a_pass() -> None:
@@ -77,25 +67,7 @@ def test_completions_stay_in_their_update_of_grpo_and_are_sorted_in_it() -> None
         assert batch["of_tokens"].tolist() == (batch["completion_mask"] * batch["of_sequences"]).tolist()
 
 
-# ------------------------------------------------------------------------------------------------------------- training
-
-
-BY_ROWS = {"num_tokens", "rewards/margins", "logps/chosen", "reward"}
-
-
-def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged: set[str] = BY_ROWS) -> None:
-    """Loss, gradient and what is logged by rows; the entropy is a mean of the passes' means over tokens."""
-    rows, others = ([row for row in both if "loss" in row] for both in (log, other))
-    assert len(rows) == len(others) > 1
-    for row, same in zip(rows, others, strict=True):
-        assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
-        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
-        for name in {"learning_rate", "step", *logged} & {*row}:
-            assert row[name] == pytest.approx(same[name], abs=1e-4), name
-
-
 def set_microbatches(patch: pytest.MonkeyPatch, chosen: MicroBatches | None) -> None:
-    """Replace the choice of micro-batches."""
     for regime in (offline, online):
         patch.setattr(
             regime, "choose_microbatches", microbatches.choose_microbatches if chosen is None else lambda *_: chosen
@@ -117,7 +89,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, {"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
+    "keys", [{"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
 )
 def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[int, int]], keys: dict[str, Any]
@@ -157,7 +129,6 @@ def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "keys",
     [
-        {},
         {"updates_per_generation": 2, "loss": "dapo"},
         {"updates_per_generation": 2, "loss": "vespo", "off_policy_mask_threshold": 0.01},
         {"iterations": 2},

@@ -7,6 +7,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -25,12 +26,12 @@ from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import Lora
 from g2d.regimes.on_policy.distillation import Distillation, train_distillation
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.models import adapted, random_model, tiny_policy
-from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
+from tests.regimes.losses import losses
+from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
 from tests.regimes.test_training import easy
 
 SETTINGS: dict[str, Any] = {
@@ -47,39 +48,26 @@ SETTINGS: dict[str, Any] = {
 NO_DROPOUT, ALL_WEIGHTS = Lora(dropout=0.0), Lora.model_validate("none")
 
 
-def job(work: Path, teacher: Policy, k: int = 3, lora: Lora = NO_DROPOUT, **changes: Any) -> TrainingJob:
-    options = {name: changes.pop(name) for name in ("resume_from",) if name in changes}
-    if (started := changes.pop("started", None)) is not None:
-        options["start"], changes = started, {"start": "warmup", "start_step": 2} | changes
-    return TrainingJob(
-        tiny_policy(), easy(10), Distillation.model_validate(SETTINGS | changes), teacher=teacher, lora=lora, k=k,
-        seed=0, work=work, checkpointing=saving(work), **options,
-    )  # fmt: skip
-
-
-def distilled(work: Path, teacher: Policy, k: int = 3, **changes: Any) -> list[dict[str, Any]]:
-    return [row for row in train_distillation(job(work, teacher, k, **changes)).log if "loss" in row]
+def distilled(work: Path, teacher: Policy, k: int = 3, lora: Lora = NO_DROPOUT, **changes: Any) -> list[dict[str, Any]]:
+    job = {name: changes.pop(name) for name in ("resume_from", "start") if name in changes}
+    if "start" in job:
+        changes |= {"start": "warmup", "start_step": 2}
+    settings = Distillation.model_validate(SETTINGS | changes)
+    return losses(train_distillation, easy(10), settings, work, teacher=teacher, lora=lora, k=k, **job)
 
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    """M0 with an adapter that has learnt nothing and changes much."""
+    """M0 with a random adapter that changes much."""
     return adapted(tiny_policy(), tmp_path_factory.mktemp("teacher"), std=0.3)
 
 
-class Seen:
-    """The model before the first update, its rollouts and gradients, and what generated them."""
-
-    model: Any
-    rollouts: list[tuple[tuple[int, ...], tuple[int, ...]]]
-    gradients: dict[str, torch.Tensor]
-
-
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+def seen(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The model before the first update, its rollouts and its gradients."""
     from g2d.regimes.on_policy.distillation_trainer import DistillationOnGivenRollouts  # TRL imports vLLM for it
 
-    seen, step = Seen(), DistillationOnGivenRollouts.training_step
+    seen, step = SimpleNamespace(), DistillationOnGivenRollouts.training_step
 
     def watched(self: Any, model: Any, inputs: Any, n: Any = None) -> torch.Tensor:
         seen.model = copy.deepcopy(model)
@@ -95,10 +83,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, {"beta": 0.0}, {"beta": 0.3}, {"lora": ALL_WEIGHTS}])
-def test_loss_and_gradient_equal_float64(tmp_path: Path, teacher: Policy, seen: Seen, settings: dict[str, Any]) -> None:
+def test_loss_and_gradient_equal_float64(
+    tmp_path: Path, teacher: Policy, seen: SimpleNamespace, settings: dict[str, Any]
+) -> None:
     """Compare with a loss by hand, one unpadded rollout at a time. All weights of the adapter have gradients."""
-    start = None if "lora" in settings else adapted(tiny_policy(), tmp_path / "start", std=0.1, seed=1, dropout=0.0)
-    (row,) = distilled(tmp_path / "run", teacher, k=1, prompts_per_update=4, started=start, **settings)
+    if "lora" not in settings:
+        settings["start"] = adapted(tiny_policy(), tmp_path / "start", std=0.1, seed=1, dropout=0.0)
+    (row,) = distilled(tmp_path / "run", teacher, k=1, prompts_per_update=4, **settings)
     policy, q_model = seen.model.double().eval(), load_model(teacher).double()
     temperature, beta = settings.get("temperature", 1.0), settings.get("beta", 1.0)
     total, n, entropy = torch.zeros((), dtype=torch.float64), 0, 0.0
@@ -134,12 +125,6 @@ def test_loss_and_gradient_equal_float64(tmp_path: Path, teacher: Policy, seen: 
     assert pd.read_parquet(tmp_path / "run/rollouts.parquet")["token_count"].sum() == n
 
 
-def test_a_policy_as_its_own_teacher_has_zero_loss_and_gradient(tmp_path: Path) -> None:
-    (row,) = distilled(tmp_path, tiny_policy(), k=1)
-    assert abs(row["loss"]) < 1e-6
-    assert row["grad_norm"] < 1e-6
-
-
 def test_stopped_anywhere_and_in_a_chain_it_equals_an_uninterrupted_run(tmp_path: Path, teacher: Policy) -> None:
     straight = assert_resumes(lambda work: distilled(work, teacher, k=6, lora=Lora()), tmp_path, 2, 5)
     assert min(row["grad_norm"] for row in straight) > 1e-3  # six updates on other rollouts: their losses are noise
@@ -158,13 +143,14 @@ def test_an_attempt_with_another_teacher_is_not_gone_on_from(
     assert "made under other settings, not used" in capfd.readouterr().out
 
 
-def test_logits_of_the_teacher_beyond_the_vocabulary_are_ignored(tmp_path: Path) -> None:
+def test_a_policy_as_its_own_teacher_has_zero_loss_also_if_its_head_is_padded(tmp_path: Path) -> None:
     padded = load_model(tiny_policy())
     padded.resize_token_embeddings(padded.config.vocab_size + 8)
     shutil.copytree(tiny_policy().base, tmp_path / "padded")
     padded.save_pretrained(tmp_path / "padded")
     (row,) = distilled(tmp_path / "run", replace(tiny_policy(), base=str(tmp_path / "padded")), k=1)
     assert abs(row["loss"]) < 1e-6
+    assert row["grad_norm"] < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -181,7 +167,7 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: s
 
 
 def other_model(folder: Path, **changes: Any) -> dict[str, str]:
-    """A copy of the embedded model's files as a model of somebody's, with other values in its configuration."""
+    """Return a copy of the embedded model, with other values in its configuration, as a local model."""
     shutil.copytree(embedded.FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     write_json(folder / "config.json", read_json(folder / "config.json") | changes)
     return {"source": "local", "path": str(folder)}
@@ -207,7 +193,7 @@ def test_another_models_tokens_are_compared_before_any_job(tmp_path: Path) -> No
         with pytest.raises(ConfigError, match=r"regimes.student.teacher: its vocabulary is not that of demo"):
             require_vocabularies(with_teacher(m0, other))
     with pytest.raises(ValueError, match=r"other: its vocabulary is not that of .*tiny"):
-        train_distillation(job(tmp_path / "work", replace(tiny_policy(), base=other["path"])))
+        distilled(tmp_path / "work", replace(tiny_policy(), base=other["path"]))
     with pytest.raises(ConfigError, match=r"regimes.student.teacher.path: nowhere/config.json does not exist"):
         require_files(with_teacher(model, {"source": "local", "path": "nowhere"}))
 

@@ -44,7 +44,6 @@ def extrapolated(policies: list[Policy], of: Extrapolated, work: Path, lora: Lor
 
 
 def weights(policy: Policy) -> dict[str, torch.Tensor]:
-    """The weights of a policy, with its adapter merged."""
     return load_model(policy, exact=True).state_dict()
 
 

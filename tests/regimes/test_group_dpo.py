@@ -13,10 +13,9 @@ from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.group_dpo import GroupDpo, harvested_groups, train_group_dpo
 from g2d.regimes.offline.groups import Group
-from g2d.regimes.run.job import TrainingJob
-from tests.models import tiny_policy
+from tests.regimes.losses import losses
 from tests.regimes.test_groups import PROBLEMS, rollouts
-from tests.regimes.test_resume import assert_resumes, saving
+from tests.regimes.test_resume import assert_resumes
 from tests.regimes.test_training import pairs
 
 VALUES: dict[str, Any] = {"regime": "group_dpo", "learning_rate": 5e-3, "prompts_per_update": 4, "epochs": 2}
@@ -34,7 +33,6 @@ def test_it_trains_on_every_pair_of_the_pairable_prompts_that_were_harvested() -
 
 
 def in_groups(n: int, base: Policy | None = None) -> list[Group]:
-    """One group for each of the tests' pairs."""
     return [
         Group(
             problem_id=str(i),
@@ -48,34 +46,14 @@ def in_groups(n: int, base: Policy | None = None) -> list[Group]:
 
 
 def group_dpo(work: Path, groups: list[Group], lora: Lora | None = None, **changes: Any) -> list[dict[str, Any]]:
-    log = train_group_dpo(
-        TrainingJob(
-            tiny_policy(),
-            groups,
-            GroupDpo.model_validate(VALUES | changes),
-            lora=lora or Lora(),
-            seed=0,
-            work=work,
-            checkpointing=saving(work),
-        )
-    ).log
-    return [row for row in log if "loss" in row]
+    return losses(train_group_dpo, groups, GroupDpo.model_validate(VALUES | changes), work, lora=lora)
 
 
 def test_with_one_pair_a_prompt_it_is_the_dpo_of_trl(tmp_path: Path) -> None:
     """One step on all pairs: the same loss, gradient, margins, entropy and tokens."""
-    log = train_dpo(
-        TrainingJob(
-            tiny_policy(),
-            pairs(8),
-            Dpo(per_device_batch_size=8, gradient_accumulation_steps=1, max_steps=2, learning_rate=5e-3),
-            lora=NO_DROPOUT,
-            seed=0,
-            work=tmp_path / "trl",
-        )
-    ).log
+    dpo = Dpo(per_device_batch_size=8, gradient_accumulation_steps=1, max_steps=2, learning_rate=5e-3)
+    theirs = losses(train_dpo, pairs(8), dpo, tmp_path / "trl", lora=NO_DROPOUT)
     ours = group_dpo(tmp_path / "ours", in_groups(8), NO_DROPOUT, prompts_per_update=8, max_steps=2)
-    theirs = [row for row in log if "loss" in row]
     assert len(ours) == len(theirs) == 2
     for name in ("loss", "grad_norm", "rewards/margins", "rewards/chosen", "logps/rejected", "entropy", "num_tokens"):
         assert [row[name] for row in ours] == pytest.approx([row[name] for row in theirs], rel=1e-3, abs=1e-6), name

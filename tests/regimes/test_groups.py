@@ -12,7 +12,7 @@ import torch
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline.group_trainer import collated, policy_gradient_loss, preference_loss
-from g2d.regimes.offline.groups import Group, groups, in_passes, pair_weights, summary
+from g2d.regimes.offline.groups import Group, groups, in_passes, summary
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
 
@@ -96,11 +96,6 @@ def test_passes_hold_whole_groups() -> None:
     assert [[len(one.completions) for one in batch] for batch in in_passes(made, 4)] == [[2, 2], [5], [2], [3]]
 
 
-def test_prompts_have_equal_weights_whatever_their_number_of_pairs() -> None:
-    for one in (group(1, 1), group(4, 4), group(7, 1)):
-        assert sum(pair_weights(one, 5)) == pytest.approx(1 / 5)
-
-
 def gradients(one: Group, beta: float, n_prompts: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of GroupDPO and GRPO with respect to log-probabilities, if policy and reference are equal."""
     batch = collated([one], n_prompts, padding=0)
@@ -125,14 +120,6 @@ def test_at_the_reference_groupdpo_is_grpo_with_another_weight_of_the_prompt(n_r
     torch.testing.assert_close(policy_gradient, preference * n * p * (1 - p) * 2 / beta, rtol=1e-14, atol=0)
     expected = torch.tensor([-beta / 2 / n_right] * n_right + [beta / 2 / n_wrong] * n_wrong, dtype=torch.float64) / 3
     torch.testing.assert_close(preference, expected, rtol=1e-14, atol=0)
-
-
-def test_with_the_deviation_grpos_weight_is_the_root_of_it() -> None:
-    preference, _ = gradients(group(2, 6), 0.1, n_prompts=1)
-    p = 2 / 8
-    deviation = math.sqrt(p * (1 - p))
-    with_deviation = torch.tensor([-(1 - p) / deviation] * 2 + [p / deviation] * 6, dtype=torch.float64)
-    torch.testing.assert_close(with_deviation, preference * 8 * math.sqrt(p * (1 - p)) * 2 / 0.1, rtol=1e-14, atol=0)
 
 
 def test_the_preference_loss_is_the_mean_over_pairs_by_hand() -> None:

@@ -21,13 +21,13 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.weights import merged, with_own_adapter
+from g2d.regimes.run.weights import with_own_adapter
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.weights_check import WrongWeightsError
 from tests.models import tiny_policy
-from tests.regimes.test_off_policy import Seen, log_probabilities, watch  # noqa: F401 -- a fixture
+from tests.regimes.test_off_policy import log_probabilities
 from tests.regimes.test_training import easy
 
 WARMUP = Warmup(
@@ -58,22 +58,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]
     return work, warm_up(work, tiny_policy(), 2)
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        {"min_p": 0.99, "temperature": 0.1, "top_p": 0.1, "top_k": 1, "repetition_penalty": 9.0},
-        {"typical_p": 0.1},
-        {"epsilon_cutoff": 0.5},
-        {"eta_cutoff": 0.5},
-        {"no_repeat_ngram_size": 1},
-        {"suppress_tokens": [*range(4, 40)]},
-        {"bad_words_ids": [[token] for token in range(4, 40)]},
-        {"min_new_tokens": 12},
-    ],
-    ids=str,
-)
-def test_a_sampler_of_m0_is_not_inherited(plain: Any, tmp_path: Path, sampler: dict[str, Any]) -> None:
-    base = changed(tmp_path / "base", "generation_config.json", do_sample=True, **sampler)
+def test_samplers_of_m0_are_not_inherited(plain: Any, tmp_path: Path) -> None:
+    samplers = {
+        **{"min_p": 0.99, "temperature": 0.1, "top_p": 0.1, "top_k": 1, "repetition_penalty": 9.0},
+        **{"typical_p": 0.1, "epsilon_cutoff": 0.5, "eta_cutoff": 0.5, "no_repeat_ngram_size": 1},
+        "suppress_tokens": [*range(4, 40)],
+        "bad_words_ids": [[token] for token in range(4, 40)],
+        "min_new_tokens": 12,
+    }
+    base = changed(tmp_path / "base", "generation_config.json", do_sample=True, **samplers)
     pd.testing.assert_frame_equal(warm_up(tmp_path / "work", base, 2), plain[1])
 
 
@@ -119,22 +112,6 @@ def test_drawing_leaves_weights_and_random_numbers_as_they_were(
     assert seen == [0, 1]
 
 
-def test_a_merged_adapter_is_the_applied_one() -> None:
-    model = with_own_adapter(load_base(tiny_policy()), SURE, seed=0).eval()
-    with torch.no_grad():
-        for name, weights in model.named_parameters():
-            if "lora_B" in name:
-                weights.normal_(std=0.1)
-        tokens = torch.arange(4, 12).view(1, -1)
-        applied = model(tokens).logits
-        with merged(model):
-            inside = model(tokens).logits
-        assert torch.equal(model(tokens).logits, applied)
-        with model.disable_adapter():
-            base = model(tokens).logits
-    assert (inside - applied).abs().max() < 1e-4 < (base - applied).abs().max()
-
-
 def test_an_adapter_that_is_not_merged_stops_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("peft.tuners.tuners_utils.BaseTuner.merge_adapter", lambda *_, **__: None)
     with pytest.raises(WrongWeightsError, match="the policy after 3 steps: transformers in float32 answers with"):
@@ -155,8 +132,7 @@ def test_decoding_in_half_precision_uses_the_trainers_forward_pass(half: bool) -
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: bool) -> None:
-    """Step 3 draws with the adapter of step 2. Its rollouts do not depend on its own dropout, also if the adapter is
-    applied, as on a GPU; a merged adapter has no dropout anyway."""
+    """Rollouts of step 3 do not depend on its dropout, merged or applied as on a GPU."""
     if applied:
         monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     warm_up(tmp_path / "start", tiny_policy(), 2)
@@ -167,7 +143,7 @@ def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.
     pd.testing.assert_frame_equal(sure, noisy)
 
 
-def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) -> None:
     apart: list[float] = []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
@@ -183,7 +159,7 @@ def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) ->
     assert max(apart) < 1e-4
 
 
-def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:
     """The gradient step has dropout, and its policy is its own denominator."""
     ratios: list[bool] = []
     watch(lambda trainer, model, inputs, loss: ratios.append("old_per_token_logps" in inputs))
@@ -191,8 +167,7 @@ def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:  # noqa: F8
     assert ratios == [False] * 8
 
 
-def test_the_reference_is_m0_without_dropout(tmp_path: Path, watch: Any) -> None:  # noqa: F811
-    """Some models have dropout layers."""
+def test_the_reference_is_m0_without_dropout(tmp_path: Path, watch: Any) -> None:
     base = changed(tmp_path / "base", "config.json", attention_dropout=0.5)
     apart: list[float] = []
 

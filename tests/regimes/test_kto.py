@@ -11,26 +11,31 @@ from typing import Any, Literal
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.regimes.offline.kto import Judged, Kto, judged_rollouts, train_kto, weights
-from g2d.regimes.run.job import TrainingJob
 from tests.frames import spelled, text_of
 from tests.models import adapted, completion_logprobs, tiny_policy
-from tests.regimes.test_resume import assert_resumes, saving
+from tests.regimes.losses import losses
+from tests.regimes.test_resume import assert_resumes
 from tests.regimes.test_training import pairs
 
 PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c", "d")]
 
 
+def harvest_of(*rows: tuple[str, int, str, float, str]) -> pd.DataFrame:
+    """Return rollouts from problem, sample, text, reward and finish reason."""
+    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    frame["prompt_text"] = "What is " + frame["problem_id"] + "?"
+    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
+
+
 def harvest() -> pd.DataFrame:
     """Rollouts a: a right text twice, a wrong one, both cut off; b: wrong; c: right; d: wrong, and right cut off."""
-    rows = [
+    return harvest_of(
         ("a", 0, "A", 1.0, "stop"),
         ("a", 1, "A", 1.0, "stop"),
         ("a", 2, "A wrong", 0.0, "stop"),
@@ -40,10 +45,7 @@ def harvest() -> pd.DataFrame:
         ("c", 0, "C", 1.0, "stop"),
         ("d", 0, "D \\boxed{1} cut", 1.0, "length"),
         ("d", 1, "D wrong", 0.0, "stop"),
-    ]
-    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
-    frame["prompt_text"] = frame["problem_id"].map({problem.problem_id: problem.prompt for problem in PROBLEMS})
-    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
+    )
 
 
 def said(which: Literal["all", "pairable"], seed: int = 0, rollouts: pd.DataFrame | None = None) -> list[str]:
@@ -70,17 +72,14 @@ def test_the_order_depends_only_on_the_seed() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("reward == 0", r"of 4 it has 0 that are right and ended by themselves and 4 wrong ones \(rollouts: all\)"),
-        ("reward == 1", "of 5 it has 3 that are right and ended by themselves and 0 wrong ones"),
-        ("problem_id == 'd'", "of 2 it has 0 that are right and ended by themselves and 1 wrong ones"),
+        ("reward == 0", "of 4 it has 0 that are right and ended by themselves and 4 wrong"),
+        ("reward == 1", "of 5 it has 3 that are right and ended by themselves and 0 wrong"),
+        ("problem_id == 'd'", "of 2 it has 0 that are right and ended by themselves and 1 wrong"),
     ],
 )
 def test_a_harvest_without_a_right_or_without_a_wrong_rollout_is_refused(query: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         judged_rollouts(harvest().query(query), PROBLEMS, "all", 0)
-
-
-def test_a_rollout_of_an_unknown_problem_is_refused() -> None:
     with pytest.raises(ValueError, match="rollouts of 'd', which is not among the 3 problems given"):
         judged_rollouts(harvest(), PROBLEMS[:3], "all", 0)
 
@@ -90,15 +89,6 @@ def test_weights_by_hand() -> None:
     assert weights(100, 1000, 1.0) == (10.0, 1.0)
     assert weights(100, 1000, 4 / 3) == pytest.approx((13.333, 1.0), abs=1e-3)
     assert weights(300, 100, 1.0) == (1.0, 3.0)
-
-
-@given(st.integers(1, 10_000), st.integers(1, 10_000), st.floats(1, 4 / 3))
-def test_the_totals_have_the_ratio_of_the_key_and_the_smaller_weight_is_1(
-    n_right: int, n_wrong: int, balance: float
-) -> None:
-    right, wrong = weights(n_right, n_wrong, balance)
-    assert n_right * right / (n_wrong * wrong) == pytest.approx(balance)
-    assert min(right, wrong) == 1
 
 
 def rows(n: int = 12) -> list[Judged]:
@@ -113,19 +103,7 @@ def rows(n: int = 12) -> list[Judged]:
 
 def kto(work: Path, *, lora: Lora | None = None, start: Policy | None = None, **settings: Any) -> list[dict[str, Any]]:
     values = {"regime": "kto", "learning_rate": 2e-3, "gradient_accumulation_steps": 2, "epochs": 3} | settings
-    log = train_kto(
-        TrainingJob(
-            tiny_policy(),
-            rows(),
-            Kto.model_validate(values),
-            lora=lora or Lora(),
-            seed=0,
-            work=work,
-            start=start,
-            checkpointing=saving(work),
-        )
-    ).log
-    return [row for row in log if "loss" in row]
+    return losses(train_kto, rows(), Kto.model_validate(values), work, lora=lora, start=start)
 
 
 def test_its_first_loss_is_half_the_mean_weight_and_it_learns(tmp_path: Path) -> None:

@@ -9,29 +9,16 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from pydantic import ValidationError
 
-from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import DiskError, read_json, sha256
 from g2d.regimes.grpo import generation as grpo_generation
 from g2d.regimes.grpo.generation import EngineGeneration
-from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.lag import ADAPTERS, overlap_s
-from g2d.regimes.grpo.train import GRPO
 from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.run.checkpoints import MANIFEST, TrainingStoppedError
 from g2d.rollouts.settings import EngineSettings
-from g2d.settings import ConfigError
-from tests.experiment.test_config import MINIMAL
-from tests.regimes.test_off_policy import (  # noqa: F401 -- a fixture
-    adapter,
-    gradient,
-    log_probabilities,
-    rollouts,
-    warm_up,
-    watch,
-)
+from tests.regimes.test_off_policy import adapter, gradient, log_probabilities, rollouts, warm_up
 from tests.regimes.test_resume import terminated_after
 
 BUFFER = {"buffer": 8, "share": 0.5}
@@ -49,7 +36,6 @@ def same(one: Weights, other: Weights) -> bool:
 
 @pytest.fixture
 def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
-    """Record the weights in training and of the generator at every generation."""
     drawn_by: list[tuple[Weights, Weights]] = []
     draw, merge = EngineGeneration.draw, grpo_generation.merged
 
@@ -126,15 +112,7 @@ def test_vllm_has_the_adapter_of_so_many_updates_ago(tmp_path: Path, monkeypatch
     assert sha256(kept) not in vllm.handed_over
 
 
-def test_a_lag_of_0_equals_online_bit_for_bit(tmp_path: Path) -> None:
-    assert warm_up(tmp_path / "none", {"lag": 0}, 2) == warm_up(tmp_path / "online", {}, 2)
-    assert adapter(tmp_path / "none") == adapter(tmp_path / "online")
-    pd.testing.assert_frame_equal(rollouts(tmp_path / "none"), rollouts(tmp_path / "online"))
-    assert Warmup(lag=0).params() == Warmup().params()
-
-
 def test_a_lag_equals_online_bit_for_bit_if_the_policy_does_not_move(tmp_path: Path) -> None:
-    """All weights are exactly 1."""
     still = {"learning_rate": 1e-30}
     online, late = warm_up(tmp_path / "online", still, 3), warm_up(tmp_path / "late", still | {"lag": 2}, 3)
     names = ("loss", "grad_norm", "entropy", "reward", "num_tokens")
@@ -154,7 +132,6 @@ CORRECTIONS: list[dict[str, Any]] = [
 
 
 def weights_by_hand(keys: dict[str, Any], log_ratios: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Compute the weights in float64, (B, T) or (B, 1)."""
     if keys.get("ratio") == "none":
         return torch.ones_like(log_ratios)
     if keys["correction"] == "m2":
@@ -171,7 +148,7 @@ def weights_by_hand(keys: dict[str, Any], log_ratios: torch.Tensor, mask: torch.
 @pytest.mark.parametrize("keys", CORRECTIONS, ids=str)
 def test_value_and_gradient_equal_the_weighted_loss(
     tmp_path: Path,
-    watch: Any,  # noqa: F811
+    watch: Any,
     drawn_by: list[tuple[Weights, Weights]],
     keys: dict[str, Any],
 ) -> None:
@@ -219,7 +196,7 @@ def test_value_and_gradient_equal_the_weighted_loss(
     [({"lag": 3, "retire": {"after": 1}}, 2), ({"lag": 2, "correction": "m2", "replay": BUFFER}, 4)],
     ids=str,
 )
-def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, keys: dict[str, Any], stop: int) -> None:
+def test_a_stopped_run_and_a_chain_equal_an_uninterrupted_run(tmp_path: Path, keys: dict[str, Any], stop: int) -> None:
     meters = [Meter("job", "train_grpo") for _ in range(3)]
     straight = warm_up(tmp_path / "straight", keys, 6, meter=meters[0])
     with terminated_after(stop), pytest.raises(TrainingStoppedError):
@@ -230,14 +207,10 @@ def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, keys: d
     bill = meters[2].spent()
     assert bill.tokens_generated == meters[0].spent().tokens_generated
     assert bill.overlap_s == pytest.approx(meters[1].overlap_s + meters[2].overlap_s)
-
-
-def test_a_chain_equals_one_uninterrupted_run_and_keeps_as_many_adapters_as_it_needs(tmp_path: Path) -> None:
-    warm_up(tmp_path / "straight", {"lag": 3}, 6)
-    warm_up(tmp_path / "first", {"lag": 3}, 4)
+    warm_up(tmp_path / "first", keys, 4)
     kept = {file for file in read_json(tmp_path / "first/checkpoint" / MANIFEST)["files"] if file.startswith(ADAPTERS)}
-    assert {file.split("/")[1] for file in kept} == {"1", "2", "3"}
-    warm_up(tmp_path / "second", {"lag": 3}, 6, resume_from=tmp_path / "first/checkpoint")
+    assert {int(file.split("/")[1]) for file in kept} == {*range(4 - keys["lag"], 4)}  # as many as it needs
+    warm_up(tmp_path / "second", keys, 6, resume_from=tmp_path / "first/checkpoint")
     assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
 
 
@@ -249,27 +222,3 @@ def test_overlap_by_hand() -> None:
     assert overlap_s([5, 1, 5], [4, 4, 4], 1) == 23 - (5 + 4 + 5 + 4)  # the third generation begins at 9
     assert overlap_s([5, 1, 5], [4, 4, 4], 2) == 23 - (5 + 4 + 4 + 4)
     assert overlap_s([2, 2, 2], [3, 3, 3], 0) == 0
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"lag": 1, "sync_every": 2}, "lag=1 needs new rollouts in every step"),
-        ({"lag": 1, "updates_per_generation": 2, "steps": [2]}, "to 1, or lag to 0"),
-        ({"lag": -1}, "greater than or equal to 0"),
-    ],
-)
-def test_contradictions_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        Warmup.model_validate(keys)
-
-
-def test_with_a_lag_rollouts_of_transformers_are_corrected() -> None:
-    for keys in ({"correction": "m2"}, {"off_policy_mask_threshold": 0.1}):
-        load(MINIMAL | {"warmup": keys | {"lag": 1}})
-        with pytest.raises(ConfigError, match="lag"):
-            load(MINIMAL | {"warmup": keys})
-    with pytest.raises(ConfigError, match="vespo"):
-        load(MINIMAL | {"warmup": {"lag": 1, "loss": "vespo"}})
-    warmup = Warmup(lag=4, correction="token_truncate")
-    assert "drawn by the policy of 4 steps before; correction was token_truncate" in GRPO.methods(warmup)

@@ -102,8 +102,7 @@ def test_a_training_that_continues_an_older_checkpoint_keeps_its_passes(
     job = TrainingJob(tiny_policy(), [], DPO, lora=NO_DROPOUT, seed=0, work=tmp_path, resume_from=before)
     checkpoints = Checkpoints(tmp_path, {}, Meter("tests", "train_dpo"))
     assert choose_microbatches(job, checkpoints, DPO.on_card(1, 8), (4, 8)) == MicroBatches(2, True)
-    plain = {"tokens": 0, "shared_prompts": False, "autocast": False, "whole_logits": False}
-    assert checkpoints.microbatches == {"rows": 2, "checkpointing": True} | plain
+    assert checkpoints.microbatches == MicroBatches(2, True)
 
 
 def test_passes_have_four_rows_if_the_loss_depends_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

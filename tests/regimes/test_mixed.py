@@ -12,13 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.replies import generate
-from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix, order, prompt_order, times_before
 from g2d.rewards.catalogue import TRUTH, ByKind
 from g2d.rewards.model import RewardModel, Scorer
@@ -26,7 +23,7 @@ from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from tests.models import tiny_policy
 from tests.regimes.test_resume import adapter, saving, terminated_after
-from tests.regimes.test_semi_online_dpo import SETTINGS
+from tests.regimes.test_semi_online_dpo import semi_online as train_semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
 from tests.rewards.models import reward_model
 from tests.shared import made_once
@@ -91,9 +88,6 @@ def test_a_share_is_a_whole_number_of_prompts(share: float, per_update: int, exp
         mix.open_ended_of(per_update)
 
 
-# ------------------------------------------------------------------------------------------------------- training
-
-
 def judge() -> Path:
     return made_once("reward-of-replies", reward_model)
 
@@ -110,22 +104,8 @@ def grpo(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
 
 
 def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
-    settings = SETTINGS | {"sync_every": 2, "prompts": "mixed", "margin": 0.001, "steps": [2, 4]}
-    log = train_semi_online_dpo(
-        TrainingJob(
-            tiny_policy(),
-            problems(10, 6),
-            SemiOnlineDpo.model_validate(settings),
-            lora=Lora(),
-            k=k,
-            seed=0,
-            work=work,
-            reward=reward(),
-            checkpointing=saving(work),
-            **kwargs,
-        )
-    ).log
-    return [row for row in log if "loss" in row]
+    keys = {"sync_every": 2, "prompts": "mixed", "margin": 0.001, "steps": [2, 4]}
+    return train_semi_online(work, k, problems=problems(10, 6), reward=reward(), **keys, **kwargs)
 
 
 @pytest.mark.parametrize("train", [grpo, semi_online])
@@ -171,14 +151,11 @@ def test_both_regimes_ask_in_the_same_order(tmp_path: Path) -> None:
     assert Counter(names) == {name: 2 * n for name, n in expected.items()}
 
 
-def test_another_proportion_is_another_job(tmp_path: Path) -> None:
-    """A checkpoint of other proportions is not continued."""
+def test_another_proportion_is_another_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         grpo(tmp_path / "stopped", k=3)
-    quarter = PromptMix(prompts="mixed", open_ended_share=0.25)
-    grpo(tmp_path / "stopped", k=3, prompt_mix=quarter)
-    grpo(tmp_path / "fresh", k=3, prompt_mix=quarter)
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "fresh")
+    grpo(tmp_path / "stopped", k=3, prompt_mix=PromptMix(prompts="mixed", open_ended_share=0.25))
+    assert "step-2: made under other settings, not used" in capsys.readouterr().out
 
 
 def test_open_ended_prompts_have_no_instructions_about_boxes() -> None:

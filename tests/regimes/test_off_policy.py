@@ -1,4 +1,4 @@
-"""Off-policy GRPO with the real trainer: the bill, the record, the laws of its loss, and going on bit for bit."""
+"""Off-policy GRPO with the real trainer: cost, record, loss, and resuming with the same bits."""
 
 from __future__ import annotations
 
@@ -18,71 +18,37 @@ from g2d.policies.settings import Lora
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import REFERENCE, Grpo, mixed_groups
-from g2d.regimes.run.auto_stop import train_until_decline
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
-from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
 from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
-from tests.regimes.test_training import easy
+from tests.regimes.test_training import easy, steps_of
 
 PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
 V2_I2 = {"updates_per_generation": 2, "iterations": 2}
 MOVING = {"beta": 0.1, "reference": "sync", "reference_every": 2}
-OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL calls it
-    ({"loss": "dapo", "epsilon_high": 0.28}, {"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28}),
+# With TRL's names. `test_the_gradient_is_that_of_the_papers_loss` has the other keys.
+OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"loss": "dr_grpo", "scale_rewards": "none"}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
     ({"importance_sampling": "sequence", "epsilon": 0.5}, {"importance_sampling_level": "sequence", "epsilon": 0.5}),
     ({"loss": "cispo", "epsilon_high": 5.0}, {"loss_type": "cispo", "epsilon_high": 5.0}),
     ({"loss": "sapo", "scale_rewards": "batch"}, {"loss_type": "sapo", "scale_rewards": "batch"}),
     ({"loss": "luspo", "entropy_coefficient": 1e-3}, {"loss_type": "luspo", "entropy_coef": 1e-3}),
-    ({"loss": "vespo"}, {"loss_type": "vespo", "vespo_k_pos": 2.0, "vespo_lambda_neg": 2.0}),
-    ({"top_entropy_quantile": 0.2}, {"top_entropy_quantile": 0.2}),
-    ({"off_policy_mask_threshold": 0.5}, {"off_policy_mask_threshold": 0.5}),
-    ({"negative_veto": 1.5}, {"off_policy_mask_threshold": 1.5}),
     ({"beta": 0.1, "bias_corrected_kl": False}, {"beta": 0.1, "use_bias_correction_kl": False}),
     ({"adam_betas": [0.9, 0.95], "max_grad_norm": 0.1}, {"adam_beta2": 0.95, "max_grad_norm": 0.1}),
 ]
 
 
 def warm_up(work: Path, keys: dict[str, Any], k: int, *, group_size: int = 2, **kwargs: Any) -> list[dict[str, Any]]:
-    log = train_grpo(
-        TrainingJob(
-            tiny_policy(),
-            easy(20),
-            Warmup.model_validate(PLAIN | keys),
-            lora=Lora(dropout=0.0),
-            group_size=group_size,
-            k=k,
-            seed=0,
-            work=work,
-            checkpointing=saving(work),
-            **kwargs,
-        )
-    ).log
-    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
+    warmup = Warmup.model_validate(PLAIN | keys)
+    kwargs = {"lora": Lora(dropout=0.0), "seed": 0, "checkpointing": saving(work)} | kwargs
+    return steps_of(
+        train_grpo(TrainingJob(tiny_policy(), easy(20), warmup, group_size=group_size, k=k, work=work, **kwargs)).log
+    )
 
 
 def rollouts(work: Path) -> pd.DataFrame:
     return pd.read_parquet(work / "rollouts.parquet")
-
-
-Seen = Callable[[Grpo, Any, dict[str, Any], torch.Tensor], None]
-
-
-@pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Seen], None]:
-    """Call a function with every micro-batch and its loss."""
-
-    def install(seen: Seen) -> None:
-        def compute_loss(self: Grpo, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-            loss = GRPOTrainer._compute_loss(self, model, inputs)
-            seen(self, model, inputs, loss)
-            return loss
-
-        monkeypatch.setattr(Grpo, "_compute_loss", compute_loss)
-
-    return install
 
 
 def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
@@ -90,16 +56,14 @@ def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters, retain_graph=True)])
 
 
-# --------------------------------------------------------------------------------------------- the bill and the record
-
-
-@pytest.mark.parametrize("keys", [{}, {"updates_per_generation": 4}, {"iterations": 4}, V2_I2], ids=str)
+@pytest.mark.parametrize("keys", [{}, V2_I2], ids=str)
 def test_the_bill_has_the_tokens_that_were_judged(tmp_path: Path, keys: dict[str, Any]) -> None:
     meter = Meter("job", "train_grpo")
     warm_up(tmp_path, keys, 4, meter=meter)
     frame = rollouts(tmp_path)
     assert len(frame) == 16 * 4 // keys.get("iterations", 1)
     assert meter.tokens_generated == frame.token_count.sum()
+    assert ("generated_at" in frame) == bool(keys)
 
 
 def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
@@ -113,32 +77,7 @@ def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
     assert stopped.spent().tokens_generated == straight.spent().tokens_generated > 0
 
 
-def test_an_early_stopping_warmup_counts_the_cost_of_every_generation(tmp_path: Path) -> None:
-    meter = Meter("job", "train_grpo_auto")
-    trained = train_until_decline(
-        train_grpo,
-        TrainingJob(
-            tiny_policy(),
-            easy(20),
-            Warmup.model_validate(PLAIN | V2_I2 | {"auto": {"every": 4, "prompts": 6, "patience": 1}}),
-            harvest=Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12),
-            lora=Lora(dropout=0.0),
-            group_size=2,
-            seed=0,
-            work=tmp_path,
-            policy_id="tiny/auto",
-            meter=meter,
-            k=8,
-        ),
-    )
-    judged = [rollouts(tmp_path / f"k{step}") for step in (4, 8)]
-    assert [len(frame) for frame in judged] == [32, 32]
-    assert trained.probes is not None
-    probes = trained.probes["tokens_generated"].sum()
-    assert meter.tokens_generated == sum(frame.token_count.sum() for frame in judged) + probes
-
-
-def test_a_row_names_the_step_that_consumed_it(tmp_path: Path, watch: Callable[[Seen], None]) -> None:
+def test_a_row_names_the_step_that_consumed_it(tmp_path: Path, watch: Any) -> None:
     lengths: dict[int, list[int]] = {}
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
@@ -154,56 +93,10 @@ def test_a_row_names_the_step_that_consumed_it(tmp_path: Path, watch: Callable[[
     assert frame.groupby("generated_at").step.unique().map(sorted).to_dict() == {1: [1, 2, 3, 4], 5: [5, 6, 7, 8]}
 
 
-def test_an_on_policy_record_has_the_columns_it_always_had(tmp_path: Path) -> None:
-    warm_up(tmp_path, {}, 1)
-    assert "generated_at" not in rollouts(tmp_path)
-
-
-# -------------------------------------------------------------------------------------------------- the ratio, eq. 8
-
-
-def test_the_ratio_is_to_the_policy_that_sampled(tmp_path: Path, watch: Callable[[Seen], None]) -> None:
-    """Reading R1: 1 in the first update of a generation, not in the second."""
-    furthest: dict[int, float] = {}
-
-    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
-        step = trainer.state.global_step + 1
-        apart = (log_probabilities(trainer, model, inputs) - inputs["old_per_token_logps"]) * inputs["completion_mask"]
-        furthest[step] = max(furthest.get(step, 0.0), apart.abs().max().item())
-
-    watch(seen)
-    warm_up(tmp_path, {"updates_per_generation": 2}, 4)
-    assert max(furthest[1], furthest[3]) < 1e-4
-    assert min(furthest[2], furthest[4]) > 1e-3
-
-
 def log_probabilities(trainer: Grpo, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
     tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     return trainer._get_per_token_logps_and_entropies(model, tokens, mask, inputs["completion_ids"].size(1))[0]
-
-
-@pytest.mark.parametrize("ratio", ["sampler", "none"])
-def test_without_a_ratio_the_gradient_is_the_uncorrected_policy_gradient(
-    tmp_path: Path, watch: Callable[[Seen], None], ratio: str
-) -> None:
-    """Reading R2: A grad log pi, stale or not; with the ratio only fresh rollouts have that gradient."""
-    apart: dict[int, float] = {}
-
-    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
-        mask = inputs["completion_mask"]
-        gain = log_probabilities(trainer, model, inputs) * inputs["advantages"][:, None] * mask
-        plain = -(gain.sum(1) / mask.sum(1)).mean() / trainer.args.gradient_accumulation_steps
-        expected = gradient(model, plain)
-        if expected.norm() > 0:
-            difference = ((gradient(model, loss) - expected).norm() / expected.norm()).item()
-            step = trainer.state.global_step + 1
-            apart[step] = max(apart.get(step, 0.0), difference)
-
-    watch(seen)
-    warm_up(tmp_path, {"updates_per_generation": 2, "ratio": ratio}, 2)
-    assert apart[1] < 1e-4
-    assert apart[2] < 1e-4 if ratio == "none" else apart[2] > 1e-3
 
 
 def test_mixed_groups_by_hand() -> None:
@@ -213,17 +106,8 @@ def test_mixed_groups_by_hand() -> None:
     assert mixed_groups(torch.tensor([math.nan, 0.3, 0.4]), 3).all()
 
 
-def test_equal_rewards_are_masked_despite_rounding() -> None:
-    """Eight times .7: their mean in float32 is off by one bit, TRL's advantages are 6e-4, and a mask by advantages kept
-    the group."""
-    rewards = torch.full((8,), 0.7)
-    advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
-    assert advantages.abs().max() > 1e-4
-    assert not mixed_groups(rewards, 8).any()
-
-
 @pytest.mark.parametrize("loss", ["grpo", "dapo"])
-def test_a_masked_loss_has_only_the_mixed_groups(tmp_path: Path, watch: Callable[[Seen], None], loss: str) -> None:
+def test_a_masked_loss_has_only_the_mixed_groups(tmp_path: Path, watch: Any, loss: str) -> None:
     """Equation 8: the loss over the other groups times their share, without the KL term of uniform groups."""
     n_mixed: list[tuple[int, int]] = []
     n_tokens: dict[tuple[int, int], list[float]] = {}
@@ -255,13 +139,13 @@ def test_a_masked_loss_has_only_the_mixed_groups(tmp_path: Path, watch: Callable
 
 
 def test_a_constant_scalar_reward_trains_nothing_if_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The float32 mean of eight times .7 is off by one bit, so a mask by TRL's advantages kept the group."""
     monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: [0.7] * n))
     log = warm_up(tmp_path, {"beta": 0.1, "mask_uniform_groups": True}, 2, group_size=8)
     assert [row["grad_norm"] for row in log] == [0, 0]
 
 
 def rewards_of(values: Callable[[int], list[float]]) -> Any:
-    """A reward that gives these to so many completions; the trainer sees it as it sees every other."""
     real = Grpo._calculate_rewards
 
     def calculated(self: Grpo, *arguments: Any, **keywords: Any) -> torch.Tensor:
@@ -275,30 +159,50 @@ def rewards_of(values: Callable[[int], list[float]]) -> Any:
     return calculated
 
 
-REWARDS = [0.0, 1.0, 0.25, 0.75, 1.0, 1.0, math.nan, 1.0]
+def population(*groups: list[float], among: list[float] | None = None) -> list[float]:
+    """Advantages by equation 2 of arXiv 2505.22257, in float64."""
+    return [
+        (reward - mean(group)) / math.sqrt(pvariance(among or group) + 1e-4) for group in groups for reward in group
+    ]
+
+
+GROUPS = [0.0, 1.0], [0.25, 0.75], [1.0, 1.0], [1.0]
+RIGHT_OR_WRONG = [0.0, 1.0, 1.0, 1.0, math.nan, 1.0, 0.0, 0.0]
+SCALARS = [0.0, 1.0, 0.25, 0.75, 1.0, 1.0, math.nan, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("keys", "scale"),
+    ("keys", "rewards", "expected"),
     [
-        ({}, lambda group, everything: math.sqrt(pvariance(group) + 1e-4)),
-        ({"scale_rewards": "batch"}, lambda group, everything: math.sqrt(pvariance(everything) + 1e-4)),
+        ({"deviation": "population"}, SCALARS, [*population(*GROUPS), 0]),
+        (
+            {"deviation": "population", "scale_rewards": "batch"},
+            SCALARS,
+            [*population(*GROUPS, among=[reward for group in GROUPS for reward in group]), 0],
+        ),
+        ({"advantages": "sign", "positive_weight": 0.1}, RIGHT_OR_WRONG, [-1, 0.1, 0.1, 0.1, 0, 0.1, -1, -1]),
+        (
+            {"scale_rewards": "none", "positive_weight": 0.1, "negative_weight": 3},
+            RIGHT_OR_WRONG,
+            [-1.5, 0.05, 0, 0, 0, 0, 0, 0],
+        ),
     ],
-    ids=["group", "batch"],
+    ids=["population of a group", "population of a batch", "sign", "weights"],
 )
-def test_a_population_deviation_by_hand(
-    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], scale: Any
+def test_advantages_by_hand(
+    tmp_path: Path,
+    watch: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: dict[str, Any],
+    rewards: list[float],
+    expected: list[float],
 ) -> None:
-    """Equation 2 of arXiv 2505.22257, in float64; what has no reward has no advantage and no part in the moments."""
-    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: REWARDS * (n // 8)))
+    """A completion without a reward has no advantage and no part in the moments."""
+    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: rewards * (n // 8)))
     advantages: list[float] = []
     watch(lambda trainer, model, inputs, loss: advantages.extend(inputs["advantages"].tolist()))
-    warm_up(tmp_path, keys | {"deviation": "population"}, 1)
-    judged = [reward for reward in REWARDS if not math.isnan(reward)]
-    expected = []
-    for group in ([0.0, 1.0], [0.25, 0.75], [1.0, 1.0], [1.0]):
-        expected += [(reward - mean(group)) / scale(group, judged) for reward in group]
-    assert sorted(advantages) == pytest.approx(sorted([*expected, 0.0] * 2), abs=1e-5)
+    warm_up(tmp_path, keys, 1)
+    assert sorted(advantages) == pytest.approx(sorted(expected * 2), abs=1e-5)
 
 
 # Right answers have this weight and wrong ones that, without a baseline; groups that are all right or all wrong stay or
@@ -314,7 +218,7 @@ SIGNED: dict[str, tuple[dict[str, Any], float, float, bool]] = {
 
 @pytest.mark.parametrize("paper", SIGNED)
 def test_signed_losses_and_their_gradients_by_hand(
-    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch, paper: str
+    tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch, paper: str
 ) -> None:
     """arXiv 2506.01347 (section 2) and 2504.11343 (section 2), in float64, on rollouts of the policy and stale ones."""
     keys, right, wrong, keeps_uniform = SIGNED[paper]
@@ -353,88 +257,41 @@ def test_signed_losses_and_their_gradients_by_hand(
     assert any(loss for loss, *_ in weighted)
 
 
-def test_signs_and_their_weights_by_hand(
-    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A completion without a reward has no advantage; of GRPO's own advantages each sign has its weight."""
-    rewards = [0.0, 1.0, 1.0, 1.0, math.nan, 1.0, 0.0, 0.0]
-    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: rewards * (n // 8)))
-    advantages: list[float] = []
-    watch(lambda trainer, model, inputs, loss: advantages.extend(inputs["advantages"].tolist()))
-    warm_up(tmp_path / "sign", {"advantages": "sign", "positive_weight": 0.1}, 1)
-    assert sorted(advantages) == pytest.approx(sorted([-1, 0.1, 0.1, 0.1, 0, 0.1, -1, -1] * 2))
-    advantages.clear()
-    warm_up(tmp_path / "group", {"scale_rewards": "none", "positive_weight": 0.1, "negative_weight": 3}, 1)
-    assert sorted(advantages) == pytest.approx(sorted([-1.5, 0.05, 0, 0, 0, 0, 0, 0] * 2))
-
-
-def test_a_uniform_group_is_pulled_to_the_reference_unless_masked(tmp_path: Path) -> None:
-    """The mask of the test above changes the training if there is a KL term."""
-    for name, keys in (("plain", {}), ("masked", {"mask_uniform_groups": True})):
-        warm_up(tmp_path / name, keys | {"beta": 0.1}, 3)
-        warm_up(tmp_path / f"{name}-free", keys, 3)
-    assert adapter(tmp_path / "plain") != adapter(tmp_path / "masked")
-    assert adapter(tmp_path / "plain-free") == adapter(tmp_path / "masked-free")
-
-
-# -------------------------------------------------------------------------------------------------------- the reference
-
-
-def test_a_reference_that_never_moves_is_m0(tmp_path: Path) -> None:
-    fixed = warm_up(tmp_path / "fixed", {"beta": 0.1}, 3)
-    assert warm_up(tmp_path / "moving", MOVING | {"reference_every": 8}, 3) == fixed
-    assert adapter(tmp_path / "moving") == adapter(tmp_path / "fixed")
-
-
 def test_after_a_swap_the_policy_is_its_own_reference(tmp_path: Path) -> None:
     log = warm_up(tmp_path / "moving", MOVING, 4)
     fixed = warm_up(tmp_path / "fixed", {"beta": 0.1}, 4)
-    kl, before = [row["kl"] for row in log], [row["kl"] for row in fixed]
-    assert kl[:2] == before[:2]  # until then M0
-    assert max(kl[0], kl[2]) < 1e-6 < min(kl[1], kl[3], before[2])
+    reset = warm_up(tmp_path / "reset", MOVING | {"reset_optimizer": True}, 4)
+    assert log[:2] == fixed[:2]  # until then M0
+    kl = [row["kl"] for row in log]
+    assert max(kl[0], kl[2]) < 1e-6 < min(kl[1], kl[3], fixed[2]["kl"])
     assert (tmp_path / "moving/checkpoint" / REFERENCE).is_file()
-
-
-def test_a_reset_optimizer_changes_the_training(tmp_path: Path) -> None:
-    warm_up(tmp_path / "kept", MOVING, 3)
-    warm_up(tmp_path / "reset", MOVING | {"reset_optimizer": True}, 3)
-    assert adapter(tmp_path / "kept") != adapter(tmp_path / "reset")
-
-
-# ------------------------------------------------------------------------------------------------------------ going on
+    assert reset[:3] == log[:3]
+    assert reset[3] != log[3]
 
 
 @pytest.mark.parametrize(
     ("keys", "signal_after", "ends_at"),
     [
-        (V2_I2, 4, 8),
         (V2_I2 | {"ratio": "none", "mask_uniform_groups": True, "beta": 0.1}, 4, 8),
-        (MOVING, 2, 3),
-        (V2_I2 | {"advantages": "sign", "negative_weight": 0, "mask_uniform_groups": True}, 4, 8),
         (MOVING | {"reference_every": 3, "reset_optimizer": True}, 4, 5),
         (MOVING | {"reference_every": 3, "reset_optimizer": True}, 2, 3),
         (MOVING | V2_I2 | {"reference_every": 4, "reset_optimizer": True}, 4, 8),
     ],
     ids=str,
 )
-def test_stopped_on_the_way_it_equals_an_uninterrupted_run(
+def test_a_stopped_run_and_a_chain_equal_an_uninterrupted_run(
     tmp_path: Path, keys: dict[str, Any], signal_after: int, ends_at: int
 ) -> None:
     keys, k = keys | {"horizon": 12, "steps": [12]}, 12 if ends_at == 8 else 6
     assert_resumes(lambda work: warm_up(work, keys, k), tmp_path, ends_at, after=signal_after)
-
-
-@pytest.mark.parametrize("keys", [V2_I2, MOVING | {"reset_optimizer": True}, MOVING | {"reference_every": 3}], ids=str)
-def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, keys: dict[str, Any]) -> None:
-    warm_up(tmp_path / "straight", keys | {"horizon": 12}, 8)
-    warm_up(tmp_path / "first", keys | {"horizon": 12}, 4)
-    warm_up(tmp_path / "second", keys | {"horizon": 12}, 8, resume_from=tmp_path / "first/checkpoint")
+    warm_up(tmp_path / "first", keys, signal_after)
+    warm_up(tmp_path / "second", keys, k, resume_from=tmp_path / "first/checkpoint")
     assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
 
 
 @pytest.mark.parametrize(("keys", "expected"), OBJECTIVES, ids=str)
 def test_every_objective_reaches_the_trainer_and_trains(
-    tmp_path: Path, watch: Callable[[Seen], None], keys: dict[str, Any], expected: dict[str, Any]
+    tmp_path: Path, watch: Any, keys: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     arguments: dict[str, Any] = {}
 
@@ -448,7 +305,7 @@ def test_every_objective_reaches_the_trainer_and_trains(
 
 
 def by_hand(keys: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tensor, batch: Any) -> torch.Tensor:
-    """The loss of a stale micro-batch in float64: what every token gives, summed over a completion and averaged."""
+    """Return the loss of a stale micro-batch in float64."""
     mask, advantages = batch["completion_mask"].double(), batch["advantages"].double()[:, None]
     log_ratios = log_probs - batch["old_per_token_logps"].double()
     ratios = log_ratios.exp()
@@ -482,9 +339,7 @@ def by_hand(keys: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tens
     ],
     ids=str,
 )
-def test_the_gradient_is_that_of_the_papers_loss(
-    tmp_path: Path, watch: Callable[[Seen], None], keys: dict[str, Any]
-) -> None:
+def test_the_gradient_is_that_of_the_papers_loss(tmp_path: Path, watch: Any, keys: dict[str, Any]) -> None:
     """Losses of arXiv 2506.01939, 2512.02556 (eq. 9), 2605.17570 and 2602.10693. Only directions are compared."""
     cosines: list[float] = []
     plain: list[float] = []

@@ -33,7 +33,6 @@ from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.distillation import Distillation, train_distillation
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run import processes
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact, step_of
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.processes import (
@@ -53,7 +52,7 @@ from tests.regimes.test_distillation import SETTINGS as DISTILLATION
 from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_resume import EVERY_STEP, adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
-from tests.regimes.test_training import WARMUP, easy, pairs
+from tests.regimes.test_training import WARMUP, easy, pairs, steps_of
 from tests.workflow import forked
 
 pytestmark = pytest.mark.usefixtures("processes_are_forked")
@@ -92,8 +91,7 @@ def in_two(
 
 
 def divided(function: str, *arguments: Any, **keywords: Any) -> Any:
-    """Call it where accelerate takes the processes on CPUs for processes on GPUs: on CPUs it divides no model
-    (`AcceleratorState` of 1.15). All else, what it does then included, is as on GPUs."""
+    """Call it while accelerate takes CPUs for GPUs: it shards no model on CPUs (`AcceleratorState` of 1.15)."""
     from accelerate import Accelerator, PartialState
     from accelerate.utils import DistributedType
     from torch.distributed.tensor import DTensor
@@ -134,27 +132,24 @@ def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **changes: A
     return TrainingJob(base, pairs(n, base), settings, seed=0, work=work, **values | changes)
 
 
-def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
-    """Loss, gradient and what is logged of the rows agree, step by step."""
-    rows, others = ([row for row in both if "loss" in row] for both in (log, other))
+BY_ROWS = {"num_tokens", "rewards/margins", "logps/chosen", "reward"}
+OF_MEANS = {"entropy", "completions/mean_length"}
+
+
+def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged: set[str] = BY_ROWS) -> None:
+    rows, others = steps_of(log), steps_of(other)
     assert len(rows) == len(others) > 1
+    assert any(row["grad_norm"] for row in rows)
     for row, same in zip(rows, others, strict=True):
         assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
         assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
-        for name in ("num_tokens", "learning_rate", "step"):
-            assert row[name] == same[name], name
-        for name in {"rewards/margins", "logps/chosen", "entropy", "reward", "completions/mean_length"} & {*row}:
+        for name in {"learning_rate", "step", *logged} & {*row}:
             assert row[name] == pytest.approx(same[name], abs=1e-4), name
-
-
-# -------------------------------------------------------------------------------------------- what they train, and how
 
 
 @contextmanager
 def in_half_precision() -> Iterator[None]:
     """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
-    import torch
-
     from g2d.regimes.offline import training as offline
 
     arguments, model = offline.trainer_arguments, offline.starting_model
@@ -166,10 +161,8 @@ def in_half_precision() -> Iterator[None]:
 
 def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
     """Run all trainings one after another in as many processes as call this; some continue the adapter `warm`."""
-    examples, group = (
-        chosen_completions(pairs(13, base)),
-        VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4},
-    )
+    examples = chosen_completions(pairs(13, base))
+    group = VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4}
     start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
     continued = SHORT.model_copy(update={"start": "warmup"})
 
@@ -187,20 +180,20 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
             return train_dpo(dpo(work / "half", base, SHORT, meter=meter))
 
     trainings: dict[str, Callable[[], Any]] = {
-        "dpo": lambda: train_dpo(dpo(work / "dpo", base, meter=meter)),
         "continued": lambda: train_dpo(dpo(work / "continued", base, continued, meter=meter, start=start)),
         "half": half,
         "rft": lambda: rft("rft", 8, 2),
-        "uneven_dpo": lambda: train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)),
-        "uneven_rft": lambda: rft("uneven_rft", 13, 4),
         # 7 prompts, 5 an update, passes of up to 4 rollouts: one process has no last pass.
         "group_dpo": lambda: train_group_dpo(job("group_dpo", in_groups(7, base), GroupDpo.model_validate(group))),
         "grpo": lambda: grpo("grpo", GRPO, 2, 3),
-        "masked": lambda: grpo("masked", MASKED, 4, 3),
-        "signed": lambda: grpo("signed", SIGNED, 2, 2),
     }
-    if not is_sharded():
+    if not is_sharded():  # a divided model has the same rows and rewards
+        trainings = {"dpo": lambda: train_dpo(dpo(work / "dpo", base, meter=meter)), **trainings}
         trainings |= {
+            "uneven_dpo": lambda: train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)),
+            "uneven_rft": lambda: rft("uneven_rft", 13, 4),
+            "masked": lambda: grpo("masked", MASKED, 4, 3),
+            "signed": lambda: grpo("signed", SIGNED, 2, 2),
             "semi_online_dpo": lambda: train_semi_online_dpo(job("semi_online_dpo", easy(10), ONLINE, k=3)),
             "distillation": lambda: train_distillation(job("distillation", easy(10), STUDENT, k=3, teacher=start)),
         }
@@ -225,43 +218,34 @@ def trained(
     }
 
 
-WHOLE_AND_DIVIDED = [
-    *itertools.product(["both", "parts"], ["dpo", "continued", "rft", "group_dpo", "grpo", "signed"]),
-    ("both", "semi_online_dpo"),
-    ("both", "distillation"),
-]
-
-
-@pytest.mark.parametrize(("how", "regime"), WHOLE_AND_DIVIDED)
+@pytest.mark.parametrize(
+    ("how", "regime"),
+    [
+        *itertools.product(["both", "parts"], ["continued", "rft", "group_dpo", "grpo"]),
+        *itertools.product(["both"], ["dpo", "signed", "semi_online_dpo", "distillation"]),
+    ],
+)
 def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None:
-    assert_alike(trained[how][1][regime], trained["alone"][1][regime])
+    assert_alike(trained[how][1][regime], trained["alone"][1][regime], BY_ROWS | OF_MEANS)
 
 
 @pytest.mark.parametrize("regime", ["uneven_dpo", "uneven_rft", "masked"])
-@pytest.mark.parametrize("how", ["both", "parts"])
-def test_rows_that_processes_cannot_divide_train_as_in_one_process(trained: Any, how: str, regime: str) -> None:
-    """13 rows in micro-batches of 4: accelerate fills the last ones up with rows from the beginning. A group of GRPO
-    is split between both processes. TRL's other metrics are means of micro-batches.
-    """
-    log, alone = ([row for row in trained[name][1][regime] if "loss" in row] for name in (how, "alone"))
-    assert len(log) == len(alone) > 2
-    for row, same in zip(log, alone, strict=True):
-        assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
-        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
-    assert any(row["grad_norm"] for row in log)
+def test_rows_that_processes_cannot_divide_train_as_in_one_process(trained: Any, regime: str) -> None:
+    """accelerate fills up the last micro-batches of 13 rows with the first rows; a group of GRPO is split."""
+    assert_alike(trained["both"][1][regime], trained["alone"][1][regime], logged=set())
 
 
 @pytest.mark.parametrize("how", ["alone", "both", "parts"])
 def test_the_loss_of_bfloat16_weights_is_float32(trained: Any, how: str) -> None:
     """The bfloat16 number nearest to ln 2 is .6914."""
-    log, alone = ([row for row in trained[name][1]["half"] if "loss" in row] for name in (how, "alone"))
+    log, alone = (steps_of(trained[name][1]["half"]) for name in (how, "alone"))
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
     for row, same in zip(log, alone, strict=True):
         assert row["loss"] == pytest.approx(same["loss"], abs=1e-3)
         assert row["logps/chosen"] == pytest.approx(same["logps/chosen"], abs=0.05)
 
 
-@pytest.mark.parametrize("regime", ["dpo", "continued", "rft", "group_dpo", "grpo"])
+@pytest.mark.parametrize("regime", ["continued", "rft", "group_dpo", "grpo"])
 def test_a_divided_model_leaves_the_adapter_of_one_process(trained: Any, regime: str) -> None:
     ours, other = (trained[name][0] / regime / "adapter" for name in ("parts", "alone"))
     weights, same = (load_file(folder / "adapter_model.safetensors") for folder in (ours, other))
@@ -280,9 +264,6 @@ def test_prompts_completions_and_rewards_equal_one_process(trained: Any, how: st
     pd.testing.assert_frame_equal(*frames)
     assert frames[0]["reward"].nunique() == 2
     assert frames[0].groupby("step").size().to_dict() == dict.fromkeys([1, 2, 3], 16 if regime == "grpo" else 20)
-
-
-# --------------------------------------------------------------------------------- signals, and a process that dies
 
 
 def when(condition: Callable[[], bool], then: Callable[[], None]) -> threading.Thread:
@@ -316,7 +297,7 @@ def test_stopped_and_killed_trainings_resume_with_the_same_bits(trained: Any, tm
     last = meter()
     log = in_two(train_regime, work, "dpo", dpo(work, base), job_meter=last).log
     assert adapter(work) == adapter(trained["both"][0] / "dpo")
-    assert [row["step"] for row in log if "loss" in row] == list(range(1, 25))
+    assert [row["step"] for row in steps_of(log)] == list(range(1, 25))
     assert last.progress is not None
     assert last.progress.step == 24
     assert last.carried is not None
@@ -331,7 +312,7 @@ def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str,
             folder = work / f"{regime.__name__}-{name}"
             with terminated_after(last) if last else nullcontext(), suppress(NotTheFirstError, TrainingStoppedError):
                 log = regime(base, folder, meter=meter, checkpointing=EVERY_STEP)
-                logs[folder.name] = [{**row, "step_time": 0} for row in log if "loss" in row]
+                logs[folder.name] = steps_of(log)
             cast(StopRequests, signal.getsignal(signal.SIGTERM)).clear()  # a job makes one training
             if last and is_first():
                 assert sorted(kept.name for kept in folder.glob("step-*")) == ["step-1", "step-2"]
@@ -365,7 +346,6 @@ def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Pr
 
 
 def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Path) -> None:
-    """Nobody is left to hand a signal on, and no orphan may train on beside the next attempt."""
     work, base = tmp_path / "stopped", tmp_path / "base.json"
     write_policy(base, tiny_policy())
     script = tmp_path / "job.py"
@@ -399,42 +379,6 @@ in_two(train_regime, Path("{work}"), "dpo", dpo(Path("{work}"), base))
 """
 
 
-def test_a_process_without_completions_joins_the_passes_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads that meet as processes do: the passes of a divided model are made by all."""
-    met, votes = threading.Barrier(2, timeout=3600), {}
-
-    def largest(*numbers: int) -> list[int]:
-        votes[threading.current_thread().name] = numbers[0]
-        met.wait()
-        most = max(votes.values())
-        met.wait()
-        return [most]
-
-    monkeypatch.setattr(processes, "largest", largest)
-    passes: dict[str, int] = {}
-
-    class Divided(torch.nn.Module):
-        device = torch.device("cpu")
-
-        def forward(self, input_ids: torch.Tensor) -> None:
-            name = threading.current_thread().name
-            passes[name] = passes.get(name, 0) + 1
-
-    def draw(n_passes: int) -> None:
-        model = Divided()
-        with processes.in_step(model):
-            for _ in range(n_passes):
-                model(input_ids=torch.zeros(3, 1))
-        model(input_ids=torch.zeros(3, 1))  # no vote outside of `in_step`
-
-    threads = [threading.Thread(target=draw, args=(n_passes,), name=f"draws {n_passes}") for n_passes in (3, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert passes == {"draws 3": 6, "draws 5": 6}
-
-
 @pytest.mark.parametrize("name", ["pytorch_model_fsdp_0", "adapter_model.safetensors"])
 def test_a_checkpoint_needs_the_strategy_that_wrote_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -450,7 +394,6 @@ def test_a_checkpoint_needs_the_strategy_that_wrote_it(
 
 
 def test_an_error_of_one_process_is_shown_with_its_log(tmp_path: Path) -> None:
-    """Here that accelerate divides no model without GPUs."""
     message = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs.*; its log: .*/job\.(rank1\.)?log"
     job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
     with pytest.raises(RuntimeError, match=message):
@@ -458,7 +401,6 @@ def test_an_error_of_one_process_is_shown_with_its_log(tmp_path: Path) -> None:
 
 
 def test_the_meter_of_processes_includes_earlier_energy(tmp_path: Path) -> None:
-    """Costs up to a checkpoint are in it, costs of the launcher are not. It needs no process group."""
     assert in_two(energy_at_the_begin, tmp_path, job_meter=Meter("job", "train", energy={"GPU-a": 7})) == {"GPU-a": 7}
 
 
@@ -467,18 +409,13 @@ def energy_at_the_begin(meter: Meter) -> Any:
     return meter.energy
 
 
-# ------------------------------------------------------------------------------------ checkpoints from somebody else
-
-
 class Code:
-    """Runs code when it is unpickled."""
-
     def __reduce__(self) -> Any:
         return exec, ("raise SystemExit('unpickled')",)
 
 
-@pytest.mark.parametrize("evil", [Code(), [{"state": Code()}]])
-def test_no_checkpoint_runs_code_when_it_is_read(evil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_checkpoint_runs_code_when_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evil = [{"state": Code()}]
     monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "0")  # and put back
     refuse_code_in(tmp_path)
     torch.save(evil, tmp_path / "optimizer.pt")
@@ -498,9 +435,6 @@ def test_a_training_checks_the_checkpoint_it_continues(tmp_path: Path) -> None:
     (work / "step-2/optimizer_0/.metadata").write_bytes(pickle.dumps(Code()))
     with pytest.raises(ValueError, match="not what PyTorch writes"):
         train_dpo(dpo(work, tiny_policy(), SHORT, checkpointing=EVERY_STEP))
-
-
-# --------------------------------------------------------------------------------------------------------- arithmetic
 
 
 def test_the_parts_of_all_processes_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.offline.kto import Judged, Kto, train_kto
-from g2d.regimes.offline.pair_trainer import PairTrainer, desensitised, pair_losses, policy_weights
+from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.by_length import own_rows
@@ -29,19 +29,29 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.regimes.test_group_dpo import VALUES, in_groups
+from tests.regimes.test_off_policy import gradient
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import easy, pairs
 
 N = 6
-JOB: dict[str, Any] = {"lora": Lora(dropout=0.0), "seed": 0}
+Log = list[dict[str, Any]]
 
 
-def dpo(work: Path, n: int = N, shape: tuple[int, int] = (N, 1), **changes: Any) -> list[dict[str, Any]]:
-    start = changes.pop("start", None)
-    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | changes
-    data = values.pop("data", None) or pairs(n)
-    settings = Dpo.model_validate(values | ({"start": "warmup"} if start else {}))
-    return train_dpo(TrainingJob(tiny_policy(), data, settings, work=work, start=start, **JOB)).log
+def run(train: Any, data: Any, settings: Any, work: Path, start: Policy | None = None, **job: Any) -> Log:
+    lora = Lora(dropout=0.0)
+    log: Log = train(TrainingJob(tiny_policy(), data, settings, work=work, start=start, lora=lora, seed=0, **job)).log
+    return log
+
+
+def one_step(shape: tuple[int, int]) -> dict[str, Any]:
+    return {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1}
+
+
+def dpo(
+    work: Path, n: int = N, shape: tuple[int, int] = (N, 1), start: Policy | None = None, data: Any = None, **keys: Any
+) -> Log:
+    settings = Dpo.model_validate(one_step(shape) | keys | ({"start": "warmup"} if start else {}))
+    return run(train_dpo, data or pairs(n), settings, work, start)
 
 
 def uneven() -> list[Pair]:
@@ -50,33 +60,27 @@ def uneven() -> list[Pair]:
     return [cast(Pair, pair | {side: pair[side] * 2}) for pair, side in zip(cast(Any, pairs(N)), longer, strict=True)]
 
 
-def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **changes: Any) -> list[dict[str, Any]]:
-    start = changes.pop("start", None)
-    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | changes
-    rows = [Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"], label=True) for pair in pairs(n)]
-    rows += [
-        Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["rejected_ids"], label=False) for pair in pairs(n)
+def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), start: Policy | None = None) -> Log:
+    rows = [
+        Judged(prompt_ids=pair["prompt_ids"], completion_ids=cast(Any, pair)[f"{side}_ids"], label=side == "chosen")
+        for side in ("chosen", "rejected")
+        for pair in pairs(n)
     ]
-    settings = Kto.model_validate({"regime": "kto", **values})
-    return train_kto(TrainingJob(tiny_policy(), rows, settings, work=work, start=start, **JOB)).log
+    return run(train_kto, rows, Kto.model_validate({"regime": "kto"} | one_step(shape)), work, start)
 
 
-def group_dpo(work: Path, start: Policy | None = None) -> list[dict[str, Any]]:
+def group_dpo(work: Path, start: Policy | None = None) -> Log:
     settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": N, "max_steps": 1})
-    return train_group_dpo(TrainingJob(tiny_policy(), in_groups(N), settings, work=work, start=start, **JOB)).log
+    return run(train_group_dpo, in_groups(N), settings, work, start)
 
 
-def rft(work: Path, n: int, shape: tuple[int, int]) -> list[dict[str, Any]]:
-    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1}
-    examples = chosen_completions(pairs(n))
-    return train_rft(
-        TrainingJob(tiny_policy(), examples, Rft.model_validate({"regime": "rft", **values}), work=work, **JOB)
-    ).log
+def rft(work: Path, n: int, shape: tuple[int, int]) -> Log:
+    return run(train_rft, chosen_completions(pairs(n)), Rft.model_validate({"regime": "rft"} | one_step(shape)), work)
 
 
-def semi_online(work: Path, start: Policy | None = None, **changes: Any) -> list[dict[str, Any]]:
-    settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | changes)
-    return train_semi_online_dpo(TrainingJob(tiny_policy(), easy(10), settings, k=2, work=work, start=start, **JOB)).log
+def semi_online(work: Path, start: Policy | None = None, **keys: Any) -> Log:
+    settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | keys)
+    return run(train_semi_online_dpo, easy(10), settings, work, start, k=2)
 
 
 @pytest.fixture(scope="module")
@@ -88,15 +92,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     return policy
 
 
-# ----------------------------------------------------------------------------------------------------- the reference
-
-
 @pytest.mark.parametrize(
     "train", [dpo, partial(dpo, precompute_reference=True), kto, group_dpo], ids=["dpo", "once", "kto", "group_dpo"]
 )
-def test_the_reference_is_the_start_without_dropout(
-    tmp_path: Path, start: Policy, train: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_the_reference_is_the_start_without_dropout(tmp_path: Path, start: Policy, train: Callable[..., Log]) -> None:
     """A reward is beta times the log-ratio, so the log reveals the reference."""
     log = train(tmp_path, start=start)
     for side in ("chosen", "rejected"):
@@ -109,7 +108,6 @@ def test_the_reference_is_the_start_without_dropout(
 def test_online_references_and_generators_have_no_dropout(
     tmp_path: Path, start: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever scores without a gradient, a reference or who generates."""
     dropped: list[bool] = []
     forward = torch.nn.Dropout.forward
 
@@ -145,9 +143,6 @@ def test_a_training_that_does_not_begin_at_its_reference_warns_before_its_first_
     with without_its_reference(), pytest.raises(RuntimeError, match="the reference is not the policy that training"):
         train(tmp_path / "other", start=start)
     assert not [*tmp_path.glob("other/step-*")]
-
-
-# -------------------------------------------------------------------------------------------------------- the losses
 
 
 def in_float64(
@@ -186,14 +181,9 @@ def in_float64(
         aligned = drawn(policy) - (2 * policy).exp().sum(-1).log()
         likely = ((aligned * mask).sum(1) / mask.sum(1)).exp().detach()
         value = value * likely[:n] * likely[n:]
-    flat = gradient(model, value.mean())
+    flat = gradient(model, value.mean()).double()
     model.float()
     return flat
-
-
-def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters, retain_graph=True)]).double()
 
 
 @pytest.mark.parametrize(
@@ -211,9 +201,7 @@ def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
 def test_the_gradient_is_that_of_the_papers_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, changes: dict[str, Any]
 ) -> None:
-    """Rafailov et al. (equation 7), TRL's IPO and Azar et al. (equation 17), in float64, also if the policy has left
-    the reference. The keys of LD-DPO and WPO change it.
-    """
+    """Rafailov et al. (equation 7), TRL's IPO, Azar et al. (equation 17), LD-DPO and WPO, in float64."""
     apart: list[float] = []
     from_plain: list[float] = []
     compute = PairTrainer._compute_loss
@@ -223,7 +211,7 @@ def test_the_gradient_is_that_of_the_papers_loss(
         expected = in_float64(loss, self.beta, model, inputs, **keys)
         plain = in_float64(loss, self.beta, model, inputs)
         value = compute(self, model, inputs)
-        apart.append(float((gradient(model, value) - expected).norm() / expected.norm()))
+        apart.append(float((gradient(model, value).double() - expected).norm() / expected.norm()))
         from_plain.append(float((plain - expected).norm() / plain.norm()))
         return value
 
@@ -236,39 +224,11 @@ def test_the_gradient_is_that_of_the_papers_loss(
     assert (max(from_plain) > 1e-2) == bool(changes)
 
 
-def test_sums_without_a_tail_by_hand() -> None:
-    """A pair of 2 and 4 tokens, and one of 3 and 1: tokens beyond 2 and beyond 1 count half."""
-    per_token = -torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 4, 0], [1, 2, 4, 8, 0], [0, 0, 0, 5, 0]], dtype=torch.float64)
-    mask = (per_token != 0).long()
-    assert desensitised(per_token, mask, 0.5).tolist() == [-3, -(1 + 1 + 2), -(1 + 2 + 2 + 4), -5]
-    assert desensitised(per_token, mask, 0.0).tolist() == [-3, -1, -3, -5]
-    assert desensitised(per_token, mask, 1.0).tolist() == per_token.sum(dim=1).tolist()
-
-
-def test_weights_of_the_policy_by_hand() -> None:
-    """Two tokens of probability .8 and .2, so sum p^2 = .68; completions are .8, .2 and only .8."""
-    per_token = torch.tensor([[0.8, 0.2], [0.8, 1.0]], dtype=torch.float64).log()
-    squares = torch.full((2, 2), math.log(0.68), dtype=torch.float64)
-    [weight] = policy_weights(per_token, squares, torch.tensor([[1, 1], [1, 0]])).tolist()
-    assert weight == pytest.approx(math.sqrt(0.8 * 0.2) / 0.68 * 0.8 / 0.68)
-
-
 def test_a_discount_of_means_is_refused() -> None:
     with pytest.raises(
         ValidationError, match=r"ld_alpha=0\.5 is about sums over tokens, and loss: ipo takes means: set"
     ):
         Dpo(loss="ipo", ld_alpha=0.5)
-
-
-def test_ipo_per_token_is_not_ipo_of_sums() -> None:
-    """Where the chosen completion has 10 tokens and 5 nats, the rejected one 5 tokens and 1: .5 - .2, or 4."""
-    ratios = [torch.tensor([value]) for value in (5.0, 1.0, 10.0, 5.0)]
-    assert pair_losses("ipo", *ratios, 0.1).item() == pytest.approx((0.3 - 5) ** 2)
-    assert pair_losses("ipo_sum", *ratios, 0.1).item() == pytest.approx((4 - 5) ** 2)
-    assert pair_losses("sigmoid", *ratios, 0.1).item() == pytest.approx(math.log(1 + math.exp(-0.4)), abs=1e-6)
-
-
-# ---------------------------------------------------------------------------------------------------------- the rows
 
 
 @pytest.mark.parametrize(
@@ -277,7 +237,7 @@ def test_ipo_per_token_is_not_ipo_of_sums() -> None:
     ids=["dpo", "ipo_sum", "kto", "rft"],
 )
 def test_the_last_micro_batch_of_an_epoch_has_the_weight_of_its_rows(
-    tmp_path: Path, train: Callable[..., list[dict[str, Any]]], each: int
+    tmp_path: Path, train: Callable[..., Log], each: int
 ) -> None:
     """The result for 4 pairs of 1 or 2 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
     in_one_pass = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]

@@ -11,32 +11,22 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from pydantic import ValidationError
 
 from g2d.analysis.dynamics import steps_of
-from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import tokenizer_sha256
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.replay import Completion, ReplayBuffer, Successes, with_replayed
-from g2d.regimes.grpo.train import GRPO
+from g2d.regimes.grpo.replay import Completion, ReplayBuffer, Successes
 from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import Rollout, write_rollouts
-from g2d.settings import ConfigError
-from tests.experiment.test_config import MINIMAL
 from tests.models import tiny_policy
-from tests.regimes.test_off_policy import adapter, gradient, log_probabilities, rollouts, warm_up, watch
+from tests.regimes.test_off_policy import adapter, gradient, log_probabilities, rollouts, warm_up
 from tests.regimes.test_resume import assert_resumes
 from tests.regimes.test_training import easy
 
-__all__ = ["watch"]  # the fixture
-
 BUFFER: dict[str, Any] = {"replay": {"buffer": 12, "share": 0.5}, "schedule": "per_k", "prompts_per_step": 4}
 RLEP: dict[str, Any] = {"replay": {"successes": 2, "harvest_step": 0}, "group_sizes": [4]}
-
-
-# ----------------------------------------------------------------------------------------------------- what is replayed
 
 
 def test_a_buffer_holds_the_last_groups_and_gives_any_of_them() -> None:
@@ -62,19 +52,6 @@ def test_a_buffer_holds_the_last_groups_and_gives_any_of_them() -> None:
     assert len(chosen) > 3
 
 
-def test_groups_of_a_generation_depend_only_on_seed_and_generation(tmp_path: Path) -> None:
-    buffer, data = ReplayBuffer(6, 3, 2, seed=1), [{} for _ in range(40)]
-    buffer.begin(data[:12], 0, data)
-    buffer.add(0, [[n] for n in range(12)], [[-n / 3, 0.1 + 0.2] for n in range(12)])
-    again = ReplayBuffer(6, 3, 2, seed=1)
-    buffer.save(tmp_path)
-    again.restore(tmp_path)
-    assert again.groups == buffer.groups
-    buffer.begin(data[:12], 1, data)
-    again.begin(data[:12], 1, data)
-    assert again.replayed == buffer.replayed
-
-
 def test_every_stored_group_is_replayed_alike() -> None:
     buffer, data = ReplayBuffer(8, 2, 1, seed=0), [{} for _ in range(10)]
     buffer.begin(data[:8], 0, data)
@@ -87,29 +64,16 @@ def test_every_stored_group_is_replayed_alike() -> None:
     assert max(abs(chosen[n] - 250) for n in range(8)) < 5 * 13.7
 
 
-def test_drawn_and_replayed_rows_are_woven_in_order() -> None:
-    ids, log_probs = with_replayed(([[1], [3]], [[-0.1], [-0.3]]), {1: Completion([2, 2], [-0.2, -0.2])})
-    assert ids == [[1], [2, 2], [3]]
-    assert log_probs == [[-0.1], [-0.2, -0.2], [-0.3]]
-    assert math.isnan(with_replayed(([[1]], None), {})[1][0][0])
-
-
-# -------------------------------------------------------------------------------------------------- experience replay
-
-
 @pytest.mark.parametrize(
     ("keys", "weight"),
     [
         ({"correction_cap": 1.1}, lambda ratios: 0.0 if (w := math.exp(sum(ratios))) > 1.1 else w),
-        ({"correction": "sequence_truncate", "correction_cap": 1}, lambda ratios: min(math.exp(sum(ratios)), 1.0)),
-        ({"correction": "token_truncate", "correction_cap": 1}, lambda ratios: [min(math.exp(r), 1.0) for r in ratios]),
         ({"ratio": "none"}, lambda ratios: 1.0),
     ],
-    ids=["sequence_mask", "sequence_truncate", "token_truncate", "none"],
+    ids=["sequence_mask", "none"],
 )
 def test_loss_and_gradient_by_hand(tmp_path: Path, watch: Any, keys: dict[str, Any], weight: Any) -> None:
-    """The loss is -mean over completions of w A / |y| sum_t log pi, in float64. w is the ratio of the policy to the
-    sampling policy, from log-probabilities recorded at sampling."""
+    """The loss is -mean over completions of w A / |y| sum_t log pi; w is the ratio to the sampling policy."""
     sampled: dict[str, list[float]] = {}
     replayed: list[Any] = []
 
@@ -136,7 +100,6 @@ def test_loss_and_gradient_by_hand(tmp_path: Path, watch: Any, keys: dict[str, A
 
 
 def names(inputs: dict[str, Any]) -> list[str]:
-    """Tokens of the completions of a batch and of their prompts, without padding."""
     prompts, completions = (
         [ids[mask.bool()].tolist() for ids, mask in zip(inputs[f"{of}_ids"], inputs[f"{of}_mask"], strict=True)]
         for of in ("prompt", "completion")
@@ -163,19 +126,12 @@ def test_the_cost_counts_drawn_tokens_and_the_log_trained_tokens(tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize(
-    "keys", [BUFFER | {"lag": 1}, BUFFER | {"updates_per_generation": 2, "iterations": 2}], ids=["lag", "v2-i2"]
-)
-def test_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path, keys: dict[str, Any]) -> None:
-    period = keys.get("updates_per_generation", 1) ** 2
-    keys, k = keys | {"schedule": "chain", "horizon": 4 * period, "steps": [4 * period]}, 4 * period
-    assert_resumes(lambda work: warm_up(work, keys, k), tmp_path, 2 * period, after=period)
-    warm_up(tmp_path / "first", keys, 2 * period)
-    warm_up(tmp_path / "second", keys, k, resume_from=tmp_path / "first/checkpoint")
+def test_a_stopped_run_and_a_chain_equal_an_uninterrupted_run(tmp_path: Path) -> None:
+    keys = BUFFER | {"updates_per_generation": 2, "iterations": 2, "schedule": "chain", "horizon": 16, "steps": [16]}
+    assert_resumes(lambda work: warm_up(work, keys, 16), tmp_path, 8, after=4)
+    warm_up(tmp_path / "first", keys, 8)
+    warm_up(tmp_path / "second", keys, 16, resume_from=tmp_path / "first/checkpoint")
     assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
-
-
-# ---------------------------------------------------------------------------------------------------------------- RLEP
 
 
 def harvest(folder: Path, right: dict[str, list[list[int]]]) -> Path:
@@ -197,7 +153,6 @@ RIGHT = [[48, 48, n] for n in range(60, 64)]
 
 
 def of_every_other_problem(folder: Path) -> dict[str, Any]:
-    """The arguments of a training that replays completions of every other problem."""
     problems = [problem.problem_id for problem in easy(20)]
     return {"group_size": 4, "replayed_harvest": harvest(folder, dict.fromkeys(problems[::2], RIGHT))}
 
@@ -246,64 +201,3 @@ def test_with_successes_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_pa
     kwargs: dict[str, Any] = {**of_every_other_problem(tmp_path / "harvest")}
     keys = RLEP | {"horizon": 4, "steps": [4]}
     assert_resumes(lambda work: warm_up(work, keys, 4, **kwargs), tmp_path, 2)
-
-
-# ------------------------------------------------------------------------------------------------------------- the keys
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"replay": {"buffer": 8}}, "write buffer and share .experience replay., or successes and harvest_step"),
-        ({"replay": {"buffer": 8, "share": 0.5, "successes": 1}}, "write buffer and share"),
-        ({"replay": {"buffer": 8, "share": 0.3}}, "replay.share=0.3 of 8 prompts are 2.4: write 0.25 for 2"),
-        ({"replay": {"buffer": 3, "share": 0.5}}, "takes 4 different groups .* set replay.buffer=3 to 4 or more"),
-        ({"replay": {"successes": 2, "harvest_step": 0}}, "replay.successes=2 leaves nothing to draw in groups of G=2"),
-        ({"replay": {"buffer": 8, "share": 0.5}, "resample": 1}, "replay.*: drop either"),
-        (RLEP | {"auto": {"every": 1, "patience": 1}}, "auto cannot replay"),
-    ],
-)
-def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        Warmup.model_validate({"steps": [4]} | keys)
-
-
-@pytest.mark.parametrize(
-    ("ablation", "message"),
-    [
-        ({"replay": {"successes": 1, "harvest_step": 7}, "group_sizes": [4]}, "harvest_step: K=7 is not"),
-        ({"replay": {"buffer": 8, "share": 0.5}, "loss": "vespo"}, "vespo"),
-        ({"replay": {"buffer": 8, "share": 0.5}, "correction": "token_mask"}, None),
-        ({"replay": {"buffer": 8, "share": 0.5}, "off_policy_mask_threshold": 0.5}, None),
-    ],
-    ids=str,
-)
-def test_keys_that_other_sections_do_not_allow(ablation: dict[str, Any], message: str | None) -> None:
-    values = MINIMAL | {"ablations": {"again": {"steps": [150], "policies": ["grpo"], "warmup": ablation}}}
-    if message is None:
-        load(values)
-        return
-    with pytest.raises(ConfigError, match=f"ablations.again.warmup.*{message}"):
-        load(values)
-
-
-@pytest.mark.parametrize(
-    ("steps", "step", "message"),
-    [
-        ([0, 150], 150, "a harvest of the policies that it would train: set it to 0"),
-        ([150], 0, r"not in .* \[150\] of demo: add"),
-    ],
-)
-def test_a_warm_up_can_replay_only_the_harvest_of_m0(steps: list[int], step: int, message: str) -> None:
-    keys = {"group_sizes": [4], "steps": steps, "replay": {"successes": 1, "harvest_step": step}}
-    with pytest.raises(ConfigError, match=message):
-        load(MINIMAL | {"warmup": keys})
-
-
-def test_the_methods_paragraph_names_the_replayed_harvest() -> None:
-    assert "50% of the groups of an update were drawn uniformly from the last 8" in GRPO.methods(
-        Warmup.model_validate({"replay": {"buffer": 8, "share": 0.5}})
-    )
-    assert "up to 2 completions of a group were right ones of the harvest of M0 (RLEP)" in GRPO.methods(
-        Warmup.model_validate(RLEP)
-    )

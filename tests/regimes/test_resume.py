@@ -24,16 +24,13 @@ from g2d.regimes.run.checkpoints import MANIFEST, Checkpointing, Checkpoints, Tr
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.stopping import stop_requests
 from tests.models import tiny_policy
-from tests.regimes.test_training import WARMUP, easy, pairs, warm_up
-from tests.workflow import forked
+from tests.regimes.test_training import WARMUP, easy, pairs, steps_of, warm_up
 
 EVERY_STEP = Checkpointing(every_steps=1)
 
 
 def saving(work: Path) -> Checkpointing:
-    """Save every step in a folder `stopped`, else only the last; comparing both also shows that saving changes
-    nothing.
-    """
+    """Save every step in a folder `stopped`, else only the last: comparing both shows that saving changes nothing."""
     return EVERY_STEP if work.name.startswith("stopped") else Checkpointing()
 
 
@@ -62,9 +59,9 @@ def adapter(work: Path) -> str:
 def assert_resumes(
     train: Callable[[Path], list[dict[str, Any]]], folder: Path, *steps: int, after: int | None = None
 ) -> list[dict[str, Any]]:
-    """A run that is stopped at each of these steps ends with the log, adapter and rollouts of an uninterrupted one.
+    """Compare a run that is stopped at each of these steps with an uninterrupted one, and return its log.
 
-    The signal comes `after` a step; without it, in the step before. Returns the log.
+    The signal comes `after` a step; without it, in the step before.
     """
     straight = train(folder / "straight")
     for step in steps:
@@ -79,19 +76,12 @@ def assert_resumes(
 
 
 def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
-    base = tiny_policy()
-    log = train_dpo(
-        TrainingJob(
-            base, pairs(22, base), settings, seed=0, work=work, checkpointing=saving, **{"lora": Lora()} | kwargs
-        )
-    ).log
-    return [row for row in log if "loss" in row]
+    base, kwargs = tiny_policy(), {"lora": Lora(), "seed": 0, "checkpointing": saving} | kwargs
+    return steps_of(train_dpo(TrainingJob(base, pairs(22, base), settings, work=work, **kwargs)).log)
 
 
 def grpo(work: Path, **kwargs: Any) -> list[dict[str, Any]]:
-    kwargs = {"k": 4, "checkpointing": EVERY_STEP} | kwargs
-    log = [row for row in warm_up(work, easy(10), **kwargs) if "loss" in row]
-    return [{name: value for name, value in row.items() if name != "step_time"} for row in log]
+    return steps_of(warm_up(work, easy(10), **{"k": 4, "checkpointing": EVERY_STEP} | kwargs))
 
 
 Run = tuple[list[dict[str, Any]], str]  # log and digest of the adapter
@@ -112,26 +102,21 @@ def stopped_at_5(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with terminated_after(4), pytest.raises(TrainingStoppedError):
         dpo(work)
     assert sorted(folder.name for folder in work.iterdir()) == ["step-4", "step-5", "trainer"]
+    assert not list(work.rglob("README.md"))  # a model card
     return work
 
 
 @pytest.fixture
 def stopped(stopped_at_5: Path, tmp_path: Path) -> Path:
-    """The folder of a DPO run that ended at step 5 and kept steps 4 and 5."""
     return Path(shutil.copytree(stopped_at_5, tmp_path / "stopped"))
 
 
-# ------------------------------------------------------------------------------------------------------------ SIGTERM
-
-
-def test_a_checkpoint_has_no_template_of_a_model_card(stopped_at_5: Path) -> None:
-    assert not list(stopped_at_5.rglob("README.md"))
-
-
-# Inside the first epoch, at its end, inside the second, before the last step.
-@pytest.mark.parametrize("last", [2, 3, 5, 8])
-def test_dpo_stopped_anywhere_equals_an_uninterrupted_run(tmp_path: Path, straight: Run, last: int) -> None:
-    with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 9"):
+# At the end of the first epoch, and before the last step; `test_a_stopped_dpo_records_the_cost` stops inside an epoch.
+@pytest.mark.parametrize(("last", "by"), [(3, signal.SIGTERM), (8, signal.SIGINT)])
+def test_dpo_stopped_anywhere_equals_an_uninterrupted_run(
+    tmp_path: Path, straight: Run, last: int, by: signal.Signals
+) -> None:
+    with terminated_after(last - 1, by), pytest.raises(TrainingStoppedError, match=f"{by.name} at step {last} of 9"):
         dpo(tmp_path)
     assert (dpo(tmp_path), adapter(tmp_path)) == straight
 
@@ -141,26 +126,6 @@ def test_dpo_from_the_warmed_up_policy_keeps_policy_and_reference_apart(tmp_path
     grpo(tmp_path / "warm", k=2)
     start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
     assert_resumes(partial(dpo, start=start), tmp_path, 4)
-
-
-@pytest.mark.parametrize("chained", [False, True])
-def test_grpo_stopped_on_the_way_equals_an_uninterrupted_run(tmp_path: Path, chained: bool) -> None:
-    start = None
-    if chained:
-        grpo(tmp_path / "first", k=2)
-        start = tmp_path / "first/checkpoint"
-    texts = WARMUP.model_copy(update={"keep_rollouts": "completions"})
-    arguments: dict[str, Any] = {"k": 5, "warmup": texts, "resume_from": start}
-    assert_resumes(partial(grpo, **arguments), tmp_path, 4)
-    rollouts = pd.read_parquet(tmp_path / "stopped/rollouts.parquet")
-    assert rollouts.groupby("step").size().to_dict() == dict.fromkeys(range(3 if chained else 1, 6), 16)
-    assert require_intact(tmp_path / "stopped/checkpoint")["step"] == 5
-
-
-def test_ctrl_c_is_a_request_too(tmp_path: Path, straight: Run) -> None:
-    with terminated_after(4, signal.SIGINT), pytest.raises(TrainingStoppedError, match="SIGINT at step 5 of 9"):
-        dpo(tmp_path)
-    assert (dpo(tmp_path), adapter(tmp_path)) == straight
 
 
 @pytest.mark.parametrize(
@@ -193,9 +158,6 @@ def test_a_second_ctrl_c_interrupts_at_once() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-# ----------------------------------------------------------------------------------------------------------- the bill
-
-
 class Clock:
     """A clock that tests advance by hand, and an attempt measured with it."""
 
@@ -219,11 +181,6 @@ STEP_S, START_S, LOST_S = 10, 3, 1
 BILLED = ("wall_s", "cpu_s", "device_s", "tokens_generated")
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
 def interrupted(clock: Clock, train: Callable[[Meter], Any], last: int) -> tuple[Cost, Cost, Cost]:
     """Return the costs of an attempt stopped after `last` + 1 steps and of the resumed one, and their sum."""
     first = clock.attempt()
@@ -244,31 +201,47 @@ def interrupted(clock: Clock, train: Callable[[Meter], Any], last: int) -> tuple
     return lost, kept, bill
 
 
-def test_a_stopped_dpo_records_the_cost_of_its_result(tmp_path: Path, clock: Clock) -> None:
+def test_a_stopped_dpo_records_the_cost_of_its_result(tmp_path: Path, straight: Run, clock: Clock) -> None:
     lost, kept, bill = interrupted(clock, lambda meter: dpo(tmp_path, meter=meter), last=4)
+    assert adapter(tmp_path) == straight[1]
     assert (lost.wall_s, kept.wall_s) == (START_S + 5 * STEP_S + LOST_S, START_S + 4 * STEP_S)
     assert (bill.wall_s, bill.cpu_s) == (2 * START_S + 9 * STEP_S, 2 * (2 * START_S + 9 * STEP_S))
 
 
 @pytest.mark.parametrize("chained", [False, True])
-def test_a_stopped_grpo_records_the_cost_of_its_result(tmp_path: Path, clock: Clock, chained: bool) -> None:
+def test_a_stopped_grpo_has_the_bits_and_the_cost_of_an_uninterrupted_run(
+    tmp_path: Path, clock: Clock, chained: bool
+) -> None:
     """The cost of the K before it is separate."""
     start = None
     if chained:
         grpo(tmp_path / "first", k=1)
         start = tmp_path / "first/checkpoint"
-    arguments: dict[str, Any] = {"k": 4, "resume_from": start}
-    straight = clock.attempt()
-    grpo(tmp_path / "straight", meter=straight, **arguments)
-    steps = 3 if chained else 4
-    assert straight.spent().wall_s == steps * STEP_S
-    tokens = pd.read_parquet(tmp_path / "straight/rollouts.parquet").groupby("step")["token_count"].sum()
-    assert straight.tokens_generated == tokens.sum()
+    straight, meter, logs = tmp_path / "straight", clock.attempt(), []
 
-    lost, kept, bill = interrupted(clock, lambda meter: grpo(tmp_path / "stopped", meter=meter, **arguments), last=2)
+    def train(work: Path, meter: Meter) -> None:
+        texts = WARMUP.model_copy(update={"keep_rollouts": "completions"})
+        logs.append(grpo(work, k=4, warmup=texts, resume_from=start, meter=meter))
+
+    train(straight, meter)
+    steps = 3 if chained else 4
+    assert meter.spent().wall_s == steps * STEP_S
+    rollouts = pd.read_parquet(straight / "rollouts.parquet")
+    assert rollouts.groupby("step").size().to_dict() == dict.fromkeys(range(5 - steps, 5), 16)
+    tokens = rollouts.groupby("step")["token_count"].sum()
+    assert meter.tokens_generated == tokens.sum()
+    checkpoint = require_intact(straight / "checkpoint")
+    assert checkpoint["step"] == 4
+    assert "spent" not in checkpoint  # results do not depend on the clock
+
+    stopped = tmp_path / "stopped"
+    lost, kept, bill = interrupted(clock, lambda meter: train(stopped, meter), last=2)
     assert bill.wall_s == 2 * START_S + steps * STEP_S
     assert bill.tokens_generated == tokens.sum()
     assert (lost.tokens_generated, kept.tokens_generated) == (tokens.loc[:3].sum(), tokens.loc[4:].sum())
+    assert logs[0] == logs[1]
+    assert adapter(stopped) == adapter(straight)
+    pd.testing.assert_frame_equal(pd.read_parquet(stopped / "rollouts.parquet"), rollouts)
 
 
 def test_a_checkpoint_without_a_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
@@ -282,20 +255,10 @@ def test_a_checkpoint_without_a_cost_is_used(stopped: Path, straight: Run, clock
     assert meter.spent().wall_s == 4 * STEP_S
 
 
-def test_a_checkpoint_that_is_a_result_does_not_hang_on_the_clock(tmp_path: Path) -> None:
-    grpo(tmp_path, k=2)
-    assert "spent" not in read_json(tmp_path / "checkpoint" / MANIFEST)
-
-
-# ------------------------------------------------------------------------------------------------- kill -9 and debris
-
-
 def damage(work: Path, how: str) -> None:
     newest = work / "step-5"
     if how == "truncated optimizer":
         os.truncate(newest / "optimizer.pt", (newest / "optimizer.pt").stat().st_size // 2)
-    elif how == "truncated adapter":
-        os.truncate(newest / "adapter_model.safetensors", 100)
     elif how == "lost file":
         (newest / "rng_state.pth").unlink()
     elif how == "no manifest":
@@ -310,7 +273,6 @@ def damage(work: Path, how: str) -> None:
     "how",
     [
         "truncated optimizer",
-        "truncated adapter",
         "lost file",
         "no manifest",
         "truncated manifest",
@@ -338,7 +300,6 @@ def test_a_checkpoint_of_other_settings_is_not_used(
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
-    """Killed after the last step and before its outputs were complete."""
     first, before = grpo(tmp_path), adapter(tmp_path)
     for part in ("adapter", "checkpoint"):
         shutil.rmtree(tmp_path / part)
@@ -346,43 +307,3 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     assert grpo(tmp_path) == first
     assert adapter(tmp_path) == before
     assert (tmp_path / "step-4" / MANIFEST).stat().st_mtime_ns == written
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from g2d.regimes.run import checkpoints
-from tests.regimes import test_resume
-
-step, where, base, work = int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])
-test_resume.tiny_policy = lambda: test_resume.Policy("tiny/base", "tiny", "base", base=base)
-if where == "mid-checkpoint":
-    seal = checkpoints.seal
-    def kill(folder, at, *arguments):
-        if at == step:
-            os.truncate(folder / "optimizer.pt", 1000)
-            os.kill(os.getpid(), signal.SIGKILL)
-        seal(folder, at, *arguments)
-    checkpoints.seal = kill
-else:
-    from torch.optim import AdamW
-    update, updates = AdamW.step, 0
-    def kill(self, *args, **kwargs):
-        global updates
-        updates += 1
-        if updates == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return update(self, *args, **kwargs)
-    AdamW.step = kill
-test_resume.dpo(work)
-"""
-
-
-@pytest.mark.parametrize("where", ["mid-step", "mid-checkpoint"])
-def test_kill_9_loses_one_step(tmp_path: Path, straight: Run, where: str, capfd: pytest.CaptureFixture[str]) -> None:
-    script, work = tmp_path / "killed.py", tmp_path / "work"
-    script.write_text(KILLED)
-    ended = forked.train([str(script), "5", where, tiny_policy().base, str(work)], Path(__file__).parents[2])
-    assert ended == -signal.SIGKILL
-    assert (dpo(work), adapter(work)) == straight
-    assert "goes on from step 4" in capfd.readouterr().out

@@ -123,8 +123,6 @@ def test_a_file_that_the_verifier_alone_judged_has_the_columns_it_always_had(tmp
 
 
 class Numbers(Section):
-    """Numbers by place in a group."""
-
     reward: Literal["numbers"] = key("numbers", "Numbers.")
     numbers: list[Any] = key([], "Of the samples.")
 

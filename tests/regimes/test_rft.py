@@ -8,23 +8,21 @@ from typing import Any, Literal
 import pandas as pd
 import pytest
 
-from g2d.policies.settings import Lora
-from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline.rft import Example, Rft, chosen_completions, right_completions, train_rft
-from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import build_pairs
-from tests.frames import spelled, text_of
+from tests.frames import text_of
 from tests.models import completion_logprobs, tiny_policy
-from tests.regimes.test_resume import assert_resumes, saving
+from tests.regimes.losses import losses
+from tests.regimes.test_groups import PROBLEMS
+from tests.regimes.test_kto import harvest_of
+from tests.regimes.test_resume import assert_resumes
 from tests.regimes.test_training import pairs
-
-PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c")]
 
 
 def harvest() -> pd.DataFrame:
     """Rollouts a: a right text twice, another, a wrong and a cut-off one; b: wrong; c: one right."""
-    rows = [
+    return harvest_of(
         ("c", 0, "C", 1.0, "stop"),
         ("a", 3, "cut \\boxed{1} off", 1.0, "length"),
         ("a", 2, "A2", 1.0, "stop"),
@@ -32,10 +30,7 @@ def harvest() -> pd.DataFrame:
         ("a", 0, "A1", 1.0, "stop"),
         ("a", 4, "wrong", 0.0, "stop"),
         ("b", 0, "wrong", 0.0, "stop"),
-    ]
-    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
-    frame["prompt_text"] = frame["problem_id"].map({problem.problem_id: problem.prompt for problem in PROBLEMS})
-    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
+    )
 
 
 def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:
@@ -80,18 +75,7 @@ def examples(n: int) -> list[Example]:
 
 def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
     values = {"regime": "rft", "learning_rate": 2e-3, "gradient_accumulation_steps": 2} | settings
-    log = train_rft(
-        TrainingJob(
-            tiny_policy(),
-            examples(n),
-            Rft.model_validate(values),
-            lora=Lora(),
-            seed=0,
-            work=work,
-            checkpointing=saving(work),
-        )
-    ).log
-    return [row for row in log if "loss" in row]
+    return losses(train_rft, examples(n), Rft.model_validate(values), work)
 
 
 def test_its_first_loss_is_the_nll_of_completion_tokens_under_m0(tmp_path: Path) -> None:

@@ -49,8 +49,7 @@ def made(config: Any = LLAMA, dtype: torch.dtype = torch.float64, *, lora: bool 
 
 
 def batch(prompts: Sequence[int], completions: Sequence[tuple[int, int]], *, left: bool) -> dict[str, torch.Tensor]:
-    """Prompts of these lengths, and of each completion the number of its prompt and its length; padded as GRPO's rows
-    are, or as DPO's."""
+    """Return a batch of prompts of these lengths, and completions: number of the prompt, and length."""
     generator = torch.Generator().manual_seed(1)
     prompt_ids = [torch.randint(3, 97, (n,), generator=generator) for n in prompts]
     widest, longest = max(prompts), max(n for _, n in completions)
@@ -180,8 +179,6 @@ def test_a_model_without_labels_answers_as_before() -> None:
     assert torch.equal(model(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits, logits)
 
 
-# ------------------------------------------------------------------------------------------------------------- training
-
 NO_DROPOUT = Lora(dropout=0.0)
 GROUPS = WARMUP.model_copy(update={"beta": 0.1, "ratio": "sampler"})
 
@@ -191,7 +188,6 @@ def model_of(source: str) -> Policy:
 
 
 def numbers(log: list[dict[str, Any]]) -> list[float]:
-    """Losses, gradients, lengths and KL of all steps."""
     names = ("loss", "grad_norm", "completions/mean_length", "kl", "rewards/margins", "logps/chosen")
     return [row[name] for row in log if "loss" in row for name in names if name in row]
 

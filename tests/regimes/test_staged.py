@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 
 from g2d.jobs.cost import Meter
 from g2d.policies.settings import Lora
@@ -17,7 +16,6 @@ from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.staged import StagedGrpo, of_stage, train_staged_grpo
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.grpo.trainer import before_veto
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.rollouts.draw import draw_rollouts
@@ -25,7 +23,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import read_rollouts, write_rollouts
 from tests.models import tiny_policy
 from tests.regimes.test_resume import adapter, assert_resumes, saving
-from tests.regimes.test_training import easy
+from tests.regimes.test_training import easy, steps_of
 
 N, K, G = 16, 4, 2  # problems, updates, group size
 COMMON = Warmup.model_validate({"steps": [0, K], "horizon": 6, "learning_rate": 1e-2, "max_completion_length": 12})
@@ -75,7 +73,7 @@ def in_stages(folder: Path, settings: Any, harvests: list[Path]) -> list[dict[st
     return log
 
 
-@pytest.mark.parametrize("n_stages", [K, 2, 1])
+@pytest.mark.parametrize("n_stages", [K, 2])
 def test_stages_equal_grpo_on_the_same_completions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_stages: int
 ) -> None:
@@ -96,8 +94,8 @@ def test_stages_equal_grpo_on_the_same_completions(
     settings = entry(**PLAIN).warmup_of(COMMON, n_stages)
     staged = in_stages(tmp_path / "staged", settings, harvests)
     assert adapter(tmp_path / f"staged/{n_stages}") == adapter(tmp_path / "grpo")
-    assert [row["loss"] for row in staged if "loss" in row] == [row["loss"] for row in log if "loss" in row]
-    assert len([row for row in staged if "loss" in row]) == K
+    assert [row["loss"] for row in steps_of(staged)] == [row["loss"] for row in steps_of(log)]
+    assert len(steps_of(staged)) == K
     warmup_of_stage = entry(epsilon=1e-4, epsilon_high=1e-4, negative_veto=1.0001).warmup_of(COMMON, n_stages)
     in_stages(tmp_path / "own", warmup_of_stage, harvests)
     same = adapter(tmp_path / f"own/{n_stages}") == adapter(tmp_path / "grpo")
@@ -137,8 +135,7 @@ def test_a_stage_resumes_within_its_generation(tmp_path: Path) -> None:
     file = harvest(tmp_path, settings, 0)
 
     def train(work: Path) -> list[dict[str, Any]]:
-        rows = train_staged_grpo(job(work, settings, 1, replayed_harvest=file, lora=Lora())).log
-        return [{name: value for name, value in row.items() if name != "step_time"} for row in rows if "loss" in row]
+        return steps_of(train_staged_grpo(job(work, settings, 1, replayed_harvest=file, lora=Lora())).log)
 
     assert len(assert_resumes(train, tmp_path, 3)) == K
 
@@ -155,11 +152,3 @@ def test_a_harvest_with_too_few_rollouts_is_named(tmp_path: Path) -> None:
     write_rollouts(file, read_rollouts(file).iloc[1:])
     with pytest.raises(ValueError, match=r"harvest0\.parquet: too few rollouts of problem .* delete the file"):
         train_staged_grpo(job(tmp_path, settings, 1, replayed_harvest=file))
-
-
-def test_the_veto_masks_the_first_extreme_token_and_all_after_it() -> None:
-    ratios = torch.tensor([[1.0, 2.5, 0.5, 1.0], [1.0, 2.5, 0.5, 1.0], [2.0, 0.1, 1.9, 1.0], [1.0, 1.0, 1.0, 3.0]])
-    advantages = torch.tensor([[-1.0], [1.0], [-1.0], [-0.5]])
-    kept = before_veto(ratios.log(), advantages, 2.0)
-    # A positive advantage is never vetoed, and a ratio equal to the trigger does not exceed it.
-    assert kept.int().tolist() == [[1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]

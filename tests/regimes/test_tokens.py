@@ -104,7 +104,6 @@ def policy_of(template: str, folder: Path) -> Policy:
 
 @contextmanager
 def sampled() -> Iterator[list[Drawn]]:
-    """Record the tokens that the engine samples."""
     seen: list[Drawn] = []
     complete = ContinuousBatch.complete
 
@@ -141,8 +140,7 @@ def trained() -> Iterator[list[Drawn]]:
 
 
 class Harvest:
-    """Rollouts of a model with a template, on disk and back; every second one is called right. `hostile`: after worked
-    examples, and of problems with special tokens in their text."""
+    """Rollouts of a model with a template; every second one is right. `hostile`: special tokens in texts of prompts."""
 
     def __init__(self, template: str, folder: Path, *, hostile: bool = False) -> None:
         self.template, self.hostile = template, hostile
@@ -164,7 +162,6 @@ class Harvest:
         assert read_pairs(folder / "pairs.jsonl") == self.pairs
 
     def of(self, rows: pd.DataFrame) -> list[Drawn]:
-        """Return the sampled tokens of these rows."""
         return sorted(
             self.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
         )
@@ -174,6 +171,11 @@ class Harvest:
 def harvest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Harvest:
     template, _, hostile = request.param.partition(" ")
     return Harvest(template, tmp_path_factory.mktemp(template), hostile=bool(hostile))
+
+
+trained_on = pytest.mark.parametrize(
+    "harvest", ["deepseek_r1_distill", "qwen3 hostile", "gemma hostile"], indirect=True, scope="module"
+)
 
 
 def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
@@ -190,7 +192,6 @@ def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
 
 
 def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) -> None:
-    """Special tokens in a text are spelled out, here as unknown words."""
     tokenizer, unknown = harvest.tokenizer, harvest.tokenizer.unk_token_id
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special} - {unknown}
     harmless = harvest.prompt.model_copy(
@@ -218,7 +219,6 @@ def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) 
 
 
 def test_greedy_tokens_are_the_likeliest_after_those_before_them(harvest: Harvest) -> None:
-    """The tokens that a rollout names are what the model wrote after the prompt that it names."""
     greedy = Decoding(1, 0.0, 1.0, 12, 64, seed=0)
     (row,) = draw_rollouts(harvest.base, harvest.problems[-1:], harvest.prompt, greedy, token_ids=True)
     assert row.prompt_ids is not None
@@ -232,92 +232,70 @@ JOB: dict[str, Any] = {"lora": Lora(), "seed": 0}
 ONE_PASS = {"epochs": 1, "per_device_batch_size": 4, "gradient_accumulation_steps": 1}
 
 
-def of_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    train_dpo(TrainingJob(harvest.base, harvest.pairs, Dpo.model_validate(ONE_PASS), work=work, start=start, **JOB))
-    sides = ("chosen_sample", "rejected_sample")
-    return sorted(harvest.sampled[pair["problem_id"], pair[side]] for pair in harvest.pairs for side in sides)
+def of_pairs(harvest: Harvest, pairs: list[Any], *sides: str) -> list[Drawn]:
+    return [harvest.sampled[pair["problem_id"], pair[f"{side}_sample"]] for pair in pairs for side in sides]
 
 
-def of_group_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    settings = GroupDpo.model_validate({"regime": "group_dpo", "epochs": 1})
-    harvested = harvested_groups(harvest.rollouts, harvest.problems, settings, 0)
-    train_group_dpo(TrainingJob(harvest.base, harvested, settings, work=work, start=start, **JOB))
-    return harvest.of(harvest.rollouts)
+def one_pair_each(harvest: Harvest) -> list[Any]:
+    return build_pairs(harvest.rollouts, harvest.problems, harvest.prompt, 0)
 
 
-def of_rft(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    examples = right_completions(harvest.rollouts, harvest.problems, None, 0)
-    rft = Rft.model_validate({"regime": "rft", **ONE_PASS})
-    train_rft(TrainingJob(harvest.base, examples, rft, work=work, start=start, **JOB))
-    rows = harvest.rollouts.query("reward == 1 and finish_reason == 'stop'")
-    return harvest.of(rows.drop_duplicates(["problem_id", "completion_text"]))
-
-
-def of_rft_on_chosen(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    one_each = build_pairs(harvest.rollouts, harvest.problems, harvest.prompt, 0)
-    rft = Rft.model_validate({"regime": "rft", "examples": "chosen", **ONE_PASS})
-    train_rft(TrainingJob(harvest.base, chosen_completions(one_each), rft, work=work, start=start, **JOB))
-    return sorted(harvest.sampled[pair["problem_id"], pair["chosen_sample"]] for pair in one_each)
-
-
-def of_kto(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    rows = judged_rollouts(harvest.rollouts, harvest.problems, "all", 0)
-    kto = Kto.model_validate({"regime": "kto", **ONE_PASS})
-    train_kto(TrainingJob(harvest.base, rows, kto, work=work, start=start, **JOB))
-    return harvest.of(harvest.rollouts.query("reward == 0 or finish_reason == 'stop'"))
-
-
-REGIMES: dict[str, Callable[[Harvest, Path, Policy | None], list[Drawn]]] = {
-    "dpo": of_dpo,
-    "group_dpo": of_group_dpo,
-    "rft": of_rft,
-    "rft_on_chosen": of_rft_on_chosen,
-    "kto": of_kto,
+DPO, GROUP_DPO = Dpo.model_validate(ONE_PASS), GroupDpo.model_validate({"regime": "group_dpo", "epochs": 1})
+FINISHED = "reward == 1 and finish_reason == 'stop'"
+# Training, its data and settings, and the tokens that it trains on.
+REGIMES: dict[str, tuple[Any, Callable[[Harvest], Any], Any, Callable[[Harvest], list[Drawn]]]] = {
+    "dpo": (train_dpo, lambda h: h.pairs, DPO, lambda h: of_pairs(h, h.pairs, "chosen", "rejected")),
+    "group_dpo": (
+        train_group_dpo,
+        lambda h: harvested_groups(h.rollouts, h.problems, GROUP_DPO, 0),
+        GROUP_DPO,
+        lambda h: h.of(h.rollouts),
+    ),
+    "rft": (
+        train_rft,
+        lambda h: right_completions(h.rollouts, h.problems, None, 0),
+        Rft.model_validate({"regime": "rft", **ONE_PASS}),
+        lambda h: h.of(h.rollouts.query(FINISHED).drop_duplicates(["problem_id", "completion_text"])),
+    ),
+    "rft_on_chosen": (
+        train_rft,
+        lambda h: chosen_completions(one_pair_each(h)),
+        Rft.model_validate({"regime": "rft", "examples": "chosen", **ONE_PASS}),
+        lambda h: of_pairs(h, one_pair_each(h), "chosen"),
+    ),
+    "kto": (
+        train_kto,
+        lambda h: judged_rollouts(h.rollouts, h.problems, "all", 0),
+        Kto.model_validate({"regime": "kto", **ONE_PASS}),
+        lambda h: h.of(h.rollouts.query("reward == 0 or finish_reason == 'stop'")),
+    ),
 }
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@trained_on
+@pytest.mark.parametrize(("regime", "continues"), [*((regime, False) for regime in REGIMES), ("dpo", True)])
 def test_an_offline_regime_trains_on_the_tokens_that_were_sampled(
-    harvest: Harvest, regime: str, tmp_path: Path
+    harvest: Harvest, regime: str, continues: bool, tmp_path: Path
 ) -> None:
+    train, data, settings, expected = REGIMES[regime]
+    start = adapted(harvest.base, tmp_path / "start", std=0.02) if continues else None
+    job = TrainingJob(harvest.base, data(harvest), settings, work=tmp_path / "work", start=start, **JOB)
     with trained() as seen:
-        expected = REGIMES[regime](harvest, tmp_path, None)
-    assert sorted(seen) == expected
+        train(job)
+    assert sorted(seen) == sorted(expected(harvest))
 
 
-def test_a_round_of_dpo_from_the_one_before_does_too(harvest: Harvest, tmp_path: Path) -> None:
-    start = adapted(harvest.base, tmp_path / "start", std=0.02)
-    with trained() as seen:
-        expected = of_dpo(harvest, tmp_path / "work", start)
-    assert sorted(seen) == expected
-
-
+@trained_on
 def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled(
     harvest: Harvest, tmp_path: Path
 ) -> None:
     """All rollouts of the prompts with a pair; one that was cut off has no end of turn that pushes the gradient."""
-    settings = SemiOnlineDpo.model_validate(
-        {
-            "regime": "semi_online_dpo",
-            "steps": [2],
-            "responses": 8,
-            "prompts_per_update": 2,
-            "max_completion_length": 12,
-            "grpo_weight": 0.1,
-        }
-    )
+    keys = {"regime": "semi_online_dpo", "steps": [2], "responses": 8, "prompts_per_update": 2, "grpo_weight": 0.1}
+    settings = SemiOnlineDpo.model_validate(keys | {"max_completion_length": 12})
+    asked = {"prompt": harvest.prompt, "reward": reward_settings({"reward": "random", "p": 0.5})} | JOB
     with sampled() as drawn, trained() as seen:
         log = train_semi_online_dpo(
-            TrainingJob(
-                harvest.base,
-                harvest.problems,
-                settings,
-                k=2,
-                prompt=harvest.prompt,
-                work=tmp_path,
-                reward=reward_settings({"reward": "random", "p": 0.5}),
-                **JOB,
-            )
+            TrainingJob(harvest.base, harvest.problems, settings, k=2, work=tmp_path, **asked)
         ).log
     assert sum(row["pairable"] for row in log if "loss" in row) == 2
     assert sorted(seen) == sorted(drawn)
@@ -327,16 +305,10 @@ def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled
     assert all(ends.isdisjoint(tokens) for tokens in cut_off)
 
 
+@trained_on
 def test_grpo_asks_with_the_tokens_that_everything_else_shows(harvest: Harvest, tmp_path: Path) -> None:
-    settings = Warmup.model_validate(
-        {
-            "steps": [1],
-            "group_sizes": [4],
-            "per_device_batch_size": 16,
-            "gradient_accumulation_steps": 1,
-            "max_completion_length": 4,
-        }
-    )
+    shape = {"group_sizes": [4], "per_device_batch_size": 16, "gradient_accumulation_steps": 1}
+    settings = Warmup.model_validate(shape | {"steps": [1], "max_completion_length": 4})
     job = TrainingJob(
         harvest.base, harvest.problems, settings, k=1, group_size=4, prompt=harvest.prompt, work=tmp_path, **JOB
     )
@@ -367,7 +339,6 @@ def test_files_without_tokens_are_read_as_text_with_the_end_where_it_was_sampled
 
 
 def test_rows_with_and_without_tokens_can_stand_together(harvest: Harvest) -> None:
-    """A harvest that an earlier version began, in parts."""
     require_parsed_prompts(harvest)
     whole = harvest.rollouts
     halves = [whole.iloc[:5].drop(columns=list(OF_TOKENS)), whole.iloc[5:]]

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.jobs.files import sha256
-from g2d.policies import Policy, load_tokenizer
+from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, conversation, render
+from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import completions_tokens, train_grpo
@@ -49,6 +49,11 @@ def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WAR
     ).log
 
 
+def steps_of(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of gradient steps, without their times."""
+    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
+
+
 def easy(n: int) -> list[Problem]:
     """Problems that the tests' model answers correctly half of the time, so that some rollouts earn a reward."""
     return [replace(problem, answer="0") for problem in generate("arithmetic", "train", n, seed=0)]
@@ -58,7 +63,7 @@ def adapter_digest(work: Path) -> str:
     return sha256(work / "adapter/adapter_model.safetensors")
 
 
-@pytest.mark.parametrize("n_problems", [40, 16, 10])  # K=2 (16 prompts) within an epoch, at its end, and beyond it
+@pytest.mark.parametrize("n_problems", [16, 10])  # K=2 (16 prompts) at the end of an epoch, and beyond it
 def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, n_problems: int) -> None:
     problems = easy(n_problems)
     straight = warm_up(tmp_path / "straight", problems, k=4)
@@ -66,8 +71,8 @@ def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, n_problems: int) -
     chained = warm_up(tmp_path / "second", problems, k=4, resume_from=tmp_path / "first/checkpoint")
     assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
     assert adapter_digest(tmp_path / "first") != adapter_digest(tmp_path / "straight")
-    assert [row["step"] for row in chained if "loss" in row] == [1, 2, 3, 4]
-    assert [row["reward"] for row in chained if "loss" in row] == [row["reward"] for row in straight if "loss" in row]
+    assert [row["step"] for row in steps_of(chained)] == [1, 2, 3, 4]
+    assert [row["reward"] for row in steps_of(chained)] == [row["reward"] for row in steps_of(straight)]
     assert completions_tokens(chained, 16, after_step=2) < completions_tokens(chained, 16, after_step=0)
 
 
@@ -89,7 +94,6 @@ def test_a_horizon_beyond_k_keeps_the_learning_rate_up(tmp_path: Path) -> None:
 
 
 def test_a_run_that_misses_k_fails(tmp_path: Path) -> None:
-    """A checkpoint at or beyond K leaves nothing to train; that must not look like success."""
     problems = generate("arithmetic", "train", 20, seed=0)
     warm_up(tmp_path / "first", problems, k=4)
     with pytest.raises(RuntimeError, match="is at step 4: nothing is left to train up to step 2"):
@@ -139,19 +143,7 @@ def pairs(n: int = 24, base: Policy | None = None) -> list[Pair]:
 FIRST_LOSS = {"sigmoid": math.log(2), "ipo": 25.0, "ipo_sum": 25.0}
 
 
-@pytest.mark.parametrize("loss", FIRST_LOSS)
-def test_dpo_starts_at_the_loss_of_an_untrained_policy_and_learns(tmp_path: Path, loss: str) -> None:
-    dpo = Dpo.model_validate({"loss": loss, "learning_rate": 2e-3, "epochs": 4})
-    log = train_dpo(TrainingJob(tiny_policy(), pairs(), dpo, lora=Lora(), seed=0, work=tmp_path)).log
-    losses = [row["loss"] for row in log if "loss" in row]
-    assert losses[0] == pytest.approx(FIRST_LOSS[loss], rel=1e-4)
-    assert losses[-1] < losses[0]
-    assert log[-2]["rewards/margins"] > 0
-    assert (tmp_path / "adapter/adapter_model.safetensors").exists()
-
-
-@pytest.mark.parametrize("loss", FIRST_LOSS)
-@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("loss", "at_once"), [("sigmoid", True), ("ipo", False), ("ipo_sum", True)])
 def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_once: bool) -> None:
     """Compare with the mean over chosen tokens, per micro-batch, by hand; with all pairs of a group or one."""
     n, weight = 8, 2.0
@@ -182,57 +174,6 @@ def test_a_loss_that_is_not_finite_is_logged(tmp_path: Path, monkeypatch: pytest
     assert finite[0] and not finite[-1]
     write_metrics(tmp_path / "metrics.jsonl", log)
     assert steps_without_loss(tmp_path / "metrics.jsonl") == finite.count(False)
-
-
-def test_dpo_from_the_warmed_up_policy_moves_its_adapter(tmp_path: Path) -> None:
-    warm_up(tmp_path / "warm", generate("arithmetic", "train", 20, seed=0), k=2)
-    start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
-    (tmp_path / "dpo").mkdir()
-    log = train_dpo(
-        TrainingJob(tiny_policy(), pairs(), Dpo(), lora=Lora(), seed=0, work=tmp_path / "dpo", start=start)
-    ).log
-    # Dropout in an adapter that is not zero moves the first loss a little off ln 2.
-    assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.02)
-    assert adapter_digest(tmp_path / "dpo") != adapter_digest(tmp_path / "warm")
-
-
-@pytest.mark.parametrize("from_warmup", [False, True])
-def test_a_reference_that_is_computed_once_gives_the_same_training(tmp_path: Path, from_warmup: bool) -> None:
-    """Also from pi_K, with the first adapter as the reference. There is no dropout, so that both agree."""
-    start, lora = None, Lora(dropout=0.0)
-    if from_warmup:
-        warm_up(tmp_path / "warm", generate("arithmetic", "train", 20, seed=0), k=2, lora=lora)
-        start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
-    logs = []
-    for once in (False, True):
-        dpo = Dpo(learning_rate=2e-3, precompute_reference=once)
-        log = train_dpo(
-            TrainingJob(tiny_policy(), pairs(), dpo, start=start, lora=lora, seed=0, work=tmp_path / str(once))
-        ).log
-        logs.append([row for row in log if "loss" in row])
-    for name in ("loss", "grad_norm", "rewards/margins"):
-        each, once = ([row[name] for row in log] for log in logs)
-        assert once == pytest.approx(each, rel=1e-3, abs=1e-5)
-    assert logs[0][-1]["loss"] < math.log(2)
-
-
-def test_trainers_and_engines_show_the_same_prompt() -> None:
-    """GRPO applies the chat template inside TRL; harvest and evaluation through `render`."""
-    from trl.data_utils import apply_chat_template
-
-    tokenizer = load_tokenizer(tiny_policy())
-    problem = Problem("p", "Compute 1 + 2.", "3", None, None, "a test")
-    messages = conversation(problem, Prompt(system="Think.", template="Solve: {problem}"))
-    pair = {
-        "prompt": messages,
-        "chosen": [{"role": "assistant", "content": "yes"}],
-        "rejected": [{"role": "assistant", "content": "no"}],
-    }
-    rendered = render(tokenizer, messages)
-    assert apply_chat_template(pair, tokenizer)["prompt"] == rendered
-    assert rendered == "<|im_start|>system\nThink.<|im_end|><|im_start|>user\nSolve: Compute 1 + 2.<|im_end|>" + (
-        "<|im_start|>assistant\n"
-    )
 
 
 @given(n_problems=st.integers(1, 30), n_prompts=st.integers(0, 100), seed=st.integers(0, 2**31))

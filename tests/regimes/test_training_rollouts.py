@@ -24,12 +24,7 @@ from g2d.verifier import Judgement
 )
 def test_rows_and_texts(tmp_path: Path, keep: Keep, texts: list[str | None]) -> None:
     rollouts = TrainingRollouts([9], keep)
-    verdicts = [
-        Judgement("correct", "4"),
-        Judgement("incorrect", "5"),
-        Judgement("no_boxed", None),
-        Judgement("truncated", None),
-    ]
+    verdicts = [Judgement("correct", "4"), Judgement("incorrect", "5"), *[Judgement("truncated", None)] * 2]
     rollouts.record(
         verdicts,
         rewards=[Rewarded(judgement.reward) for judgement in verdicts],
@@ -42,6 +37,5 @@ def test_rows_and_texts(tmp_path: Path, keep: Keep, texts: list[str | None]) -> 
     frame = pd.read_parquet(tmp_path / "rollouts.parquet")
     assert [None if pd.isna(text) else text for text in frame["completion_text"]] == texts
     if keep != "none":
-        assert frame["sample"].tolist() == [0, 1, 0, 1]
-        assert frame["finish_reason"].tolist() == ["stop", "stop", "stop", "length"]
-        assert frame["reward"].tolist() == [1, 0, 0, 0]
+        columns = ["sample", "finish_reason", "reward"]
+        assert frame[columns].values.tolist() == [[0, "stop", 1], [1, "stop", 0], [0, "stop", 0], [1, "length", 0]]

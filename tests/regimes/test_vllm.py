@@ -3,7 +3,8 @@ mismatch; semi-online DPO learns from the rollouts of a harvest. One file, so th
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,21 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.training import train_regime
-from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run.auto_stop import probe_rollouts, train_until_decline
+from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
+from g2d.regimes.run import auto_stop
+from g2d.regimes.run.auto_stop import train_until_decline
 from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
+from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
@@ -37,54 +40,51 @@ from tests.shared import NEEDS_VLLM
 pytestmark = NEEDS_VLLM
 
 VLLM = EngineSettings(name="vllm")
-WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-2, max_completion_length=12)
+WARMUP = Warmup(steps=[0, 2, 4], horizon=12, learning_rate=1e-2, max_completion_length=12)
 SURE = Lora(dropout=0.0)  # dropout makes the trainer's probabilities noisy
 NOISY = Lora(dropout=0.3)
 
 
-@pytest.fixture
-def generations(monkeypatch: pytest.MonkeyPatch) -> list[EngineGeneration]:
-    """Every backend that a test creates."""
-    created: list[EngineGeneration] = []
-    initialise = EngineGeneration.__init__
-
-    def remembered(self: EngineGeneration, *args: Any, **kwargs: Any) -> None:
-        initialise(self, *args, **kwargs)
-        created.append(self)
-
-    monkeypatch.setattr(EngineGeneration, "__init__", remembered)
-    return created
+@dataclass
+class Run:
+    work: Path
+    log: list[dict[str, Any]]
+    synced_at: list[int]  # steps at which the engine received the adapter
 
 
-def warm_up(
-    work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None, lora: Lora = SURE, **keys: Any
-) -> list[dict[str, Any]]:
-    log = train_grpo(
-        TrainingJob(
-            tiny_policy(heads=1),
-            easy(20),
-            WARMUP.model_copy(update={"sync_every": sync_every} | keys),
-            lora=lora,
-            group_size=2,
-            k=k,
-            seed=0,
-            work=work,
-            resume_from=resume_from,
-            engine=VLLM,
-            checkpointing=Checkpointing(every_steps=1),
-        )
-    ).log
-    return [row for row in log if "loss" in row]
+def warm_up(work: Path, k: int, *, lora: Lora = SURE, resume_from: Path | None = None, **keys: Any) -> Run:
+    synced_at: list[int] = []
+    close = EngineGeneration.close
+
+    def noted(self: EngineGeneration) -> None:
+        synced_at.extend(self.synced_at)
+        close(self)
+
+    job = TrainingJob(
+        tiny_policy(heads=1), easy(20), WARMUP.model_copy(update=keys), lora=lora, group_size=2, k=k, seed=0, work=work,
+        resume_from=resume_from, engine=VLLM, checkpointing=Checkpointing(every_steps=1),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EngineGeneration, "close", noted)
+        log = train_grpo(job).log
+    return Run(work, [row for row in log if "loss" in row], synced_at)
 
 
-@pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2])])
-def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
-    tmp_path: Path, generations: list[EngineGeneration], sync_every: int, expected: list[int]
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
+    """Uninterrupted runs by `sync_every`."""
+    folder = tmp_path_factory.mktemp("straight")
+    lengths = {1: 4, 2: 6}
+    return {every: warm_up(folder / str(every), k, sync_every=every, lora=NOISY) for every, k in lengths.items()}
+
+
+@pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2, 4])])
+def test_it_reaches_k_and_syncs_the_adapter_every_v_steps(
+    straight: dict[int, Run], sync_every: int, expected: list[int]
 ) -> None:
-    log = warm_up(tmp_path / "run", 4, sync_every=sync_every, lora=NOISY)
-    assert [row["step"] for row in log] == [1, 2, 3, 4]
-    [generation] = generations
-    assert generation.synced_at == expected
+    log = straight[sync_every].log
+    assert [row["step"] for row in log] == list(range(1, len(log) + 1))
+    assert straight[sync_every].synced_at == expected
     # A new adapter agrees with the trainer up to the last bits of float32, an older one does not. Raw instead of
     # tempered log-probabilities, and dropout, would be off by far more.
     differences = [row["sampling/sampling_logp_difference/max"] for row in log]
@@ -98,18 +98,41 @@ def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
     assert all(row["clip_ratio/region_mean"] == 0 for row in log)
 
 
-@pytest.mark.parametrize("ratio", ["sampler", "none"])
-def test_one_generation_serves_v_updates(tmp_path: Path, generations: list[EngineGeneration], ratio: str) -> None:
-    log = warm_up(tmp_path / "run", 4, updates_per_generation=2, ratio=ratio, keep_rollouts="completions")
-    [generation] = generations
-    assert generation.synced_at == [0, 2]
-    frame = pd.read_parquet(tmp_path / "run/rollouts.parquet")
+def test_the_rollouts_of_training_are_kept(straight: dict[int, Run]) -> None:
+    log, frame = straight[1].log, pd.read_parquet(straight[1].work / "rollouts.parquet")
+    assert frame.groupby("step").size().to_dict() == dict.fromkeys((1, 2, 3, 4), 16)
+    first_pass = frame.query("step <= 2").groupby(["step", "problem_id"])
+    assert first_pass["sample"].apply(list).map(lambda s: s == [0, 1]).all()
+    assert [row["reward"] for row in log] == pytest.approx(frame.groupby("step").reward.mean().tolist())
+    lengths = frame.groupby("step").token_count.mean().tolist()
+    assert [row["completions/mean_length"] for row in log] == pytest.approx(lengths)
+    clipped = (frame.finish_reason == "length").groupby(frame.step).mean().tolist()
+    assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(clipped)
+    assert frame.completion_text.isna().all()
+
+
+def test_a_chain_equals_an_uninterrupted_run(straight: dict[int, Run], tmp_path: Path) -> None:
+    first = warm_up(tmp_path / "first", 2, lora=NOISY)
+    chained = warm_up(tmp_path / "second", 4, lora=NOISY, resume_from=first.work / "checkpoint")
+    assert adapter(chained.work) == adapter(straight[1].work) != adapter(first.work)
+    assert [row["reward"] for row in chained.log] == [row["reward"] for row in straight[1].log]
+
+
+def test_a_stopped_run_resumes_at_a_step_of_sync(straight: dict[int, Run], tmp_path: Path) -> None:
+    """Between two syncs the engine has an older adapter than the checkpoint."""
+    with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
+        warm_up(tmp_path, 6, sync_every=2, lora=NOISY)
+    assert warm_up(tmp_path, 6, sync_every=2, lora=NOISY).synced_at == [4]
+    assert adapter(tmp_path) == adapter(straight[2].work)
+
+
+def test_one_generation_serves_v_updates(tmp_path: Path) -> None:
+    run = warm_up(tmp_path, 4, updates_per_generation=2, ratio="none", keep_rollouts="completions")
+    assert run.synced_at == [0, 2]
+    frame = pd.read_parquet(tmp_path / "rollouts.parquet")
     assert frame.groupby(["generated_at", "step"]).size().to_dict() == {(1, 1): 16, (1, 2): 16, (3, 3): 16, (3, 4): 16}
-    drawn = [row for row in log if "completions/mean_length" in row]
-    assert [row["step"] for row in drawn] == [1, 3]
-    corrected = [row["sampling/importance_sampling_ratio/mean"] for row in drawn if ratio == "sampler"]
-    assert corrected == pytest.approx([1.0] * 2 if ratio == "sampler" else [], abs=1e-3)
-    assert all("sampling/importance_sampling_ratio/mean" not in row for row in log) == (ratio == "none")
+    assert [row["step"] for row in run.log if "completions/mean_length" in row] == [1, 3]
+    assert all("sampling/importance_sampling_ratio/mean" not in row for row in run.log)
     # Every completion of the large batch has another seed: the answers to some prompt differ.
     texts = frame.groupby(["generated_at", "problem_id"]).completion_text.nunique()
     assert texts.max() > 1
@@ -138,76 +161,53 @@ def test_the_engines_of_all_processes_draw_the_rollouts_of_one(tmp_path: Path) -
 
 
 def test_the_engine_gets_the_policy_and_not_its_reference(tmp_path: Path) -> None:
-    log = warm_up(tmp_path / "run", 4, beta=0.1, reference="sync", reference_every=2)
+    log = warm_up(tmp_path, 4, beta=0.1, reference="sync", reference_every=2).log
     assert max(row["sampling/sampling_logp_difference/max"] for row in log) < 1e-4
     assert log[2]["kl"] < 1e-6 < min(log[1]["kl"], log[3]["kl"])
-
-
-def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Path) -> None:
-    straight = warm_up(tmp_path / "straight", 4)
-    warm_up(tmp_path / "first", 2)
-    chained = warm_up(tmp_path / "second", 4, resume_from=tmp_path / "first/checkpoint")
-    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight") != adapter(tmp_path / "first")
-    assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
-
-
-def test_a_stopped_run_resumes_at_a_step_of_sync(tmp_path: Path, generations: list[EngineGeneration]) -> None:
-    """Between two syncs the engine has an older adapter than the checkpoint."""
-    warm_up(tmp_path / "straight", 6, sync_every=2)
-    with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
-        warm_up(tmp_path / "stopped", 6, sync_every=2)
-    warm_up(tmp_path / "stopped", 6, sync_every=2)
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    assert [generation.synced_at for generation in generations] == [[0, 2, 4], [0, 2], [4]]
 
 
 def test_an_adapter_that_did_not_arrive_stops_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as ignored:
         ignored.setattr(VllmEngine, "_load_adapter", lambda self, folder: None)
-        for ratio in ("sampler", "none"):
-            with pytest.raises(WrongWeightsError, match="the policy after 3 steps: vllm in float32 answers with"):
-                warm_up(tmp_path / ratio, 4, ratio=ratio)
+        with pytest.raises(WrongWeightsError, match="the policy after 3 steps: vllm in float32 answers with"):
+            warm_up(tmp_path / "grpo", 4)
         with pytest.raises(WrongWeightsError, match="the policy after 2 updates: vllm in float32 answers with"):
             semi_online(tmp_path / "dpo", k=4, sync_every=2, base=tiny_policy(heads=1), engine=VLLM, lora=SURE)
 
 
-def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:
-    log = warm_up(tmp_path / "run", 2)
-    frame = pd.read_parquet(tmp_path / "run/rollouts.parquet")
-    assert frame.groupby("step").size().to_dict() == {1: 16, 2: 16}
-    assert frame.groupby(["step", "problem_id"])["sample"].apply(list).map(lambda s: s == [0, 1]).all()
-    assert [row["reward"] for row in log] == pytest.approx(frame.groupby("step").reward.mean().tolist())
-    lengths = frame.groupby("step").token_count.mean().tolist()
-    assert [row["completions/mean_length"] for row in log] == pytest.approx(lengths)
-    clipped = (frame.finish_reason == "length").groupby(frame.step).mean().tolist()
-    assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(clipped)
-    assert frame.completion_text.isna().all()
-
-
-def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
+def test_training_and_probes_take_turns_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harvest = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
     warmup = WARMUP.model_copy(update={"auto": AutoStop(every=3, prompts=6, patience=1)})
     job = TrainingJob(
         tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=tmp_path, engine=VLLM, group_size=2,
         harvest=harvest, policy_id="tiny/auto", k=6,
     )  # fmt: skip
+    drawn: list[list[Rollout]] = []
+    probe = auto_stop.probe_rollouts
+    monkeypatch.setattr(auto_stop, "probe_rollouts", lambda *job: drawn.append(probe(*job)) or drawn[-1])
     probes = train_until_decline(train_grpo, job).probes
     assert probes is not None
     assert probes["step"].tolist() == [3, 6]
-    policy = Policy("tiny/auto", "tiny", "grpo", job.base.base, seed=0, adapter=str(tmp_path / "adapter"))
-    rows = probe_rollouts(job, policy)
-    assert {row.engine for row in rows} == {"vllm"}
-    assert probes["tokens_generated"][probes["chosen"]].item() == sum(row.token_count for row in rows)
+    assert {row.engine for rows in drawn for row in rows} == {"vllm"}
+    assert probes["tokens_generated"].tolist() == [sum(row.token_count for row in rows) for rows in drawn]
 
 
-def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(tmp_path: Path) -> None:
-    """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
+def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped and resumed run; its rollouts equal a harvest of the adapter that was synced."""
     base = tiny_policy(heads=1)
+    take = OnPolicyRollouts._take
+
+    def kept(self: OnPolicyRollouts, folder: Path, step: int) -> None:
+        shutil.copytree(folder, tmp_path / f"synced-{step}", dirs_exist_ok=True)
+        take(self, folder, step)
+
+    monkeypatch.setattr(OnPolicyRollouts, "_take", kept)
     changes = {"sync_every": 2, "base": base, "engine": VLLM, "lora": SURE}
     assert_resumes(lambda work: semi_online(work, k=4, **changes), tmp_path, 3)
 
-    semi_online(tmp_path / "to-2", k=2, **changes)
-    policy = replace(base, adapter=str(tmp_path / "to-2/adapter"))
+    policy = replace(base, adapter=str(tmp_path / "synced-2"))
     problems = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
     vllm = VllmEngine(policy, EngineSettings(name="vllm", adapters="lora"))
     try:
@@ -219,9 +219,9 @@ def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(tmp_path: Path) 
     assert set(rows["generated_at"]) == {3}
 
 
-def test_nothing_is_compiled(tmp_path: Path) -> None:
-    """Here, and in all of these tests: vLLM would have its ranks of log-probabilities, with a compiler of C++."""
+def test_nothing_is_compiled(straight: dict[int, Run]) -> None:
+    """vLLM would compile the ranking of log-probabilities, with a C++ compiler."""
     from torch._dynamo.utils import counters
 
-    warm_up(tmp_path / "run", 1)
+    assert straight[1].log
     assert not counters["frames"]

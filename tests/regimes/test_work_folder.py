@@ -96,7 +96,6 @@ def test_an_orphan_and_an_earlier_attempt_are_waited_for(
 
 
 def test_children_of_a_killed_process_hold_no_lock(tmp_path: Path) -> None:
-    """For example a worker of a plugin."""
     forks = "child = os.fork()\n    if child == 0: sys.stdin.read(); os._exit(0)"
     with working(tmp_path, forks) as other:
         other.kill()

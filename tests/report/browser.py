@@ -12,8 +12,6 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-
 DESKTOP, PHONE = (1280, 900), (390, 844)
 
 
@@ -33,6 +31,8 @@ class Complaints:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser with one tab for all pages: another tab is a process and costs a second of CPU."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=0
@@ -72,7 +72,23 @@ def _is_outside(url: str, file: Path) -> bool:
     return not url.startswith(("data:", "blob:", file.as_uri()))
 
 
+def require_accessible(tab: Page) -> None:
+    """Fail if axe finds a violation."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    violations = axe.run(tab).response["violations"]
+    assert not [(hit["id"], [node["html"][:200] for node in hit["nodes"]]) for hit in violations]
+
+
 def open_sections(tab: Page) -> None:
     """Open all collapsed sections."""
     for summary in tab.locator("details.section > summary").all():
         summary.click()
+
+
+def draw_all(tab: Page) -> int:
+    """Scroll to every visible figure, wait until it is drawn, and return their number."""
+    figures = tab.locator("figure.chart:visible").all()
+    for figure in figures:
+        figure.scroll_into_view_if_needed()
+        figure.locator("svg.marks").wait_for()
+    return len(figures)

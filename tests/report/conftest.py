@@ -21,18 +21,11 @@ from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import main_table
 from g2d.tables.captions import captions
-from g2d.tables.frames import read_table, write_table
-from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS, dispute_table
+from g2d.tables.frames import write_table
+from g2d.tables.harvest import dispute_table
+from g2d.tables.results import read_by_name
 from tests.frames import rollout
 from tests.report.test_markup import HOSTILE
-
-TITLES = {
-    "main": "Table 1: accuracy and cost",
-    "harvest": "Table 2: informativeness of the harvest",
-    "calibration": "Table 4: difficulty calibration",
-    "disputes": "Disputed answers",
-    "cost": "Cost by policy and stage",
-}
 
 
 @pytest.fixture(scope="session")
@@ -121,8 +114,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
         for name, source in config.problem_sources.items()
     }
     record = provenance(config, [Policy("tiny/base", "tiny", "base", "")], manifests, ["cpu"], __file__)
-    calibration = read_table(written["calibration"], CALIBRATION_COLUMNS)
-    harvest = read_table(written["harvest"], HARVEST_COLUMNS)
+    calibration, harvest = (read_by_name(written[name]) for name in ("calibration", "harvest"))
     series = browse_pairs(
         harvests(config),
         pairs=lambda key: build_pairs(harvest_frame(grid_problems, key.k), grid_problems, config.prompt, key.seed),
@@ -134,9 +126,8 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
     out.write_text(
         build(
             tables=written,
-            titles=TITLES,
             figures={"accuracy": figure},
-            captions=captions(config, [*TITLES, "accuracy"]),
+            captions=captions(config, [*written, "accuracy"]),
             config=config,
             series=series,
             answered=browse_answers(config, answer_frame, lambda name: grid_problems),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pandas as pd
 import pytest
 
@@ -48,67 +51,73 @@ def margins(*rows: tuple[int, float, bool], margin: float = 0.02) -> pd.DataFram
 
 
 BASE, GRPO = ("base", 0, 0.4, 0.0), ("grpo", 1000, 0.5, 26.0)
+NONE, WARMED = ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0)
 
 
-def sentences(table: pd.DataFrame, comparisons: pd.DataFrame | None = None) -> tuple[str, ...]:
-    """The effect of K, the comparison with M0 and GRPO, and the cost."""
-    shown = answer(table, "m", "b", comparisons)
-    return *shown.sentences[:2], *shown.details[:1]
-
-
-def test_a_clear_winner_is_named_with_its_gain_and_its_price() -> None:
-    how_much, against, price = sentences(main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO))
-    assert "highest after K=150 steps of online RL, 60.0\u00a0% [58.0, 62.0]" in how_much
-    assert "+10.0 points, intervals apart" in how_much
-    assert "the best DPO policy, K=150, is above it" in against
-    assert "M0 starts from 40.0\u00a0%" in against
-    assert price.startswith(
-        "K=150, with the highest accuracy, took 4 device-hours; GRPO alone (G=2, K=1000) took 26 device-hours"
-    )
+@pytest.mark.parametrize(
+    ("rows", "tests", "parts"),
+    [
+        (
+            (BASE, NONE, ("g2d", 150, 0.6, 4.0), GRPO),
+            (),
+            [
+                "highest after K=150 steps of online RL, 60.0 % [58.0, 62.0]",
+                "+10.0 points, intervals apart",
+                "M0 starts from 40.0 %",
+                "the best DPO policy, K=150, is above it",
+                "K=150, with the highest accuracy, took 4 device-hours; GRPO alone (G=2, K=1000) took 26 device-hours",
+            ],
+        ),
+        (
+            (BASE, NONE, WARMED, GRPO),
+            (),
+            [
+                "but not significantly different from 50.0 % [48.0, 52.0] at K=0, without online RL",
+                "not significantly different from it",
+                "K=150, with the highest accuracy, took 4 device-hours",
+            ],
+        ),
+        (
+            (("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0)),
+            (),
+            ["is not shown to help", "−1.0 points", "K=0, with the highest accuracy"],
+        ),
+        ((("dpo", 0, 0.6, 2.0), ("g2d", 150, 0.5, 4.0)), (), ["online RL before the harvest is worse"]),
+        (
+            (BASE, NONE, WARMED, GRPO),
+            ((WARMED[:2], NONE[:2], 0.003), (WARMED[:2], GRPO[:2], 0.4)),
+            [
+                "against 50.0 %",
+                "paired test, Holm-corrected p = 0.003",
+                "not significantly different from it (+1.0 points [−2.1, +6.1], Holm-corrected p = 0.4)",
+            ],
+        ),
+        (  # whichever policy is the reference of a test
+            (("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0)),
+            ((("dpo", 0), ("g2d", 150), 0.01),),
+            ["is worse", "(−1.0 points [−6.1, +2.1], paired test, Holm-corrected p = 0.01)"],
+        ),
+        ((NONE, WARMED), (), ["M0 was not evaluated; GRPO alone was not run"]),
+        ((BASE, ("g2d", 150, 0.5, 2.0)), (), ["cannot say whether any was needed"]),
+        ((BASE, NONE), (), ["no other K was run"]),
+        ((BASE,), (), ["No policy was trained on a harvest, so there is nothing to compare yet."]),
+    ],
+)
+def test_the_effect_of_k_the_baselines_and_the_price(
+    rows: Sequence[tuple[str, int, float, float]], tests: Sequence[Any], parts: Sequence[str]
+) -> None:
+    shown = answer(main(*rows), "m", "b", comparisons(*(comparison(*test) for test in tests)) if tests else None)
+    text = " ".join([*shown.sentences, *shown.details]).replace("\u00a0", " ")
+    assert [part for part in parts if part not in text] == []
+    assert ("GRPO alone (" in text) == (GRPO in rows)
 
 
 def test_an_automatic_warmup_is_mentioned_and_never_the_answer() -> None:
-    grid = [BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO]
+    grid = [BASE, NONE, ("g2d", 150, 0.6, 4.0), GRPO]
     stopped = answer(main(*grid, ("g2d-auto", 120, 0.62, 5.0)), "m", "b")
     assert stopped.sentences == answer(main(*grid), "m", "b").sentences
     assert "chose K=120, the mean over seeds" in stopped.details[1]
     assert "62.0\u00a0% [60.0, 64.0] for 5 device-hours: +2.0 points against K=150" in stopped.details[1]
-
-
-def test_no_difference_is_not_called_one() -> None:
-    how_much, against, price = sentences(main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), GRPO))
-    assert "but not significantly different from 50.0\u00a0% [48.0, 52.0] at K=0, without online RL" in how_much
-    assert "not significantly different from it" in against
-    assert price.startswith("K=150, with the highest accuracy, took 4 device-hours")
-
-
-def test_online_rl_that_is_not_ahead_is_not_shown_to_help() -> None:
-    how_much, _, price = sentences(main(BASE, ("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0), GRPO))
-    assert "online RL before the harvest is not shown to help" in how_much
-    assert "−1.0 points" in how_much
-    assert price.startswith("K=0, with the highest accuracy")
-
-
-def test_online_rl_that_hurts_is_said_to_be_worse() -> None:
-    how_much, *_ = sentences(main(("dpo", 0, 0.6, 2.0), ("g2d", 150, 0.5, 4.0)))
-    assert "online RL before the harvest is worse" in how_much
-
-
-def test_the_paired_test_decides_where_there_is_one() -> None:
-    table = main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), GRPO)
-    tests = comparisons(comparison(("g2d", 150), ("dpo", 0), 0.003), comparison(("g2d", 150), ("grpo", 1000), 0.4))
-    how_much, against, price = sentences(table, tests)
-    assert "against 50.0" in how_much
-    assert "paired test, Holm-corrected p = 0.003" in how_much
-    assert "not significantly different from it (+1.0 points [−2.1, +6.1], Holm-corrected p = 0.4)" in against
-    assert price.startswith("K=150, with the highest accuracy")
-
-
-def test_a_test_counts_whichever_policy_is_its_reference() -> None:
-    table = main(("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0))
-    tests = comparisons(comparison(("dpo", 0), ("g2d", 150), 0.01))
-    assert "is worse" in sentences(table, tests)[0]
-    assert "(−1.0 points [−6.1, +2.1], paired test, Holm-corrected p = 0.01)" in sentences(table, tests)[0]
 
 
 def test_which_k_is_enough_is_a_matter_of_what_is_shown_not_of_what_is_not() -> None:
@@ -125,11 +134,11 @@ def test_which_k_is_enough_is_a_matter_of_what_is_shown_not_of_what_is_not() -> 
     shown = answer(table, "m", "b", margins=margins((0, 0.2, False), (50, 0.2, False), (150, 0.2, False), margin=0.1))
     assert shown.sentences[2].endswith("No K is shown to be less than 10 points worse than the best.")
     assert shown.details[0].startswith("K=150, with the highest accuracy, took")
-    assert len(answer(main(("dpo", 0, 0.5, 2.0)), "m", "b", margins=margins((0, 0.0, True))).sentences) == 3
+    assert len(answer(main(NONE), "m", "b", margins=margins((0, 0.0, True))).sentences) == 3
 
 
 def test_with_one_seed_every_claim_is_about_these_weights() -> None:
-    grid = (BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), ("g2d-auto", 120, 0.62, 5.0), GRPO)
+    grid = (BASE, NONE, WARMED, ("g2d-auto", 120, 0.62, 5.0), GRPO)
     pairs = [(("g2d", 150), ("dpo", 0)), (("g2d", 150), ("grpo", 1000)), (("g2d-auto", 120), ("g2d", 150))]
     for n_seeds, p in ((1, 0.2), (1, 0.001), (2, 0.2)):
         tests = comparisons(*(comparison(*pair, p) for pair in pairs))
@@ -144,29 +153,14 @@ def test_with_one_seed_every_claim_is_about_these_weights() -> None:
         assert all(("these weights" in claim) == (n_seeds == 1) for claim in claims)
 
 
-def test_a_missing_baseline_is_said_to_be_missing() -> None:
-    _, against, price = sentences(main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0)))
-    assert against == "M0 was not evaluated; GRPO alone was not run, so nothing is said about it."
-    assert "GRPO" not in price
-
-
-def test_without_k_0_nothing_is_said_about_whether_online_rl_was_needed() -> None:
-    assert "cannot say whether any was needed" in sentences(main(BASE, ("g2d", 150, 0.5, 2.0)))[0]
-
-
-def test_k_0_alone_is_no_comparison() -> None:
-    assert "no other K was run" in sentences(main(BASE, ("dpo", 0, 0.5, 2.0)))[0]
-
-
 def test_one_seed_is_named() -> None:
-    grid = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=1)
-    shown = answer(grid, "m", "b")
+    shown = answer(main(NONE, WARMED, n_seeds=1), "m", "b")
     assert "with these weights of one seed; other seeds may show the reverse." in shown.sentences[-1]
     assert "The best of 2 policies was chosen on the same problems, so its accuracy is biased upwards." in shown.notes
 
 
 def test_the_choice_of_k_is_corrected_for() -> None:
-    table = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=2)
+    table = main(NONE, WARMED, n_seeds=2)
     pooling, choice, _ = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).notes
     assert (
         "Differences are corrected for this choice: the interval of K=150 against K=0 is [−2.1, +6.1] points and holds "
@@ -179,16 +173,10 @@ def test_the_choice_of_k_is_corrected_for() -> None:
     assert "from 1.0 points (K=0) to 3.1 points (K=150)" in pooling
 
 
-def test_a_grid_without_trained_policies_says_so() -> None:
-    assert answer(main(BASE), "m", "b").sentences == (
-        "No policy was trained on a harvest, so there is nothing to compare yet.",
-    )
-
-
 def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:
-    table = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), ("g2d", 150, 0.6, 5.0))
+    table = main(NONE, WARMED, ("g2d", 150, 0.6, 5.0))
     table["group_size"] = pd.array([None, 2, 4], dtype="Int64")
-    assert "after K=150 (G=4) steps" in sentences(table)[0]
+    assert "after K=150 (G=4) steps" in answer(table, "m", "b").sentences[0]
 
 
 @pytest.mark.parametrize(

@@ -80,16 +80,19 @@ def test_a_harvest_that_another_reward_judged_shows_the_reward_beside_the_verdic
         assert (rejected.role, rejected.verdict, rejected.reward) == ("rejected", "correct", 0)
 
 
-def test_a_page_holds_as_many_problems_as_it_has_room_for(
+def test_a_page_holds_as_much_as_it_has_room_for(
     config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = browsed(config, grid_problems)
-    assert [len(series.shown) for series in full] == [browsers.PROBLEMS_PER_SERIES] * 2
     assert len(grid_problems) > browsers.PROBLEMS_PER_SERIES
-    room = sum(story.size for series in full for story in series.shown[:3])
-    monkeypatch.setattr(browsers, "MAX_CHARACTERS", room)
-    cut = browsed(config, grid_problems)
-    assert [series.shown for series in cut] == [series.shown[:3] for series in full]
+    for n_shown, browse in (
+        (browsers.PROBLEMS_PER_SERIES, lambda: browsed(config, grid_problems)),
+        (browsers.QUESTIONS_PER_BENCHMARK, lambda: browse_answers(config, answer_frame, lambda name: grid_problems)),
+    ):
+        full = browse()
+        assert [len(series.shown) for series in full] == [n_shown] * 2
+        with monkeypatch.context() as patch:
+            patch.setattr(browsers, "MAX_CHARACTERS", sum(one.size for series in full for one in series.shown[:3]))
+            assert [series.shown for series in browse()] == [series.shown[:3] for series in full]
 
 
 def test_every_pattern_has_a_question_before_any_has_two() -> None:
@@ -116,12 +119,3 @@ def test_all_questions_are_counted_and_each_shows_an_answer_of_every_policy(
     for question in easy.shown:
         shown = "".join("01"[answer.verdict == "correct"] for answer in question.completions)
         assert shown == easy.right[[problem.problem_id for problem in grid_problems].index(question.problem_id)]
-
-
-def test_a_page_holds_as_many_questions_as_it_has_room_for(
-    config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full = browse_answers(config, answer_frame, lambda name: grid_problems)
-    room = sum(question.size for series in full for question in series.shown[:2])
-    monkeypatch.setattr(browsers, "MAX_CHARACTERS", room)
-    assert [len(series.shown) for series in browse_answers(config, answer_frame, lambda name: grid_problems)] == [2, 2]

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
+import g2d
 from g2d.cli import main
 from g2d.experiment.config import load
 from g2d.jobs.files import write_json
@@ -19,10 +20,10 @@ from g2d.problems import Problem, write_problems
 from g2d.report.browsers import browse_runs
 from g2d.report.compare import opened as opened_runs
 from g2d.rollouts.rollout import to_frame, write_rollouts
-from g2d.tables.runs import differing
+from g2d.tables.runs import differing, runs_table
 from tests.experiment.test_config import MINIMAL
 from tests.frames import rollout
-from tests.report.browser import chromium, needs_chromium, opened
+from tests.report.browser import chromium, opened, require_accessible
 
 N = 100
 SEEDED = ("base", "seed0/dpo/g0/k0")
@@ -151,42 +152,33 @@ def test_one_policy_that_answered_other_questions_does_not_keep_others_from_bein
     assert refused == "B is not comparable with A (G2D (K=20)): other questions: 100 | 100, 0 in common"
 
 
-def test_answers_that_another_verifier_judged_are_not_compared(
-    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    second = run(tmp_path / "b", {"base": 50})
-    write_json(
-        second / "provenance.json",
-        {
-            "workflow": {"g2d": "0.1.0", "stage_versions": {"evaluate": 2}},
-            "software": {"packages": {"math-verify": "0.7.0", "latex2sympy2_extended": "1.10.2"}},
-        },
-    )
-    [base] = [row for row in compared(capsys, first, second)["policies"] if row["run"] == "B"]
-    assert base["not_compared"] == "verifier.math-verify: 0.8.0 | 0.7.0; verifier.version of the stage evaluate: 3 | 2"
-    assert base["difference"] is None
-
-
 @pytest.mark.parametrize(
-    ("recorded", "reason"),
+    ("version", "recorded", "reason"),
     [
-        ({"antlr4-python3-runtime": "4.11.0"}, "verifier.antlr4-python3-runtime: 4.13.2 | 4.11.0"),
-        ({"sympy": "1.13.0"}, "verifier.sympy: 1.14.0 | 1.13.0"),
-        ({}, None),
-        ({"sympy": None}, None),
+        ("0.7.0", {}, "verifier.math-verify: 0.8.0 | 0.7.0; verifier.version of the stage evaluate: 3 | 2"),
+        ("0.8.0", {"antlr4-python3-runtime": "4.11.0"}, "verifier.antlr4-python3-runtime: 4.13.2 | 4.11.0"),
+        ("0.8.0", {"sympy": "1.13.0"}, "verifier.sympy: 1.14.0 | 1.13.0"),
+        ("0.8.0", {}, None),  # 0.1.0 recorded neither
+        ("0.8.0", {"sympy": None}, None),  # not installed there
     ],
-    ids=["another antlr4", "another sympy", "0.1.0 recorded neither", "not installed there"],
 )
-def test_what_parses_answers_is_compared_where_both_runs_recorded_it(
-    recorded: dict[str, str | None], reason: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_answers_that_another_verifier_judged_are_not_compared(
+    version: str,
+    recorded: dict[str, str | None],
+    reason: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Packages that parse answers count if both runs recorded them."""
     whole = {"math-verify": "0.8.0", "antlr4-python3-runtime": "4.13.2", "sympy": "1.14.0"}
     folders = [run(tmp_path / name, {"base": 50}) for name in "ab"]
-    for folder, packages in zip(folders, (whole, {"math-verify": "0.8.0"} | recorded), strict=True):
-        workflow = {"g2d": "0.2.0", "stage_versions": {"evaluate": 3}}
+    stages = (3, 2 if version == "0.7.0" else 3)
+    for folder, stage, packages in zip(folders, stages, (whole, {"math-verify": version} | recorded), strict=True):
+        workflow = {"g2d": "0.2.0", "stage_versions": {"evaluate": stage}}
         write_json(folder / "provenance.json", {"workflow": workflow, "software": {"packages": packages}})
     [base] = [row for row in compared(capsys, *folders)["policies"] if row["run"] == "B"]
     assert base["not_compared"] == reason
+    assert (base["difference"] is None) == (reason is not None)
 
 
 def test_seeds_are_paired_with_the_same_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,15 +189,6 @@ def test_seeds_are_paired_with_the_same_seed(tmp_path: Path, capsys: pytest.Capt
     assert [rows[name]["seeds"] for name in "ABC"] == ["0, 1, 2", "1, 2, 3", "3"]
     assert (rows["B"]["n_paired_seeds"], rows["B"]["difference"]) == (2, 0)  # accuracies differ by 1/100
     assert rows["C"]["not_compared"] == "no seed in common"
-
-
-def test_one_benchmark_is_shown_on_demand(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    second = run(tmp_path / "b", {"base": 40})
-    assert {row["benchmark"] for row in compared(capsys, first, second, "--benchmark", "held-out")["policies"]} == {
-        "held-out"
-    }
-    assert main(["compare", str(first), str(second), "--benchmark", "math500"]) == 2
-    assert capsys.readouterr().err == "g2d compare: --benchmark math500: no run has it; there are held-out\n"
 
 
 def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,6 +202,9 @@ def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, caps
         (first,): f"{first}: one run alone: name the results folder of another one beside it",
         (first, none): f"{none}: no results folder (it has no config.yaml): name the one of a run",
         (first, empty): f"{empty}: no policy has been evaluated yet: nothing to compare",
+        (first, empty, "--benchmark", "held-out"): f"{empty}: no policy has been evaluated on held-out yet",
+        (first, empty, "--benchmark", "math500"): "--benchmark math500: no run has it; there are held-out",
+        (none, tmp_path / "also none", "--files"): f"{none} and {tmp_path / 'also none'}: no config.yaml",
         (first, newer): f"{newer}/config.yaml: quantum: unknown key",
         (first, tmp_path / "link"): f"{tmp_path / 'link'}: the same folder as {first}: name each run once",
         (first, empty, none, "--files"): "--files: compares all of two folders: leave out --benchmark, --page and "
@@ -228,6 +214,24 @@ def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, caps
         error = capsys.readouterr().err
         assert error.startswith(f"g2d compare: {message}")
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["- no\n- mapping\n", None])
+def test_verify_run_names_a_configuration_that_cannot_be_read(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "config.yaml").write_text(text)
+    assert main(["verify-run", str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"g2d verify-run: {tmp_path / 'config.yaml'}: ")
+
+
+def test_the_error_for_an_unknown_table_names_the_tables(first: Path) -> None:
+    with pytest.raises(KeyError, match=r"nonsense.* main, comparisons, "):
+        g2d.open(first).build("nonsense")
+    with pytest.raises(KeyError, match=r"advise"):  # a rule makes it
+        g2d.open(first).build("advice")
 
 
 def test_a_section_that_one_run_lacks_is_one_difference() -> None:
@@ -240,7 +244,6 @@ def test_a_section_that_one_run_lacks_is_one_difference() -> None:
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-@needs_chromium
 def test_the_page_has_the_runs_with_their_figures_and_answers(first: Path, tmp_path: Path) -> None:
     second = run(tmp_path / "b", {"base": 40, "seed0/dpo/g0/k0": 70}, title=f"Another run {HOSTILE}", dpo={"beta": 0.2})
     questions = [Problem(f"q{i:03d}", f"Question {i}? {HOSTILE}", "1", 1, None, "test") for i in range(N)]
@@ -269,8 +272,7 @@ def test_the_page_has_the_runs_with_their_figures_and_answers(first: Path, tmp_p
         assert cells == ["20", "0", "50", "30"]  # only B right, only A right, both, neither
         assert tab.locator("#answer-stage .card h3").first.inner_text().startswith("B: DPO (K=0)")
         assert not complaints, complaints
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        assert [violation["id"] for violation in axe.run(tab).response["violations"]] == []
+        require_accessible(tab)
 
 
 def test_answers_to_other_questions_stand_on_no_page(first: Path, tmp_path: Path) -> None:
@@ -281,3 +283,4 @@ def test_answers_to_other_questions_stand_on_no_page(first: Path, tmp_path: Path
     [answered] = browse_runs(opened_runs([first, second]))
     assert answered.policies == ("A: M0", "A: DPO (K=0)", "A: G2D (K=20)")
     assert browse_runs(opened_runs([first, second]), ["another"]) == []
+    assert runs_table(opened_runs([first, second]), ["another"]).empty

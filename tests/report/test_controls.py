@@ -27,55 +27,43 @@ def table(*changes: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(CONTROL_COLUMNS)).astype({"group_size": "Int64"})
 
 
-def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
-    (sentence,) = control_sentences(table({}, {"reward": "rewards for the format alone", "gain": -0.01}))
-    assert sentence.startswith(
-        "Controls: of the +20.0 points [+15.0, +25.0] that G2D (K=150) gains over M0, random rewards"
-    )
-    assert (
-        "random rewards (p = 0.5) get +5.0 [+1.0, +9.0] (25\u00a0% [5, 44], different from the truth by a paired"
-        in sentence
-    )
-    assert "test, p = 0.002: +15.0 points [+10.0, +20.0])" in sentence
-    assert "; rewards for the format alone get −1.0" in sentence
+NBSP = "\u00a0"
 
 
-def test_the_most_accurate_policy_has_the_sentence() -> None:
-    rows = table({}, {"K": 50, "truth_accuracy": 0.62}, {"K": 100, "truth_accuracy": 0.62})
-    (sentence,) = control_sentences(rows)
-    assert "that G2D (K=50) gains over M0" in sentence  # the first of equals
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        (
+            [{}, {"reward": "rewards for the format alone", "gain": -0.01}],
+            [
+                "of the +20.0 points [+15.0, +25.0] that G2D (K=150) gains over M0, random rewards (p = 0.5) get +5.0 "
+                f"[+1.0, +9.0] (25{NBSP}% [5, 44], different from the truth by a paired test, p = 0.002: +15.0 points "
+                "[+10.0, +20.0])",
+                "; rewards for the format alone get −1.0",
+            ],
+        ),
+        # The most accurate policy, the first of equals.
+        ([{}, {"K": 50, "truth_accuracy": 0.62}, {"K": 100, "truth_accuracy": 0.62}], ["that G2D (K=50) gains over"]),
+        (
+            [{"p_holm": 0.3, "difference_low": -0.01}],
+            ["not significantly different from the truth by a paired test, p = 0.3: +15.0 points [−1.0, +20.0]"],
+        ),
+        (
+            [{"p_truth": 0.4, "share": None, "share_low": None, "share_high": None}],
+            ["is not significantly different from 0 (p = 0.4), so no shares are shown"],
+        ),
+        ([{"n_seeds": 1}], [" over M0 with these weights, "]),
+        ([{"n_seeds": 1, "p_truth": 0.4, "share": None}], [" over M0 with these weights, "]),
+        ([{"share": -0.1, "share_high": None, "share_low": -0.2}], [f"(−10{NBSP}% [−20, no upper end]"]),
+        ([{"truth": "grpo", "K": 1000}], ["that GRPO (K=1000, G=2) gains over M0"]),
+        ([{"truth": "s1", "K": 20}], ["that s1 (K=20) gains over M0"]),
+    ],
+)
+def test_controls_have_shares_of_the_gain_and_tests(changes: list[dict[str, Any]], parts: list[str]) -> None:
+    (sentence,) = control_sentences(table(*changes))
+    assert [part for part in parts if part not in sentence] == []
     assert sentence.count("random rewards") == 1
-
-
-def test_no_significant_difference_is_not_called_equality() -> None:
-    (sentence,) = control_sentences(table({"p_holm": 0.3, "difference_low": -0.01}))
-    assert (
-        "not significantly different from the truth by a paired test, p = 0.3: +15.0 points [−1.0, +20.0]" in sentence
-    )
-
-
-def test_without_a_gain_no_share_is_shown() -> None:
-    nothing = {"p_truth": 0.4, "share": None, "share_low": None, "share_high": None}
-    (sentence,) = control_sentences(table(nothing))
-    assert "is not significantly different from 0 (p = 0.4), so no shares are shown" in sentence
-    assert "%" not in sentence
-
-
-def test_with_one_seed_it_is_about_these_weights() -> None:
-    for change in ({}, {"p_truth": 0.4, "share": None}):
-        (sentence,) = control_sentences(table(change | {"n_seeds": 1}))
-        assert " over M0 with these weights, " in sentence
-
-
-def test_an_interval_without_an_end_says_so() -> None:
-    (sentence,) = control_sentences(table({"share": -0.1, "share_high": None, "share_low": -0.2}))
-    assert "(−10\u00a0% [−20, no upper end]" in sentence
-
-
-@pytest.mark.parametrize(("truth", "k", "name"), [("grpo", 1000, "GRPO (K=1000, G=2)"), ("s1", 20, "s1 (K=20)")])
-def test_the_policy_is_called_by_its_name(truth: str, k: int, name: str) -> None:
-    (sentence,) = control_sentences(table({"truth": truth, "K": k}))
-    assert f"that {name} gains over M0" in sentence
+    assert ("%" in sentence) == (changes[0].get("share", 0) is not None)
 
 
 def test_they_follow_the_answer_of_their_model_and_benchmark() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from g2d.jobs.files import write_json
 from g2d.report.differences import beyond_bounds, differences
 
 ANSWERS = pd.DataFrame(
@@ -33,43 +31,39 @@ def adapter(file: Path, b: np.ndarray) -> Path:
     return file
 
 
-def test_columns_of_answers_and_tables(tmp_path: Path) -> None:
+COST = '{"job": "j", "wall_s": 1.0, "device": "cpu", "tokens_generated": 5, "ancestry": []}'
+
+
+@pytest.mark.parametrize(
+    ("suffix", "recorded", "again", "expected"),
+    [
+        ("csv", "k,x\n0,0.5\n50,0.625\n", "k,x\n0,0.5\n50,0.725\n", ["x: 1 of 2 differ, by at most 0.1"]),
+        ("csv", "k,x\n0,0.5\n50,0.6\n", "k,x\n0,0.5\n", ["k: 2 recorded, 1 computed", "x: 2 recorded, 1 computed"]),
+        (
+            "jsonl",
+            '{"loss": 0.5, "step_time": 3}',
+            '{"loss": 0.25, "step_time": 4}',
+            ["loss: 1 of 1 differ, by at most 0.25"],
+        ),
+        ("json", COST, COST.replace("1.0", "7"), []),  # durations and devices are not compared
+        ("json", COST, COST.replace("cpu", "gpu"), []),
+        ("json", COST, COST.replace("5", "7"), ["tokens_generated: 5 recorded, 7 computed"]),
+    ],
+)
+def test_tables_metrics_and_costs(tmp_path: Path, suffix: str, recorded: str, again: str, expected: list[str]) -> None:
+    first, second = (tmp_path / f"{name}.{suffix}" for name in "ab")
+    first.write_text(recorded)
+    second.write_text(again)
+    assert differences(first, second) == expected
+
+
+def test_answers_and_weights(tmp_path: Path) -> None:
     first, second = answers(tmp_path / "a.parquet"), answers(tmp_path / "b.parquet", 7)
     assert differences(first, second) == ["verdict: 1 of 40 differ", "reward: 1 of 40 differ, by at most 1"]
-    (tmp_path / "a.csv").write_text("k,accuracy\n0,0.5\n50,0.625\n")
-    (tmp_path / "b.csv").write_text("k,accuracy\n0,0.5\n50,0.725\n")
-    (tmp_path / "c.csv").write_text("k,accuracy\n0,0.5\n")
-    assert differences(tmp_path / "a.csv", tmp_path / "b.csv") == ["accuracy: 1 of 2 differ, by at most 0.1"]
-    assert differences(tmp_path / "a.csv", tmp_path / "c.csv") == [
-        "k: 2 recorded, 1 computed",
-        "accuracy: 2 recorded, 1 computed",
-    ]
-
-
-def test_the_same_content_in_other_bytes_is_equal(tmp_path: Path) -> None:
-    first, second = answers(tmp_path / "a.parquet"), tmp_path / "b.parquet"
-    ANSWERS.to_parquet(second, index=False, compression="gzip")
-    assert first.read_bytes() != second.read_bytes()
+    ANSWERS.to_parquet(second, index=False, compression="gzip")  # other bytes
     assert differences(first, second) == []
-
-
-@pytest.mark.parametrize(("key", "is_measured"), [("wall_s", True), ("device", True), ("tokens_generated", False)])
-def test_durations_in_costs_are_not_compared(tmp_path: Path, key: str, is_measured: bool) -> None:
-    cost: dict[str, Any] = {"job": "j", "wall_s": 1.0, "device": "cpu", "tokens_generated": 5, "ancestry": []}
-    for name, record in (("a.json", cost), ("b.json", cost | {key: 7})):
-        write_json(tmp_path / name, record)
-    reasons = differences(tmp_path / "a.json", tmp_path / "b.json")
-    assert reasons == ([] if is_measured else ["tokens_generated: 5 recorded, 7 computed"])
-
-
-def test_metrics_and_weights(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"step": 1, "loss": 0.5, "step_time": 3}\n')
-    (tmp_path / "b.jsonl").write_text('{"step": 1, "loss": 0.25, "step_time": 4}\n')
-    assert differences(tmp_path / "a.jsonl", tmp_path / "b.jsonl") == ["loss: 1 of 1 differ, by at most 0.25"]
-    first, second = (
-        adapter(tmp_path / f"{name}.safetensors", b) for name, b in (("a", np.ones(4)), ("b", -np.ones(4)))
-    )
-    assert differences(first, second) == ["layer.lora_B.weight: 4 of 4 differ, by at most 2"]
+    weights = [adapter(tmp_path / f"{n}.safetensors", n * np.ones(4)) for n in (1, -1)]
+    assert differences(*weights) == ["layer.lora_B.weight: 4 of 4 differ, by at most 2"]
 
 
 def test_missing_and_damaged_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures: contents and labels, small and incomplete grids, identical bytes."""
+"""Figures: contents and labels, small and incomplete grids."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from g2d.report import charts
 from g2d.report.figures import Panels, below_each_other, panels, save_figure
 from g2d.report.styles import series_styles
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.accuracy import MAIN_COLUMNS, main_table
-from g2d.tables.frames import read_table, write_table
+from g2d.tables.accuracy import main_table
 from g2d.tables.harvest import harvest_table
 from g2d.tables.parts import budget_table, decomposition_table
 from g2d.verifier import Verdict
@@ -46,50 +45,22 @@ def tables(
 KNOWN = series_styles(read(CONFIG / "paper.yaml"))
 
 
-def accuracy_figure(main: pd.DataFrame) -> Panels:
-    return panels(charts.accuracy_by_k, main, KNOWN)
+def figure(main: pd.DataFrame, harvest: pd.DataFrame) -> Panels:
+    """Return accuracy above informativeness."""
+    return below_each_other(panels(charts.accuracy_by_k, main, KNOWN), panels(charts.informativeness_by_k, harvest))
 
 
-def informativeness_figure(main: pd.DataFrame, harvest: pd.DataFrame) -> Panels:
-    return below_each_other(accuracy_figure(main), panels(charts.informativeness_by_k, harvest))
+def labels(panels: Panels, path: Path, note: str | None = None) -> set[str]:
+    """Return the texts of the saved figure."""
+    save_figure(path / "figure.svg", panels, note, nothing="Nothing was evaluated.")
+    return set(re.findall(r">([^<>]+)</text>", (path / "figure.svg").read_text()))
 
 
-def gain_figure(table: pd.DataFrame) -> Panels:
-    return panels(charts.gains, table)
-
-
-def svg(panels: Panels, path: Path, note: str | None = None, nothing: str = "Nothing was evaluated.") -> str:
-    save_figure(path, panels, note, nothing)
-    return path.read_text()
-
-
-def labels(text: str) -> list[str]:
-    return re.findall(r">([^<>]+)</text>", text)
-
-
-def test_accuracy_has_a_panel_for_each_model_and_carries_the_note(tmp_path):
-    main, _ = tables(models=["first", "second"])
-    text = svg(accuracy_figure(main), tmp_path / "accuracy.svg", note="Synthetic demonstration")
+def test_a_figure_has_a_panel_for_each_model_and_carries_the_note(tmp_path):
+    shown = labels(figure(*tables(models=["first", "second"])), tmp_path, note="Synthetic demonstration")
     expected = {"first", "second", "M0", "GRPO alone, G=2", "GRPO alone, G=4", "G2D (at K=0: DPO)", "150"}
-    assert expected | {"accuracy (pass@1)", "Synthetic demonstration"} <= set(labels(text))
-
-
-def test_informativeness_stands_below_accuracy(tmp_path):
-    text = svg(informativeness_figure(*tables()), tmp_path / "informativeness.svg")
-    for label in ("accuracy (pass@1)", "entropy H (bits)", "middle band μ", "pairability ρ"):
-        assert label in labels(text)
-
-
-def test_two_runs_give_identical_bytes(tmp_path):
-    for draw in (lambda: accuracy_figure(tables()[0]), lambda: informativeness_figure(*tables())):
-        assert svg(draw(), tmp_path / "first.svg") == svg(draw(), tmp_path / "second.svg")
-
-
-def test_tables_read_from_csv_give_the_same_figure(tmp_path):
-    main, _ = tables()
-    write_table(tmp_path / "main.csv", main)
-    again = svg(accuracy_figure(read_table(tmp_path / "main.csv", MAIN_COLUMNS)), tmp_path / "again.svg")
-    assert labels(again) == labels(svg(accuracy_figure(main), tmp_path / "main.svg"))
+    expected |= {"accuracy (pass@1)", "entropy H (bits)", "middle band μ", "pairability ρ", "Synthetic demonstration"}
+    assert expected <= shown
 
 
 def verdicts(*share: tuple[Verdict, int], budgets: Sequence[int] = (8, 16)) -> pd.DataFrame:
@@ -110,11 +81,10 @@ def judged_grid(budgets: Sequence[int] = (8, 16)) -> dict[tuple[PolicyKey, str],
 
 
 def test_a_waterfall_goes_from_m0_to_the_policys_accuracy(tmp_path):
-    panels = gain_figure(decomposition_table(judged_grid()))
-    text = svg(panels, tmp_path / "gains.svg", note="Synthetic demonstration")
+    gains = panels(charts.gains, decomposition_table(judged_grid()))
     expected = {"finishing", "format", "reasoning", "DPO (K=0)", "G2D (K=150)", "GRPO (K=300)", "accuracy (pass@1)"}
-    assert expected <= set(labels(text))
-    (spec,) = panels["m"]
+    assert expected <= labels(gains, tmp_path)
+    (spec,) = gains["m"]
     steps = [row for rows in spec["datasets"].values() for row in rows if row.get("name") == "DPO (K=0)"]
     steps = [row for row in steps if "factor" in row][:3]
     assert [row["factor"] for row in steps] == ["finishing", "format", "reasoning"]
@@ -124,14 +94,17 @@ def test_a_waterfall_goes_from_m0_to_the_policys_accuracy(tmp_path):
 
 
 def test_accuracy_against_the_token_budget(tmp_path):
-    text = svg(panels(charts.budgets, budget_table(judged_grid()), KNOWN), tmp_path / "budgets.svg")
-    assert {"M0", "DPO (K=0)", "G2D (K=300)", "GRPO (K=300)", "token budget", "8", "16"} <= set(labels(text))
-    none = panels(charts.budgets, budget_table(judged_grid(budgets=())), KNOWN)
-    assert "No budgets." in svg(none, tmp_path / "none.svg", nothing="No budgets.")
+    budgets = panels(charts.budgets, budget_table(judged_grid()), KNOWN)
+    expected = {"M0", "DPO (K=0)", "G2D (K=300)", "GRPO (K=300)", "token budget", "8", "16"}
+    assert expected <= labels(budgets, tmp_path)
 
 
-def test_nothing_evaluated_has_no_gain(tmp_path):
-    assert "Nothing was evaluated." in svg(gain_figure(decomposition_table({})), tmp_path / "gains.svg")
+def test_without_panels_a_figure_says_why(tmp_path):
+    for nothing in (
+        panels(charts.budgets, budget_table(judged_grid(budgets=())), KNOWN),
+        panels(charts.gains, decomposition_table({})),
+    ):
+        assert labels(nothing, tmp_path) == {"Nothing was evaluated."}
 
 
 @pytest.mark.parametrize(
@@ -146,15 +119,10 @@ def test_nothing_evaluated_has_no_gain(tmp_path):
     ],
 )
 def test_small_grids_are_drawn(tmp_path, grid):
-    main, harvest = tables(**grid)
-    assert "accuracy (pass@1)" in labels(svg(accuracy_figure(main), tmp_path / "accuracy.svg"))
-    figure = informativeness_figure(main, harvest)
-    assert "GRPO warm-up steps K" in labels(svg(figure, tmp_path / "informativeness.svg"))
+    assert {"accuracy (pass@1)", "GRPO warm-up steps K"} <= labels(figure(*tables(**grid)), tmp_path)
 
 
 def test_recorded_completions_have_informativeness_but_no_accuracy(tmp_path):
-    main, (_, harvest) = main_table({}, {}), tables(ks=[0])
-    assert "Nothing was evaluated." in svg(accuracy_figure(main), tmp_path / "accuracy.svg")
-    text = svg(informativeness_figure(main, harvest), tmp_path / "informativeness.svg")
-    assert "pairability ρ" in text
-    assert "pass@1" not in text
+    shown = labels(figure(main_table({}, {}), tables(ks=[0])[1]), tmp_path)
+    assert "pairability ρ" in shown
+    assert "accuracy (pass@1)" not in shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import pytest
 
@@ -12,32 +14,36 @@ NONE, SOME, MORE = ("dpo", 0, 0.73, 2.0), ("g2d", 25, 0.74, 3.0), ("g2d", 50, 0.
 AGAINST_M0 = comparison(("dpo", 0), ("base", 0), 0.001)
 
 
+BOUNDS = margins((0, 0.078, True), (25, 0.061, True), margin=0.1)
+
+
 def headline(
     *rows: tuple[str, int, float, float],
-    tests: pd.DataFrame | None = None,
+    tests: Sequence[dict[str, object]] = (),
     bounds: pd.DataFrame | None = None,
     n_seeds: int = 3,
-    cheapest: tuple[str, ...] = (),
+    cheapest: Sequence[str] = (),
     margin: float | None = None,
 ) -> str:
     table = main(BASE, *rows, n_seeds=n_seeds, half_width=0.04)
-    return answer(table, "m", "b", tests, bounds, cheapest, margin).headline.replace("\u00a0", " ")
+    tested = comparisons(*tests) if tests else None
+    return answer(table, "m", "b", tested, bounds, cheapest, margin).headline.replace("\u00a0", " ")
 
 
 def test_k_0_that_is_shown_to_be_within_the_margin_was_enough_and_the_margin_is_named() -> None:
-    bounds = margins((0, 0.078, True), (25, 0.061, True), margin=0.1)
-    assert headline(NONE, SOME, GRPO, bounds=bounds) == (
+    assert headline(NONE, SOME, GRPO, bounds=BOUNDS) == (
         "K=0 was enough on b (margin 10 points): 73 % [69, 77], at most 7.8 points worse than the best K (95 %)."
     )
-    tests = comparisons(comparison(("g2d", 25), ("dpo", 0), 0.01), AGAINST_M0)
-    assert "although K=25 is better by +1.0 points" in headline(NONE, SOME, bounds=bounds, tests=tests)
+    tests = [comparison(("g2d", 25), ("dpo", 0), 0.01), AGAINST_M0]
+    assert "although K=25 is better by +1.0 points" in headline(NONE, SOME, bounds=BOUNDS, tests=tests)
+    assert headline(NONE, SOME, bounds=BOUNDS, n_seeds=1).startswith("With these weights, K=0 was enough on b")
 
 
 @pytest.mark.parametrize("enough", [False, True])
 def test_without_a_test_k_0_is_never_said_not_to_be_enough(enough: bool) -> None:
     """Between equal policies, the K with the best bound is usually a K > 0."""
     bounds = margins((0, 0.035, False), (25, 0.018, enough), (50, 0.02, enough))
-    tests = comparisons(comparison(("g2d", 25), ("dpo", 0), 0.4), comparison(("g2d", 50), ("dpo", 0), 0.06), AGAINST_M0)
+    tests = [comparison(("g2d", 25), ("dpo", 0), 0.4), comparison(("g2d", 50), ("dpo", 0), 0.06), AGAINST_M0]
     assert headline(NONE, SOME, MORE, tests=tests, bounds=bounds) == (
         "Whether K > 0 is needed is open on b: K=0 73 %, K=50 81 %; "
         "K=0 is at most 3.5 points worse than the best K (95 %)."
@@ -45,7 +51,7 @@ def test_without_a_test_k_0_is_never_said_not_to_be_enough(enough: bool) -> None
 
 
 def test_a_k_that_a_test_shows_to_be_better_and_the_smallest_within_the_margin() -> None:
-    tests = comparisons(comparison(("g2d", 50), ("dpo", 0), 0.003), AGAINST_M0)
+    tests = [comparison(("g2d", 50), ("dpo", 0), 0.003), AGAINST_M0]
     bounds = margins((0, 0.1, False), (25, 0.015, True), (50, 0.0, True))
     assert headline(NONE, SOME, MORE, tests=tests, bounds=bounds) == (
         "K=0 was not enough on b: 73 %, K=50 81 %, +8.0 points [−2.1, +6.1]; K=25 was (margin 2 points), "
@@ -55,30 +61,21 @@ def test_a_k_that_a_test_shows_to_be_better_and_the_smallest_within_the_margin()
     assert " was (margin" not in headline(NONE, SOME, MORE, tests=tests, bounds=none_bounded)
 
 
-def test_online_rl_that_did_harm() -> None:
-    worse = headline(("dpo", 0, 0.9, 2.0), SOME)
-    assert worse.startswith("Online RL did harm on b: K=0 90 % [86, 94], K=25 74 % [70, 78], −16.0")
-
-
 def test_if_nothing_is_better_than_m0_no_k_is_said_to_be_enough() -> None:
-    tests = comparisons(comparison(("dpo", 0), ("base", 0), 0.3), comparison(("g2d", 25), ("base", 0), 0.2))
-    bounds = margins((0, 0.078, True), (25, 0.061, True), margin=0.1)
-    assert headline(NONE, SOME, tests=tests, bounds=bounds) == (
+    tests = [comparison(("dpo", 0), ("base", 0), 0.3), comparison(("g2d", 25), ("base", 0), 0.2)]
+    assert headline(NONE, SOME, tests=tests, bounds=BOUNDS) == (
         "No training is shown to help on b: M0 40 % [36, 44], K=0 73 %, K=25 74 %."
     )
 
 
 def test_the_cheapest_policy_of_any_regime_is_named_with_the_margin() -> None:
-    bounds = margins((0, 0.078, True), (25, 0.061, True), margin=0.1)
-    text = headline(NONE, SOME, bounds=bounds, cheapest=("semi-online DPO (K=20)",), margin=0.1)
+    text = headline(NONE, SOME, bounds=BOUNDS, cheapest=["semi-online DPO (K=20)"], margin=0.1)
     assert "Semi-online DPO (K=20) is the cheapest policy shown to be within 10 points of the best of all." in text
 
 
-def test_one_seed_is_about_these_weights() -> None:
-    bounds = margins((0, 0.078, True), (25, 0.061, True), margin=0.1)
-    assert headline(NONE, SOME, bounds=bounds, n_seeds=1).startswith("With these weights, K=0 was enough on b")
-
-
-def test_a_grid_with_one_k() -> None:
+def test_without_bounds_or_with_one_k() -> None:
+    assert headline(("dpo", 0, 0.9, 2.0), SOME).startswith(
+        "Online RL did harm on b: K=0 90 % [86, 94], K=25 74 % [70, 78], −16.0"
+    )
     assert headline(NONE) == "DPO without online RL (K=0) reached 73 % [69, 77] on b; no other K was run."
     assert headline(SOME) == "K=25 did best on b, 74 % [70, 78]; K=0, without online RL, was not run."

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page
 
 from g2d.analysis.contamination import partial_problems
 from g2d.experiment.config import Config
@@ -23,7 +23,7 @@ from g2d.report.summary import loss_caveats, panels, rounding_caveats
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name
-from tests.report.browser import PHONE, chromium, needs_chromium, open_sections, opened
+from tests.report.browser import PHONE, chromium, draw_all, open_sections, opened, require_accessible
 from tests.report.conftest import texts, write_tables
 from tests.report.test_markup import HOSTILE
 
@@ -34,263 +34,206 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def draw_all(tab: Page) -> None:
-    """Scroll to every visible figure and wait until it is drawn."""
-    for figure in tab.locator("figure.chart:visible").all():
-        figure.scroll_into_view_if_needed()
-        figure.locator("svg.marks").wait_for()
+@pytest.fixture
+def tab(browser: Browser, page: Path) -> Iterator[Page]:
+    with opened(browser, page) as (tab, complaints):
+        yield tab
+        assert not complaints, complaints
 
 
 def column(tab: Page, table: str, index: int) -> list[str]:
     return tab.locator(f"#rows-{table} tbody tr:visible td:nth-child({index})").all_inner_texts()
 
 
-@needs_chromium
-def test_the_first_page_answers_the_question(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, complaints):
-        assert tab.locator("h1").inner_text() == "How much online RL is enough?"
-        assert (
-            tab.locator(".headline:visible").inner_text().startswith("Whether K > 0 is needed is open on easy: K=0 50")
-        )
-        assert tab.locator(".sentences:visible p").count() == 3
-        assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
-        assert tab.locator(".demonstration:visible").inner_text() == "Made of frames."
-        open_sections(tab)
-        draw_all(tab)
-        assert tab.locator("figure.chart:visible").count() == 4  # accuracy, harvest, calibration, bill
-        assert not complaints, complaints
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        for scheme in ("light", "dark"):
-            tab.emulate_media(color_scheme=scheme)
-            violations = axe.run(tab).response["violations"]
-            assert not [(hit["id"], [node["html"][:200] for node in hit["nodes"]]) for hit in violations], scheme
+def header_of(tab: Page, name: str) -> tuple[int, Locator]:
+    """Return the number of a column of Table 1, and its header."""
+    number = tab.locator("#rows-main th").all_inner_texts().index(name) + 1
+    return number, tab.locator(f"#rows-main th:nth-child({number})")
 
 
-@needs_chromium
-def test_the_figure_switches_between_benchmarks_and_axes(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, complaints):
-        figure = tab.locator("#answer figure.chart:visible")
-        assert figure.get_attribute("data-spec") == "tiny/easy/steps"
-        tab.get_by_role("button", name="against device time").click()
-        tab.get_by_role("button", name="hard").click()
-        assert figure.get_attribute("data-spec") == "tiny/hard/device_hours"
-        assert "On hard," in tab.locator(".sentences:visible").inner_text()
-        assert " on hard: " in tab.locator(".headline:visible").inner_text()
-        assert tab.locator(".reading:visible").inner_text().startswith("Device time as measured here")
-        draw_all(tab)
-        assert "device-hours per seed" in figure.locator("svg.marks").inner_html()
-        assert not complaints, complaints
+def test_the_first_page_answers_the_question(tab: Page) -> None:
+    assert tab.locator("h1").inner_text() == "How much online RL is enough?"
+    assert tab.locator(".headline:visible").inner_text().startswith("Whether K > 0 is needed is open on easy: K=0 50")
+    assert tab.locator(".sentences:visible p").count() == 3
+    assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
+    assert tab.locator(".demonstration:visible").inner_text() == "Made of frames."
+    open_sections(tab)
+    assert draw_all(tab) == 4  # accuracy, harvest, calibration, cost
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme)
+        require_accessible(tab)
 
 
-@needs_chromium
-def test_every_switch_is_reached_and_pressed_by_key(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, _):
-        pressed = set()
-        focused = "document.activeElement.closest('.switch') && document.activeElement.dataset.value"
-        while len(pressed) < tab.locator(".switch button").count():
-            tab.keyboard.press("Tab")
-            if tab.evaluate("document.activeElement.closest('footer, #provenance, #methods') !== null"):
-                break
-            if value := tab.evaluate(focused):
-                tab.keyboard.press("Enter")
-                assert tab.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
-                pressed.add(value)
-        assert pressed >= {"easy", "hard", "steps", "device_hours"}
-        assert tab.locator("#answer figure.chart:visible").get_attribute("data-spec") == "tiny/hard/device_hours"
+def test_the_figure_switches_between_benchmarks_and_axes(tab: Page) -> None:
+    figure = tab.locator("#answer figure.chart:visible")
+    assert figure.get_attribute("data-spec") == "tiny/easy/steps"
+    tab.get_by_role("button", name="against device time").click()
+    tab.get_by_role("button", name="hard").click()
+    assert figure.get_attribute("data-spec") == "tiny/hard/device_hours"
+    assert "On hard," in tab.locator(".sentences:visible").inner_text()
+    assert " on hard: " in tab.locator(".headline:visible").inner_text()
+    assert tab.locator(".reading:visible").inner_text().startswith("Device time as measured here")
+    draw_all(tab)
+    assert "device-hours per seed" in figure.locator("svg.marks").inner_html()
 
 
-@needs_chromium
-def test_the_first_screen_has_the_headline_the_whole_chart_and_what_its_names_mean(
-    browser: Browser, page: Path
-) -> None:
-    with opened(browser, page, (1280, 800)) as (tab, complaints):
-        tab.locator("#answer figure.chart:visible svg.marks").wait_for()
-        parts = [".headline:visible", "#answer figure.chart:visible", ".legend:visible", ".sentences:visible"]
-        boxes = [tab.locator(part).bounding_box() for part in parts]
-        for above, below in itertools.pairwise(boxes):
-            assert above["y"] + above["height"] <= below["y"]
-        assert boxes[2]["y"] + boxes[2]["height"] <= 800
-        assert tab.locator(".legend:visible dt").all_inner_texts() == ["M0", "G2D", "DPO", "GRPO alone", "G"]
-        assert not complaints, complaints
+def test_every_switch_is_reached_and_pressed_by_key(tab: Page) -> None:
+    pressed = set()
+    focused = "document.activeElement.closest('.switch') && document.activeElement.dataset.value"
+    while len(pressed) < tab.locator(".switch button").count():
+        tab.keyboard.press("Tab")
+        if tab.evaluate("document.activeElement.closest('footer, #provenance, #methods') !== null"):
+            break
+        if value := tab.evaluate(focused):
+            tab.keyboard.press("Enter")
+            assert tab.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+            pressed.add(value)
+    assert pressed >= {"easy", "hard", "steps", "device_hours"}
+    assert tab.locator("#answer figure.chart:visible").get_attribute("data-spec") == "tiny/hard/device_hours"
 
 
-@needs_chromium
-def test_tables_sort_by_click_and_by_key(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, _):
-        headers = tab.locator("#rows-main th").all_inner_texts()
-        accuracy = headers.index("accuracy") + 1
-        header = tab.locator(f"#rows-main th:nth-child({accuracy})")
-        header.get_by_role("button").click()
-        assert header.get_attribute("aria-sort") == "ascending"
-        shown = [float(re.match(r"[\d.]+", text).group()) for text in column(tab, "main", accuracy)]
-        assert shown == sorted(shown)
+def test_the_first_screen_has_the_headline_the_whole_chart_and_what_its_names_mean(tab: Page) -> None:
+    tab.set_viewport_size({"width": 1280, "height": 800})
+    tab.locator("#answer figure.chart:visible svg.marks").wait_for()
+    parts = [".headline:visible", "#answer figure.chart:visible", ".legend:visible", ".sentences:visible"]
+    boxes = [tab.locator(part).bounding_box() for part in parts]
+    for above, below in itertools.pairwise(boxes):
+        assert above["y"] + above["height"] <= below["y"]
+    assert boxes[2]["y"] + boxes[2]["height"] <= 800
+    assert tab.locator(".legend:visible dt").all_inner_texts() == ["M0", "G2D", "DPO", "GRPO alone", "G"]
+
+
+def test_tables_sort_by_click_and_by_key(tab: Page) -> None:
+    number, header = header_of(tab, "accuracy")
+    button = header.get_by_role("button")
+    for press, order in ((button.click, "ascending"), (lambda: button.press("Enter"), "descending")):
+        press()
+        assert header.get_attribute("aria-sort") == order
+        shown = [float(re.match(r"[\d.]+", text).group()) for text in column(tab, "main", number)]
+        assert shown == sorted(shown, reverse=order == "descending")
         assert len(shown) == 12
-        header.get_by_role("button").press("Enter")
-        assert header.get_attribute("aria-sort") == "descending"
-        shown = [float(re.match(r"[\d.]+", text).group()) for text in column(tab, "main", accuracy)]
-        assert shown == sorted(shown, reverse=True)
+    number, header = header_of(tab, "std over seeds")
+    for _ in range(2):  # missing values stay last: M0 has no seeds
+        header.get_by_role("button").click()
+        values = column(tab, "main", number)
+        assert values[-2:] == ["–"] * 2
+        assert "–" not in values[:-2]
 
 
-@needs_chromium
-def test_missing_values_stay_last_whichever_way_a_column_is_sorted(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, _):
-        spread = tab.locator("#rows-main th").all_inner_texts().index("std over seeds") + 1
-        button = tab.locator(f"#rows-main th:nth-child({spread}) button")
-        for _ in range(2):
-            button.click()
-            values = column(tab, "main", spread)
-            assert values[-2:] == ["–"] * 2  # M0 has no seeds
-            assert "–" not in values[:-2]
+def test_tables_filter_by_every_word(tab: Page) -> None:
+    block = tab.locator("#table-main")
+    assert block.locator("output").inner_text() == "12 rows"
+    block.get_by_role("searchbox").fill("GRPO hard")
+    assert block.locator("output").inner_text() == "2 of 12 rows"
+    assert {text.partition(" ")[0] for text in column(tab, "main", 1)} == {"GRPO"}
 
 
-@needs_chromium
-def test_tables_filter_by_every_word(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, _):
-        block = tab.locator("#table-main")
-        assert block.locator("output").inner_text() == "12 rows"
-        block.get_by_role("searchbox").fill("GRPO hard")
-        assert block.locator("output").inner_text() == "2 of 12 rows"
-        assert {text.partition(" ")[0] for text in column(tab, "main", 1)} == {"GRPO"}
+def test_a_long_table_shows_its_first_rows_until_it_is_unfolded_or_filtered(tab: Page) -> None:
+    assert tab.locator("#table-main").is_visible()
+    assert tab.locator("#table-cost").is_hidden()
+    tab.locator('nav a[href="#cost"]').click()  # opens its section
+    block = tab.locator("#table-cost")
+    block.wait_for(state="visible")
+    rows, unfold = block.locator("tbody tr:visible"), block.locator(".unfold")
+    n = block.locator("tbody tr").count()
+    assert n > 15
+    assert rows.count() == 12
+    assert unfold.inner_text() == f"All {n} rows"
+    unfold.click()
+    assert rows.count() == n
+    unfold.click()
+    assert rows.count() == 12
+    block.get_by_role("searchbox").fill("calibrate")
+    assert rows.count() == n / 2
+    assert unfold.is_hidden()
+    assert tab.locator("#table-main .unfold").count() == 0  # twelve rows are all there is
 
 
-@needs_chromium
-def test_a_long_table_shows_its_first_rows_until_it_is_unfolded_or_filtered(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, complaints):
-        open_sections(tab)
-        block = tab.locator("#table-cost")
-        rows, unfold = block.locator("tbody tr:visible"), block.locator(".unfold")
-        n = block.locator("tbody tr").count()
-        assert n > 15
-        assert rows.count() == 12
-        assert unfold.inner_text() == f"All {n} rows"
-        unfold.click()
-        assert rows.count() == n
-        unfold.click()
-        assert rows.count() == 12
-        block.get_by_role("searchbox").fill("calibrate")
-        assert rows.count() == n / 2
-        assert unfold.is_hidden()
-        assert tab.locator("#table-main .unfold").count() == 0  # twelve rows are all there is
-        assert not complaints, complaints
+def test_in_print_sections_are_open_tables_whole_and_charts_drawn(tab: Page) -> None:
+    tab.emulate_media(media="print")
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.locator("details.section:not([open])").count() == 0
+    assert tab.locator("tbody tr:visible").count() == tab.locator("tbody tr").count()
+    assert tab.locator("[data-benchmark][hidden]").count() == 0
+    assert tab.locator("nav:visible, button.unfold:visible, .table-tools:visible").count() == 0
+    for table in tab.locator(".scroll").all():
+        assert table.evaluate("element => element.scrollHeight <= element.clientHeight + 1")
+    for figure in tab.locator("figure.chart:visible").all():
+        figure.locator("svg.marks").wait_for()
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.locator("details.section[open]").count() == 0
+    assert tab.locator("[data-benchmark][hidden]").count() > 0
 
 
-@needs_chromium
-def test_what_is_looked_up_stands_in_sections_that_open(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, _):
-        assert tab.locator("#table-main").is_visible()
-        assert tab.locator("#table-cost").is_hidden()
-        tab.locator('nav a[href="#cost"]').click()
-        tab.locator("#table-cost").wait_for(state="visible")
+def test_the_answer_browser_counts_and_shows_where_two_policies_differ(tab: Page) -> None:
+    cells, question = tab.locator("#answer-browser .cells button"), tab.locator("#answer-question option")
+    n = len(list(texts()))
+    even, third, both = ((n + step - 1) // step for step in (2, 3, 6))
+    tab.locator("#answer-first").select_option(label="DPO (K=0)")
+    tab.locator("#answer-second").select_option(label="G2D (K=10)")
+    counted = [int(text.split()[0]) for text in cells.all_inner_texts()]
+    assert counted == [even - both, third - both, both, n - even - third + both]
+    cells.nth(1).click()
+    every_verdict = question.count()
+    assert 0 < every_verdict <= counted[1]
+    verdict = tab.locator("#answer-verdict")
+    assert verdict.locator("option").all_inner_texts() == ["any", "correct", "incorrect", "truncated"]
+    shown = {}
+    for name in ("truncated", "incorrect"):
+        verdict.select_option(label=name)
+        shown[name] = question.count()
+        badges = tab.locator("#answer-stage .badge").all_inner_texts()
+        assert [badge.split()[1] for badge in badges] == [name, "correct"]
+    assert min(shown.values()) > 0
+    assert sum(shown.values()) == every_verdict
+    assert "g2d at K=10 on easy" in tab.locator("#answer-stage .card").nth(1).inner_text()
+    tab.locator("#answer-second").select_option(label="DPO (K=0)")  # a policy never differs from itself
+    assert verdict.input_value() == ""
+    assert [int(text.split()[0]) for text in cells.all_inner_texts()] == [0, 0, even, n - even]
+    assert tab.locator("#answer-stage .card").count() == 0
+    tab.locator("#answer-series").select_option(label="tiny, hard")
+    cells.nth(2).click()
+    assert "on hard" in tab.locator("#answer-stage .card").nth(0).inner_text()
 
 
-@needs_chromium
-def test_in_print_sections_are_open_tables_whole_and_charts_drawn(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, complaints):
-        tab.emulate_media(media="print")
-        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert tab.locator("details.section:not([open])").count() == 0
-        assert tab.locator("tbody tr:visible").count() == tab.locator("tbody tr").count()
-        assert tab.locator("[data-benchmark][hidden]").count() == 0
-        assert tab.locator("nav:visible, button.unfold:visible, .table-tools:visible").count() == 0
-        for table in tab.locator(".scroll").all():
-            assert table.evaluate("element => element.scrollHeight <= element.clientHeight + 1")
-        for figure in tab.locator("figure.chart:visible").all():
-            figure.locator("svg.marks").wait_for()
-        tab.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert tab.locator("details.section[open]").count() == 0
-        assert tab.locator("[data-benchmark][hidden]").count() > 0
-        assert not complaints, complaints
+def select_problem(tab: Page, part: str) -> None:
+    """Select the first problem with this part in its label."""
+    labels = tab.locator("#pair-problem option").all_inner_texts()
+    tab.locator("#pair-problem").select_option(index=next(i for i, label in enumerate(labels) if part in label))
 
 
-@needs_chromium
-def test_every_table_links_to_its_csv(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, _):
-        for block in tab.locator(".block").all():
-            href = block.locator(".table-tools a").get_attribute("href")
-            assert (page.parent / href).is_file()
-            assert href.startswith("../tables/")
+def test_the_pair_browser_steps_through_k(tab: Page) -> None:
+    step = tab.locator("#pair-stage .step:visible")
+    steps = tab.locator("#pair-stage .ks button")
+    assert [text.split()[0] for text in steps.all_inner_texts()] == ["K=0", "K=10", "K=20"]
+    assert steps.nth(0).get_attribute("aria-pressed") == "true"
+    steps.nth(1).click()
+    assert "K=10, attempt" in step.locator(".card.chosen").inner_text()
+    assert "K=10, attempt" in step.locator(".card.rejected").inner_text()
+    tab.locator("#pair-browser").focus()
+    tab.keyboard.press("ArrowRight")
+    assert "K=20, attempt" in step.inner_text()
+    tab.keyboard.press("ArrowRight")  # there is no further K
+    assert steps.nth(2).get_attribute("aria-pressed") == "true"
+    tab.keyboard.press("ArrowLeft")
+    assert "K=10, attempt" in step.inner_text()
+    before = tab.locator("#pair-problem").input_value()
+    tab.locator("#pair-next").click()
+    assert tab.locator("#pair-problem").input_value() != before
+    assert "K=10, attempt" in step.inner_text()  # the next problem at the same K
+    tab.locator("#pair-series").select_option(label="tiny, seed 1, G=2")
+    assert steps.count() == 3
 
 
-@needs_chromium
-def test_the_answer_browser_counts_and_shows_where_two_policies_differ(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, complaints):
-        cells, question = tab.locator("#answer-browser .cells button"), tab.locator("#answer-question option")
-        n = len(list(texts()))
-        even, third, both = ((n + step - 1) // step for step in (2, 3, 6))
-        tab.locator("#answer-first").select_option(label="DPO (K=0)")
-        tab.locator("#answer-second").select_option(label="G2D (K=10)")
-        counted = [int(text.split()[0]) for text in cells.all_inner_texts()]
-        assert counted == [even - both, third - both, both, n - even - third + both]
-        cells.nth(1).click()
-        every_verdict = question.count()
-        assert 0 < every_verdict <= counted[1]
-        verdict = tab.locator("#answer-verdict")
-        assert verdict.locator("option").all_inner_texts() == ["any", "correct", "incorrect", "truncated"]
-        shown = {}
-        for name in ("truncated", "incorrect"):
-            verdict.select_option(label=name)
-            shown[name] = question.count()
-            badges = tab.locator("#answer-stage .badge").all_inner_texts()
-            assert [badge.split()[1] for badge in badges] == [name, "correct"]
-        assert min(shown.values()) > 0
-        assert sum(shown.values()) == every_verdict
-        assert "g2d at K=10 on easy" in tab.locator("#answer-stage .card").nth(1).inner_text()
-        tab.locator("#answer-second").select_option(label="DPO (K=0)")  # a policy never differs from itself
-        assert verdict.input_value() == ""
-        assert [int(text.split()[0]) for text in cells.all_inner_texts()] == [0, 0, even, n - even]
-        assert tab.locator("#answer-stage .card").count() == 0
-        tab.locator("#answer-series").select_option(label="tiny, hard")
-        cells.nth(2).click()
-        assert "on hard" in tab.locator("#answer-stage .card").nth(0).inner_text()
-        assert not complaints, complaints
-
-
-@needs_chromium
-def test_the_pair_browser_steps_through_k(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, complaints):
-        step = tab.locator("#pair-stage .step:visible")
-        steps = tab.locator("#pair-stage .ks button")
-        assert [text.split()[0] for text in steps.all_inner_texts()] == ["K=0", "K=10", "K=20"]
-        assert steps.nth(0).get_attribute("aria-pressed") == "true"
-        steps.nth(1).click()
-        assert "K=10, attempt" in step.locator(".card.chosen").inner_text()
-        assert "K=10, attempt" in step.locator(".card.rejected").inner_text()
-        tab.locator("#pair-browser").focus()
-        tab.keyboard.press("ArrowRight")
-        assert "K=20, attempt" in step.inner_text()
-        tab.keyboard.press("ArrowRight")  # there is no further K
-        assert steps.nth(2).get_attribute("aria-pressed") == "true"
-        tab.keyboard.press("ArrowLeft")
-        assert "K=10, attempt" in step.inner_text()
-        before = tab.locator("#pair-problem").input_value()
-        tab.locator("#pair-next").click()
-        assert tab.locator("#pair-problem").input_value() != before
-        assert "K=10, attempt" in step.inner_text()  # the next problem at the same K
-        tab.locator("#pair-series").select_option(label="tiny, seed 1, G=2")
-        assert steps.count() == 3
-        assert not complaints, complaints
-
-
-@needs_chromium
-def test_a_problem_without_a_pair_shows_why(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, _):
-        labels = tab.locator("#pair-problem option").all_inner_texts()
-        tab.locator("#pair-problem").select_option(
-            index=next(i for i, label in enumerate(labels) if "1 of 3 K" in label)
-        )
-        unpaired = tab.locator("#pair-stage .step", has_text="No pair:").first
-        assert re.search(r"No pair: (all|none) of 4 rollouts right", unpaired.text_content())
-        assert unpaired.locator(".card").count() == 1
-
-
-@needs_chromium
-def test_formulas_of_a_model_are_drawn(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, _):
-        labels = tab.locator("#pair-problem option").all_inner_texts()
-        tab.locator("#pair-problem").select_option(index=next(i for i, label in enumerate(labels) if "p30" in label))
-        assert tab.locator("#pair-stage .card:visible mfrac").count() >= 1
-        box = tab.locator("#pair-stage .card:visible menclose").first
-        assert box.evaluate("box => getComputedStyle(box).borderTopStyle") == "solid"
+def test_pairs_show_formulas_and_why_a_problem_has_none(tab: Page) -> None:
+    select_problem(tab, "1 of 3 K")
+    unpaired = tab.locator("#pair-stage .step", has_text="No pair:").first
+    assert re.search(r"No pair: (all|none) of 4 rollouts right", unpaired.text_content())
+    assert unpaired.locator(".card").count() == 1
+    select_problem(tab, "p30")
+    assert tab.locator("#pair-stage .card:visible mfrac").count() >= 1
+    box = tab.locator("#pair-stage .card:visible menclose").first
+    assert box.evaluate("box => getComputedStyle(box).borderTopStyle") == "solid"
 
 
 def hostile(tab: Page, select: str) -> list[int]:
@@ -299,41 +242,31 @@ def hostile(tab: Page, select: str) -> list[int]:
     return [i for i, number in enumerate(numbers) if number < len(HOSTILE) or number == 30]
 
 
-@needs_chromium
-def test_what_a_model_wrote_stays_inert(browser: Browser, page: Path) -> None:
+def test_what_a_model_wrote_stays_inert(tab: Page) -> None:
     """Hostile texts cause no dialog, request, element, handler or link at any K."""
-    with opened(browser, page) as (tab, complaints):
-        open_sections(tab)
-        assert tab.locator("#pair-problem option").count() == 40
-        problems = hostile(tab, "#pair-problem")
-        assert len(problems) == 10
-        for index in problems:
-            tab.locator("#pair-problem").select_option(index=index)
-            for button in tab.locator("#pair-stage .ks button").all():
-                button.click()
-            foreign = tab.locator(
-                ":is(#pair-stage, #table-disputes tbody) "
-                ":is(script, img, iframe, svg, style, a, i, .text b, [onclick], [onload], [onerror], [href])"
-            )
-            assert foreign.count() == 0
-        for cell in tab.locator("#answer-browser .cells button").all():
-            cell.click()
-            for index in hostile(tab, "#answer-question"):
-                tab.locator("#answer-question").select_option(index=index)
-                written = tab.locator(
-                    "#answer-stage :is(script, img, iframe, svg, style, a, i, .text b, [onclick], [href])"
-                )
-                assert written.count() == 0
-        tab.locator("#table-disputes .unfold").click()
-        stage = tab.locator("#pair-stage").inner_text() + tab.locator("#table-disputes").inner_text()
-        assert "<script>alert(1)</script>" in stage
-        assert "{{7*7}}" in stage
-        assert "U+202E" in stage
-        assert "\u202e" not in stage
-        assert not complaints, complaints
+    open_sections(tab)
+    elements = ":is(script, img, iframe, svg, style, a, i, .text b, [onclick], [onload], [onerror], [href])"
+    assert tab.locator("#pair-problem option").count() == 40
+    problems = hostile(tab, "#pair-problem")
+    assert len(problems) == 10
+    for index in problems:
+        tab.locator("#pair-problem").select_option(index=index)
+        for button in tab.locator("#pair-stage .ks button").all():
+            button.click()
+        assert tab.locator(f":is(#pair-stage, #table-disputes tbody) {elements}").count() == 0
+    for cell in tab.locator("#answer-browser .cells button").all():
+        cell.click()
+        for index in hostile(tab, "#answer-question"):
+            tab.locator("#answer-question").select_option(index=index)
+            assert tab.locator(f"#answer-stage {elements}").count() == 0
+    tab.locator("#table-disputes .unfold").click()
+    stage = tab.locator("#pair-stage").inner_text() + tab.locator("#table-disputes").inner_text()
+    assert "<script>alert(1)</script>" in stage
+    assert "{{7*7}}" in stage
+    assert "U+202E" in stage
+    assert "\u202e" not in stage
 
 
-@needs_chromium
 def test_markup_that_slipped_through_could_not_act(browser: Browser, page: Path, tmp_path: Path) -> None:
     """Without the escaping, the content security policy still stops scripts, handlers and images."""
     broken = tmp_path / "index.html"
@@ -347,7 +280,6 @@ def test_markup_that_slipped_through_could_not_act(browser: Browser, page: Path,
         assert any("Content Security Policy" in message for message in complaints.console)
 
 
-@needs_chromium
 def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
     with opened(browser, page, PHONE) as (tab, complaints):
         draw_all(tab)
@@ -358,25 +290,45 @@ def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
         assert not complaints, complaints
 
 
-@needs_chromium
-def test_the_methods_can_be_copied(browser: Browser, page: Path) -> None:
-    with opened(browser, page) as (tab, complaints):
-        open_sections(tab)
-        tab.get_by_role("button", name="Copy").click()
-        tab.get_by_role("button", name="Copied").wait_for()
-        assert not complaints, complaints
+def test_the_methods_can_be_copied(tab: Page) -> None:
+    open_sections(tab)
+    tab.get_by_role("button", name="Copy").click()
+    tab.get_by_role("button", name="Copied").wait_for()
 
 
-def test_the_page_is_one_file(page: Path) -> None:
+def test_the_page_is_one_file_that_admits_its_own_scripts(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
+    assert "The primary comparison is of this page." in html
+    assert 'href="../plan.json"' in html
     outside_scripts = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
     assert "<link" not in outside_scripts
     assert set(re.findall(r'<(?:script|img|iframe)[^>]+src="([^:]+:)', outside_scripts)) == {"data:"}
     assert len(html) < 6_000_000
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html).group(1).replace("&#39;", "'")
+    assert policy == content_security_policy(re.findall(r"<script>(.*?)</script>", html, re.S))
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
 
 
-def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: Path, config: Config) -> None:
-    tables = write_tables(tmp_path, config)
+# ------------------------------------------------------------------------------------------------------------- caveats
+
+
+@pytest.fixture
+def frames(tmp_path: Path, config: Config) -> dict[str, pd.DataFrame]:
+    return {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
+
+
+def caveats(
+    frames: dict[str, pd.DataFrame], config: Config, part: str, **more: tuple[str, ...]
+) -> dict[str, list[str]]:
+    """Return the caveats with this part by benchmark."""
+    shown = panels(frames, list(config.benchmarks), {}, series_styles(config), more)
+    return {panel["answer"].benchmark: [line for line in panel["answer"].caveats if part in line] for panel in shown}
+
+
+def test_accuracy_that_may_be_memory_is_a_caveat(
+    tmp_path: Path, config: Config, frames: dict[str, pd.DataFrame]
+) -> None:
     questions, fresh = [Problem(f"p{i}", f"How many are in box {i} ?", "1", 1, None, "s") for i in range(20)], "hard"
     partial = partial_problems(questions, 0.6)
     rests = [problem.prompt[len(cut.prompt) :] for problem, cut in zip(questions, partial, strict=True)]
@@ -389,11 +341,27 @@ def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: 
     table = contamination_table(continued, dict.fromkeys(config.benchmarks, questions), [fresh], 0.6)
     write_table(tmp_path / "contamination.csv", table)
     warning = "So accuracy on easy may be memory"
-    for more in ({}, {"contamination": tmp_path / "contamination.csv"}):
-        frames = {name: read_by_name(file) for name, file in (tables | more).items()}
-        shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {})
-        hits = {panel["answer"].benchmark: any(warning in line for line in panel["answer"].caveats) for panel in shown}
-        assert hits == {"easy": bool(more), fresh: False}
+    assert caveats(frames, config, warning) == {"easy": [], fresh: []}
+    shown = caveats(frames | {"contamination": read_by_name(tmp_path / "contamination.csv")}, config, warning)
+    assert (len(shown["easy"]), shown[fresh]) == (1, [])
+
+
+def test_policies_that_answer_nothing_right_are_named_where_m0_does(
+    config: Config, frames: dict[str, pd.DataFrame]
+) -> None:
+    assert caveats(frames, config, "Accuracy 0") == {"easy": [], "hard": []}
+    main = frames["main"]
+    main.loc[(main["policy"] == "g2d") & (main["K"] == 20) & (main["benchmark"] == "hard"), "accuracy"] = 0.0
+    shown = caveats(frames, config, "Accuracy 0")
+    [caveat] = shown["hard"]
+    assert "G2D (K=20)" in caveat and shown["easy"] == []
+    main.loc[(main["policy"] == "base") & (main["benchmark"] == "hard"), "accuracy"] = 0.0
+    assert caveats(frames, config, "Accuracy 0")["hard"] == []
+
+
+def test_caveats_of_a_model_stand_beside_each_of_its_answers(config: Config, frames: dict[str, pd.DataFrame]) -> None:
+    shown = caveats(frames, config, ".", tiny=("Lost.",), other=("Found.",))
+    assert list(shown.values()) == [["Lost."], ["Lost."]]
 
 
 LOST = {"tiny/seed0/grpo/g2/k2": 0.45, "tiny/seed1/grpo/g2/k2": 0.8, "tiny/seed0/dpo/g2/k2": 0.99, "other/x": 0.1}
@@ -419,26 +387,7 @@ def test_the_page_says_which_adapters_bfloat16_swallows(
     for sentence in caveats:
         assert cure is not None and cure in sentence
         assert "45\u00a0% for seed0/grpo/g2/k2" in sentence and "2 policies" in sentence
-    assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", tiny) == rounding_caveats({}, "tiny", tiny) == ()
-
-
-def test_policies_that_answer_nothing_right_are_named_where_m0_does(tmp_path: Path, config: Config) -> None:
-    frames = {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
-
-    def caveats() -> dict[str, list[str]]:
-        shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {})
-        return {
-            panel["answer"].benchmark: [line for line in panel["answer"].caveats if line.startswith("Accuracy 0")]
-            for panel in shown
-        }
-
-    assert caveats() == {"easy": [], "hard": []}
-    main = frames["main"]
-    main.loc[(main["policy"] == "g2d") & (main["K"] == 20) & (main["benchmark"] == "hard"), "accuracy"] = 0.0
-    [caveat] = caveats()["hard"]
-    assert "G2D (K=20)" in caveat and caveats()["easy"] == []
-    main.loc[(main["policy"] == "base") & (main["benchmark"] == "hard"), "accuracy"] = 0.0
-    assert caveats()["hard"] == []
+    assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", tiny) == ()
 
 
 def test_losses_that_were_not_finite_are_a_caveat() -> None:
@@ -450,11 +399,7 @@ def test_losses_that_were_not_finite_are_a_caveat() -> None:
     assert loss_caveats({}, "tiny") == ()
 
 
-def test_further_caveats_stand_beside_every_answer_of_their_model(tmp_path: Path, config: Config) -> None:
-    frames = {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
-    shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {"tiny": ("Lost.",)})
-    assert shown
-    assert all(("Lost." in panel["answer"].caveats) == (panel["answer"].model == "tiny") for panel in shown)
+# ------------------------------------------------------------------------------------------------------------ settings
 
 
 @pytest.mark.parametrize(
@@ -475,14 +420,6 @@ def test_the_experiment_is_described_with_its_settings(config: Config, keys: dic
     assert expected in environment.get_template("experiment.html").render(config=changed)
 
 
-def test_the_policy_admits_the_scripts_of_the_page_and_no_other(page: Path) -> None:
-    html = page.read_text(encoding="utf-8")
-    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html).group(1).replace("&#39;", "'")
-    assert policy == content_security_policy(re.findall(r"<script>(.*?)</script>", html, re.S))
-    assert "default-src 'none'" in policy
-    assert "unsafe-eval" not in policy
-
-
 def test_folders_of_this_machine_are_not_published() -> None:
     settings = {"models": {"mine": {"path": "/home/me/models/mine"}}, "pool": {"path": "data/pool.jsonl"}, "seeds": [1]}
     settings["rewards"] = {"own": {"reward": "python", "file": "/home/me/rewards.py"}}
@@ -492,9 +429,3 @@ def test_folders_of_this_machine_are_not_published() -> None:
         "pool": {"path": "data/pool.jsonl"},
         "seeds": [1],
     }
-
-
-def test_the_page_says_what_was_planned(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert "The primary comparison is of this page." in text
-    assert 'href="../plan.json"' in text

@@ -27,7 +27,7 @@ def record(config: Config) -> dict:
     return provenance(config, policies, {"pool": MANIFEST}, ["cpu", "cpu"], __file__)
 
 
-def test_it_names_weights_data_seeds_and_devices() -> None:
+def test_it_names_weights_data_seeds_and_devices_and_no_place_or_person() -> None:
     recorded = record(read(CONFIG / "config.yaml"))
     assert recorded["models"]["demo"]["weights_sha256"] == "b" * 64
     assert recorded["policies"] == {"demo/seed0/dpo/g0/k0": "c" * 64}
@@ -39,20 +39,15 @@ def test_it_names_weights_data_seeds_and_devices() -> None:
     used = recorded["software"]["kernels"]
     assert used["cpu_capability"]
     assert used["ATEN_CPU_CAPABILITY"] == os.environ.get("ATEN_CPU_CAPABILITY")
+    text = json.dumps(recorded)
+    for private in ("/home", str(Path.cwd()), platform.node(), f'"{getpass.getuser()}"'):
+        assert private not in text
 
 
-def test_it_says_nothing_about_the_machine_or_its_user() -> None:
-    text = json.dumps(record(read(CONFIG / "config.yaml")))
-    assert "/home" not in text
-    assert str(Path.cwd()) not in text
-    assert platform.node() not in text
-    assert f'"{getpass.getuser()}"' not in text
-
-
-def test_what_is_left_of_adapters_is_in_it_where_it_was_recorded() -> None:
-    recorded = Policy("demo/seed0/dpo/g0/k0", "demo", "dpo", "m", effect_left=0.5)
-    recorded_run = provenance(read(CONFIG / "config.yaml"), [recorded], {"pool": MANIFEST}, ["cpu"], __file__)
-    assert recorded_run["effect_left"] == {"demo/seed0/dpo/g0/k0": 0.5}
+def test_the_share_of_an_adapters_effect_is_recorded_if_it_was_measured() -> None:
+    policy = Policy("demo/seed0/dpo/g0/k0", "demo", "dpo", "m", effect_left=0.5)
+    measured = provenance(read(CONFIG / "config.yaml"), [policy], {"pool": MANIFEST}, ["cpu"], __file__)
+    assert measured["effect_left"] == {"demo/seed0/dpo/g0/k0": 0.5}
     assert "effect_left" not in record(read(CONFIG / "config.yaml"))
 
 
@@ -73,11 +68,6 @@ def test_a_seed_that_was_drawn_for_the_run_is_in_it() -> None:
         other = config.model_copy(update={"pool": pool})
         run = provenance(other, [], {"pool": manifest}, [], __file__)
         assert run["problems"]["pool"].get("seed") == expected
-
-
-def test_two_records_of_the_same_results_are_equal() -> None:
-    config = read(CONFIG / "config.yaml")
-    assert record(config) == record(config)
 
 
 def test_the_digest_of_a_configuration_changes_with_its_meaning_alone() -> None:
@@ -109,10 +99,6 @@ def test_the_commit_and_whether_something_was_changed_since(repository: Path) ->
     assert commit(repository / "Snakefile") == clean
     (repository / "Snakefile").write_text("changed")
     assert commit(repository / "Snakefile") == clean | {"dirty": True}
-
-
-def test_a_workflow_that_is_not_tracked_has_no_commit(repository: Path) -> None:
-    """A copy inside another repository does not have its commit."""
-    (repository / "copy").mkdir()
+    (repository / "copy").mkdir()  # inside another repository, whose commit it does not have
     (repository / "copy/Snakefile").write_text("")
     assert commit(repository / "copy/Snakefile") == {"commit": None, "dirty": None}

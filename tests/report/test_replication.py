@@ -42,11 +42,6 @@ def test_everything_that_is_missing_is_listed_at_once(
     assert verdict.startswith(f"incomplete: {len(lines)} files are missing")
 
 
-def test_both_folders_without_a_configuration_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--files"]) == 2
-    assert capsys.readouterr().err.startswith(f"g2d compare: {tmp_path / 'a'} and {tmp_path / 'b'}: no config.yaml")
-
-
 def test_problems_of_other_runs_are_told_by_their_seeds(tmp_path: Path) -> None:
     source = SyntheticProblems(source="synthetic", family="calculation", split="test", n=4, seed="run")
     seeds = []

@@ -7,20 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.report.tables import MAX_CELL, MAX_ROWS, Table, cells_of, decimals, number, qualifiers
+from g2d.report.tables import MAX_CELL, MAX_ROWS, cells_of, decimals, number, qualifiers
 from g2d.tables.frames import read_table, write_table
 
 
-def written(folder: Path, table: pd.DataFrame) -> Path:
-    table.to_csv(folder / "table.csv", index=False)
-    return folder / "table.csv"
-
-
-def read_cells(path: Path) -> Table:
-    return cells_of(read_table(path, {}))
-
-
-def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to(tmp_path: Path) -> None:
+def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to() -> None:
     table = pd.DataFrame(
         {
             **{"K": [0, 25], "accuracy": [0.5, 0.9525], "std_over_seeds": [None, 0.01]},
@@ -28,7 +19,7 @@ def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to(tmp_path: Pa
             **{"mu": [0.1, None], "mu_low": [0.0, None], "mu_high": [0.2, None]},
         }
     )
-    cells = read_cells(written(tmp_path, table))
+    cells = cells_of(table)
     assert cells.columns == ("accuracy", "K", "std_over_seeds", "rho", "mu")
     texts = [[cell.text.striptags() for cell in row] for row in cells.rows]
     assert texts[0] == ["0.500 [0.400, 0.600]", "0", "–", "0.500 ± 0.100", "0.100 [0.000, 0.200]"]
@@ -36,7 +27,7 @@ def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to(tmp_path: Pa
     assert texts[1][4] == "–"
 
 
-def test_policies_come_first_in_one_column_then_what_the_table_is_about(tmp_path: Path) -> None:
+def test_policies_come_first_in_one_column_then_what_the_table_is_about() -> None:
     table = pd.DataFrame(
         {
             **{"model": ["m", "n"], "policy": ["g2d", "grpo"], "K": [25, 100], "group_size": [2, 4], "n": [1, 2]},
@@ -44,26 +35,26 @@ def test_policies_come_first_in_one_column_then_what_the_table_is_about(tmp_path
             **{"difference": [0.1, 0.2], "ci_low": [0.0, 0.1], "ci_high": [0.2, 0.3], "p_holm": [0.01, 0.5]},
         }
     )
-    cells = read_cells(written(tmp_path, table))
+    cells = cells_of(table)
     assert cells.columns == ("policy", "reference", "difference", "p_holm", "model", "n")
     texts = [[cell.text.striptags() for cell in row] for row in cells.rows]
     assert texts[0][:3] == ["G2D (K=25)", "DPO (K=0)", "0.100 [0.000, 0.200]"]
     assert texts[1][:2] == ["GRPO (K=100)", "–"]
 
 
-def test_a_value_has_the_digits_of_its_measure(tmp_path: Path) -> None:
+def test_a_value_has_the_digits_of_its_measure() -> None:
     table = pd.DataFrame({"measure": ["reward", "reward", "tokens"], "value": [0.431, 0.5, 412.0]})
-    assert [str(row[1].text) for row in read_cells(written(tmp_path, table)).rows] == ["0.431", "0.500", "412"]
+    assert [str(row[1].text) for row in cells_of(table).rows] == ["0.431", "0.500", "412"]
 
 
-def test_bounds_of_a_text_have_the_digits_of_the_largest(tmp_path: Path) -> None:
+def test_bounds_of_a_text_have_the_digits_of_the_largest() -> None:
     table = pd.DataFrame({"family": ["DPO", "GRPO"], "family_low": [-0.0391, 0.1], "family_high": [0.3412, 0.2]})
-    cells = read_cells(written(tmp_path, table)).rows
+    cells = cells_of(table).rows
     assert "[-0.039, 0.341]" in cells[0][0].text
 
 
-def test_sorting_compares_the_values_of_the_file(tmp_path: Path) -> None:
-    cells = read_cells(written(tmp_path, pd.DataFrame({"x": [0.123456789, None]})))
+def test_sorting_compares_the_values_of_the_file() -> None:
+    cells = cells_of(pd.DataFrame({"x": [0.123456789, None]}))
     assert [row[0].key for row in cells.rows] == ["0.123456789", ""]
 
 
@@ -76,35 +67,35 @@ def test_a_bound_belongs_to_the_nearest_column_that_it_encloses() -> None:
     assert qualifiers(table) == {"accuracy": ("ci_low", "ci_high")}
 
 
-def test_what_is_the_same_in_every_row_is_said_once(tmp_path: Path) -> None:
+def test_what_is_the_same_in_every_row_is_said_once() -> None:
     table = pd.DataFrame({"model": ["m", "m"], "x": [1, 2], "empty": [None, None]})
-    cells = read_cells(written(tmp_path, table))
+    cells = cells_of(table)
     assert [(name, str(text)) for name, text in cells.constant] == [("model", "m")]
     assert cells.columns == ("x", "empty")
-    assert read_cells(written(tmp_path, table.head(1))).constant == ()
+    assert cells_of(table.head(1)).constant == ()
 
 
-def test_text_of_a_table_is_escaped(tmp_path: Path) -> None:
-    cells = read_cells(written(tmp_path, pd.DataFrame({"answer": ["<img src=x onerror=alert(1)>", "\u202e1"]})))
+def test_text_of_a_table_is_escaped() -> None:
+    cells = cells_of(pd.DataFrame({"answer": ["<img src=x onerror=alert(1)>", "\u202e1"]}))
     assert [str(row[0].text) for row in cells.rows] == [
         "&lt;img src=x onerror=alert(1)&gt;",
         '<span class="control">U+202E</span>1',
     ]
 
 
-def test_a_long_table_is_cut_and_counted(tmp_path: Path) -> None:
-    cells = read_cells(written(tmp_path, pd.DataFrame({"x": range(MAX_ROWS + 5)})))
+def test_a_long_table_is_cut_and_counted() -> None:
+    cells = cells_of(pd.DataFrame({"x": range(MAX_ROWS + 5)}))
     assert (len(cells.rows), cells.n_rows) == (MAX_ROWS, MAX_ROWS + 5)
 
 
-def test_a_table_without_rows_keeps_its_columns(tmp_path: Path) -> None:
-    assert read_cells(written(tmp_path, pd.DataFrame(columns=["a", "b"]))).columns == ("a", "b")
+def test_a_table_without_rows_keeps_its_columns() -> None:
+    assert cells_of(pd.DataFrame(columns=["a", "b"])).columns == ("a", "b")
 
 
 def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("")
     with pytest.raises(ValueError, match=r"table\.csv: empty; delete it"):
-        read_cells(tmp_path / "table.csv")
+        read_table(tmp_path / "table.csv", {})
 
 
 @pytest.mark.parametrize(
@@ -121,6 +112,6 @@ def test_a_small_number_is_not_rounded_to_nothing() -> None:
 
 def test_a_page_shows_texts_as_they_were_and_not_to_the_end(tmp_path: Path) -> None:
     write_table(tmp_path / "table.csv", pd.DataFrame({"extracted_answer": ["=1+1", "x" * 10**6], "n": [1, 2]}))
-    first, second = (row[0].text for row in read_cells(tmp_path / "table.csv").rows)
+    first, second = (row[0].text for row in cells_of(read_table(tmp_path / "table.csv", {})).rows)
     assert first == "=1+1"
     assert second.striptags() == "x" * MAX_CELL + "… 998,000 more characters"

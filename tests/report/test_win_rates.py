@@ -29,46 +29,37 @@ def test_a_policy_that_wins_at_any_length() -> None:
         "[70.0, 90.0] of comparisons on 60 held-out prompts, and at equal length in 70.0 % [60.0, 80.0]; its replies "
         "have +50.0 % characters. Both differ significantly from 50 % (p = 0.001; at equal length 0.002)."
     )
-    assert "trained on verifiable prompts and then on open-ended prompts, is" in text_of(
-        prompts="verifiable, then open_ended"
-    )
-    assert text_of(cut_off=9).endswith(" 9 of 240 replies did not end within their token budget.")
-    assert text_of(longer=0.97).endswith(
-        " Nearly all its replies are longer than M0's, so equal length is extrapolated."
-    )
-    assert "Nearly all its replies are shorter" in text_of(longer=0.03)
-    assert text_of(not_judged=3).endswith(" 3 of 240 comparisons have no score and are left out.")
 
 
-def test_where_lengths_hardly_overlap_nothing_is_said_of_equal_length() -> None:
-    unknown = dict.fromkeys(["equal_length", "equal_length_low", "equal_length_high", "p_equal_length"], float("nan"))
-    assert text_of(**unknown, longer=0.995) == (
-        "both (K=20) of m, trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
-        "[70.0, 90.0] of comparisons on 60 held-out prompts; its replies have +50.0 % characters. This differs "
-        "significantly from 50 % (p = 0.001). In 99.5 % of comparisons its reply is longer than M0's, so the data "
-        "do not say what it would be at equal length."
-    )
-    assert (
-        "does not differ significantly from 50 % (p = 0.3). In 99.0 % of comparisons its reply is shorter"
-        in text_of(**unknown, longer=0.01, p_win=0.3)
-    )
+UNKNOWN = dict.fromkeys(["equal_length", "equal_length_low", "equal_length_high", "p_equal_length"], float("nan"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "end"),
+    ("changes", "part"),
     [
+        ({"prompts": "verifiable, then open_ended"}, "trained on verifiable prompts and then on open-ended prompts"),
+        ({"cut_off": 9}, "9 of 240 replies did not end within their token budget."),
+        ({"longer": 0.97}, "replies are longer than M0's, so equal length is extrapolated."),
+        ({"longer": 0.03}, "replies are shorter than M0's, so equal length is extrapolated."),
+        ({"not_judged": 3}, "3 of 240 comparisons have no score and are left out."),
         ({"p_equal_length": 0.3}, "the second does not: length may explain the preference."),
         ({"equal_length": 0.2}, "with opposite signs: the result depends on length."),
         ({"p_win": 0.3}, "the first does not: their length may hide it."),
         ({"p_win": 0.3, "p_equal_length": 0.4}, "about 12 points would have been found four times in five."),
-        (
-            {"p_win": 0.3, "p_equal_length": 0.4, "minimum_detectable": 0.6},
-            "with so few prompts the tests have little power.",
-        ),
+        ({"p_win": 0.3, "p_equal_length": 0.4, "minimum_detectable": 0.6}, "the tests have little power."),
+        ({"longer": 0.995} | UNKNOWN, "(p = 0.001). In 99.5 % of comparisons its reply is longer than M0's"),
+        ({"longer": 0.01, "p_win": 0.3} | UNKNOWN, "does not differ significantly from 50 % (p = 0.3). In 99.0 %"),
+        ({"n_seeds": 1}, "With these weights, both (K=20) of m"),
+        ({"n_seeds": 1, "prompts": "verifiable"}, "than not with these weights, and"),
     ],
 )
-def test_what_is_not_shown_is_not_said(changes: dict[str, Any], end: str) -> None:
-    assert text_of(**changes).endswith(end)
+def test_a_sentence_says_what_the_tests_show(changes: dict[str, Any], part: str) -> None:
+    text = text_of(**changes)
+    assert part in text
+    assert part not in text_of()
+    assert ("equal length in" in text) == (
+        not UNKNOWN.keys() <= changes.keys() and "verifiable" not in changes.values()
+    )
 
 
 def test_policies_that_never_saw_an_open_ended_prompt_share_a_sentence() -> None:
@@ -78,8 +69,3 @@ def test_policies_that_never_saw_an_open_ended_prompt_share_a_sentence() -> None
         "Of 3 policies of m trained on verifiable prompts only, 1 is preferred to M0 significantly more often than "
         "not, and 1 less often."
     )
-
-
-def test_with_one_seed_every_claim_is_about_these_weights() -> None:
-    assert text_of(n_seeds=1).startswith("With these weights, both (K=20) of m")
-    assert "than not with these weights, and" in text_of(n_seeds=1, prompts="verifiable")

@@ -63,7 +63,7 @@ def test_whoever_is_imitated_is_worth_more_than_whoever_is_avoided(p: list[float
 
 
 def test_every_regime_takes_the_same_side() -> None:
-    """Best: 1 and 3. Worst: 0. The one without a reward is in nothing."""
+    """Best: 1 and 3. Worst: 0. The one without a reward is left out."""
     frame = spelled(drawn(p=[0.1, 0.9, 0.5, 0.9, math.nan], q=[0.4, 0.4]))
     by_id = problems(frame)
     (pair,) = build_pairs(frame, by_id, Prompt(), 0)

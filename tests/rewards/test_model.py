@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import TypeAdapter
+from safetensors.torch import load_file, save_file
 
 from g2d.experiment.config import load
 from g2d.experiment.requirements import require_files
@@ -17,11 +19,12 @@ from g2d.problems import Problem
 from g2d.rewards.catalogue import AnyReward, reward_params, reward_settings, words_of
 from g2d.rewards.judging import judge
 from g2d.rewards.model import Scorer
-from g2d.rewards.reward import Attempt, Context, UnusableError
+from g2d.rewards.reward import Attempt, Judgement, UnusableError
 from g2d.settings import ConfigError, Section
 from g2d.verifier import Judgement as Verified
 from tests.experiment.test_config import MINIMAL
 from tests.rewards.models import reward_model
+from tests.rewards.test_judging import CONTEXT
 
 CONVERSATIONS = [("Name a fruit.", "An apple" + ", please" * n) for n in (0, 20, 3, 1, 11, 3)] + [("Why?", "")]
 
@@ -31,14 +34,14 @@ def settings(folder: Path, **more: Any) -> Section:
     return section
 
 
-def attempts(texts: list[str], group: str = "p") -> list[Attempt]:
-    problem = Problem(group, "Name a fruit.", "", None, None, "a test")
-    return [Attempt(problem, group, i, text, Verified("no_boxed", None)) for i, text in enumerate(texts)]
+def judged(folder: Path, texts: list[str], **more: Any) -> list[Judgement]:
+    problem = Problem("p", "Name a fruit.", "", None, None, "a test")
+    attempts = [Attempt(problem, "p", i, text, Verified("no_boxed", None)) for i, text in enumerate(texts)]
+    return judge(settings(folder, **more), attempts, CONTEXT)
 
 
 def by_hand(folder: Path, prompt: str, completion: str, limit: int | None = None) -> float:
     """Score of one conversation by transformers."""
-    import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -73,23 +76,19 @@ def test_scores_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_long_conversations_are_truncated_and_counted(tmp_path: Path) -> None:
     folder = reward_model(tmp_path)
     long = "x" * 300  # bytes are tokens, and the model has 256 positions
-    judgements = judge(settings(folder), attempts(["x", long]), Context(None, 0, "training"))  # type: ignore[arg-type]
+    judgements = judged(folder, ["x", long])
     assert [judgement.details for judgement in judgements] == [{}, {"truncated": True}]
     assert judgements[1].reward == pytest.approx(by_hand(folder, "Name a fruit.", long, 256), abs=1e-5)
-    shorter = judge(settings(folder, max_length=20), attempts(["x"]), Context(None, 0, "training"))  # type: ignore[arg-type]
-    assert shorter[0].details == {} and len("Name a fruit.") + 4 == 17
-    cut = judge(settings(folder, max_length=16), attempts(["x"]), Context(None, 0, "training"))  # type: ignore[arg-type]
-    assert cut[0].reward == pytest.approx(by_hand(folder, "Name a fruit.", "x", 16), abs=1e-5)
-    assert cut[0].details == {"truncated": True}
+    for limit in (18, 17):  # the tokens of question and answer, and one less
+        [judgement] = judged(folder, ["x"], max_length=limit)
+        assert judgement.reward == pytest.approx(by_hand(folder, "Name a fruit.", "x", limit), abs=1e-5)
+        assert judgement.details == ({} if limit == 18 else {"truncated": True})
 
 
 def test_length_has_a_price(tmp_path: Path) -> None:
     folder = reward_model(tmp_path)
     texts = ["x", "x" * 101]
-    plain, priced = (
-        judge(settings(folder, **more), attempts(texts), Context(None, 0, "training"))  # type: ignore[arg-type]
-        for more in ({}, {"length_penalty": 5.0})
-    )
+    plain, priced = judged(folder, texts), judged(folder, texts, length_penalty=5.0)
     for before, after, price in zip(plain, priced, (0.005, 0.505), strict=True):
         assert after.details == {"score": before.reward}
         assert after.reward == pytest.approx((before.reward or 0) - price)
@@ -97,16 +96,16 @@ def test_length_has_a_price(tmp_path: Path) -> None:
     assert words_of(settings(folder, length_penalty=5)).endswith(", less 5 per 1,000 characters")
 
 
-def test_a_score_that_is_no_number_has_a_status(tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    folder = reward_model(tmp_path)
-    weights = load_file(folder / "model.safetensors")
-    weights["score.weight"] = torch.full_like(weights["score.weight"], torch.nan)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    judgements = judge(settings(folder), attempts(["x", "y"]), Context(None, 0, "training"))  # type: ignore[arg-type]
+def test_a_score_that_is_no_number_has_a_status_and_a_missing_head_is_refused(tmp_path: Path) -> None:
+    file = reward_model(tmp_path) / "model.safetensors"
+    weights = load_file(file)
+    save_file(weights | {"score.weight": torch.full_like(weights["score.weight"], torch.nan)}, file, {"format": "pt"})
+    judgements = judged(tmp_path, ["x", "y"])
     assert [(judgement.reward, judgement.status) for judgement in judgements] == [(None, "not_finite")] * 2
+    del weights["score.weight"]
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(UnusableError, match=r"no weights for score\.weight: "):
+        judged(tmp_path, ["x"], batch_size=2)  # another entry, which is not cached
 
 
 def test_other_weights_are_another_reward(tmp_path: Path) -> None:
@@ -182,14 +181,3 @@ def test_a_folder_that_cannot_be_used_is_named_before_anything_runs(
 def test_a_model_has_one_source(source: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(MINIMAL | {"rewards": {"polite": {"reward": "model", **source}}})
-
-
-def test_a_head_that_was_never_saved_is_not_made_up(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = reward_model(tmp_path)
-    weights = load_file(folder / "model.safetensors")
-    del weights["score.weight"]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UnusableError, match=r"no weights for score\.weight: choose one that was saved with its head"):
-        judge(settings(folder), attempts(["x"]), Context(None, 0, "training"))  # type: ignore[arg-type]

@@ -15,10 +15,11 @@ from g2d.problems import Problem
 from g2d.rewards import python
 from g2d.rewards.catalogue import AnyReward, reward_params, reward_settings, words_of
 from g2d.rewards.judging import judge
-from g2d.rewards.reward import Attempt, Context
+from g2d.rewards.reward import Attempt
 from g2d.settings import ConfigError
 from g2d.verifier import Judgement as Verified
 from tests.experiment.test_config import MINIMAL
+from tests.rewards.test_judging import CONTEXT
 
 MODULE = '''"""Short completions are worth more: a scalar reward from outside."""
 
@@ -93,7 +94,7 @@ def test_a_reward_from_outside_judges() -> None:
     settings = TypeAdapter(AnyReward).validate_python(entry)
     problem = Problem("p", "?", "5", 1, None, "a test")
     attempts = [Attempt(problem, "p", i, "x" * i, Verified("no_boxed", None)) for i in range(3)]
-    judgements = judge(settings, attempts, Context(None, 0, "training"))  # type: ignore[arg-type]
+    judgements = judge(settings, attempts, CONTEXT)
     assert [judgement.reward for judgement in judgements] == [0, -0.5, -1]
     # The order counts, and `plugin` is the name in finished results.
     assert [*reward_params(settings).items()] == [*(entry | {"reward": "plugin", "version": 3}).items()]

@@ -14,10 +14,11 @@ from g2d.rewards import python
 from g2d.rewards.catalogue import is_scalar, reward_of, reward_params, reward_settings, words_of
 from g2d.rewards.judging import judge
 from g2d.rewards.python import PythonReward
-from g2d.rewards.reward import Attempt, Context, Judgement
+from g2d.rewards.reward import Attempt, Judgement
 from g2d.settings import ConfigError
 from g2d.verifier import Judgement as Verified
 from tests.experiment.test_config import MINIMAL
+from tests.rewards.test_judging import CONTEXT
 
 SHORT = "def reward(completions, **kwargs):\n    return [-len(text) / 10 for text in completions]\n"
 
@@ -47,7 +48,7 @@ def judged(settings: PythonReward, groups: int = 2) -> list[Judgement]:
         for n in range(groups)
         for sample in range(2)
     ]
-    return judge(settings, attempts, Context(None, 0, "training"))  # type: ignore[arg-type]
+    return judge(settings, attempts, CONTEXT)
 
 
 def test_it_judges_and_comes_back_from_the_parameters_of_a_job() -> None:

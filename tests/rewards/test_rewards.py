@@ -70,9 +70,6 @@ def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_pa
     assert reward_settings(None) == TRUTH
 
 
-# ---------------------------------------------------------------------------------------------------------- majority
-
-
 def boxes(*answers: str) -> list[str]:
     return [rf"\boxed{{{answer}}}" if answer else "no answer" for answer in answers]
 
@@ -100,9 +97,6 @@ def test_every_group_votes_separately_and_records_its_answer(verifier: Verifier)
     assert rewards(MAJORITY, mixed, verifier) == [1, 1, 1, 1, 0, 0]
     judged = judge(MAJORITY, first, Context(verifier, 0, "training"))
     assert judged[2].details == {"majority": "7", "votes": 2}
-
-
-# ------------------------------------------------------------------------------------------------------------ random
 
 
 @given(st.integers(0, 1000), st.randoms(use_true_random=False))

@@ -88,11 +88,6 @@ def test_the_end_token_tells_truncated_completions() -> None:
     assert [judgement.verdict for judgement in judgements] == ["no_boxed", "truncated", "correct", "truncated"]
 
 
-def test_as_many_problems_as_completions() -> None:
-    with pytest.raises(ValueError, match="longer"):
-        TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=2)(["5", "5"], ["p"], ["p"] * 2)
-
-
 @pytest.mark.parametrize(
     "completion",
     ["", [], [{"role": "assistant"}], [{"role": "assistant", "content": None}], [{"content": [{"text": "5"}]}]],

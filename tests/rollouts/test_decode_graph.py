@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -18,17 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from g2d.policies.adapter_rounding import round_once
-from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
 from g2d.rollouts.decode_graph import FixedRows, Step, bucket
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import Rows, is_supported
-from g2d.rollouts.sampling import random_stream
 from tests.models import random_model
+from tests.rollouts.test_shared_reading import ENDS, GREEDY, KINDS, drawn, prompts_behind
 
-KINDS = ["grouped", "sliding", "alternating", "learned positions"]
 WAITS = ("item", "_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "is_nonzero", "equal")
-ENDS = range(0, 300, 15)
-GREEDY = Decoding(1, 0.0, 1.0, 20, 4, 0)
 SAMPLED = Decoding(2, 1.3, 1.0, 20, 5, 0)
 NUCLEUS = Decoding(2, 1.3, 0.9, 20, 5, 0)
 
@@ -48,7 +43,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def repeat(self) -> None:
-        """Do the same into the same tensors; what autocast did is among it."""
+        """Do the same into the same tensors, including the operations of autocast."""
         with torch.autocast("cpu", enabled=False):
             for function, args, kwargs, results in self.done:
                 for old, new in zip(results, tree_flatten(function(*args, **kwargs))[0], strict=True):
@@ -77,30 +72,13 @@ class Recording:
             step(columns)
 
 
-def prompts_of(*lengths: int) -> list[list[int]]:
-    numbers = np.random.default_rng(0)
-    return [numbers.integers(10, 300, length).tolist() for length in lengths]
-
-
-def drawn(
-    model: Any, prompts: list[list[int]], decoding: Decoding, fixed: FixedRows | None = None
-) -> dict[Sample, list[int]]:
-    samples = [(i, j) for i in range(len(prompts)) for j in range(decoding.samples_per_prompt)]
-
-    def stream(sample: Sample) -> np.ndarray:
-        return random_stream(decoding, str(sample[0]), sample[1])
-
-    with torch.inference_mode():
-        return ContinuousBatch(model, prompts, decoding, stream, ENDS, fixed).complete(samples)
-
-
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED, NUCLEUS], ids=["greedy", "sampled", "nucleus"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recorded_step_draws_the_same_tokens(kind: str, decoding: Decoding) -> None:
     """Prompts of unequal lengths, more of them than rows, two sizes of a step, and a second call."""
     model, recording = random_model(kind), Recording()
     fixed = FixedRows(iter([recording]).__next__)  # the second call makes none
-    prompts = prompts_of(31, 3, 24, 11, 1, 17)
+    prompts = prompts_behind([], 31, 3, 24, 11, 1, 17)
     expected = drawn(model, prompts, decoding)
     assert min(map(len, expected.values())) < max(map(len, expected.values()))
     assert drawn(model, prompts, decoding, fixed) == expected
@@ -122,7 +100,7 @@ def test_a_step_with_an_adapter_can_be_recorded(half: bool, once: bool) -> None:
     model = get_peft_model(base, config).eval()
     assert is_supported(model)
     fixed, made = FixedRows(Recording), []
-    prompts = prompts_of(5, 9)
+    prompts = prompts_behind([], 5, 9)
     for std in (0.0, 0.5):
         with torch.no_grad():
             for name, weight in model.named_parameters():
@@ -143,31 +121,17 @@ def test_rows_are_made_anew_where_the_old_ones_do_not_serve() -> None:
         return made[-1]
 
     fixed = FixedRows(graphs)
-    prompts = prompts_of(5, 9)
+    prompts = prompts_behind([], 5, 9)
     for decoding, wanted, n in (
         (SAMPLED, prompts, 1),
         (replace(SAMPLED, seed=1), prompts, 1),
         (replace(SAMPLED, temperature=0.7), prompts, 2),
         (replace(SAMPLED, temperature=0.7, batch_size=3), prompts, 2),  # of four rows one stays free
-        (replace(SAMPLED, temperature=0.7), prompts_of(5, 9, 13), 3),  # five rows
-        (replace(SAMPLED, temperature=0.7), prompts_of(50), 4),
+        (replace(SAMPLED, temperature=0.7), prompts_behind([], 5, 9, 13), 3),  # five rows
+        (replace(SAMPLED, temperature=0.7), prompts_behind([], 50), 4),
     ):
         assert drawn(model, wanted, decoding, fixed) == drawn(model, wanted, decoding)
         assert len(made) == n
-
-
-def test_a_step_that_waits_is_found() -> None:
-    """The recorder refuses what a graph cannot hold: here, a rotary embedding that looks at its positions."""
-    model = random_model("grouped")
-    forward = model.model.rotary_emb.forward
-
-    def looking(states: Any, positions: torch.Tensor) -> Any:
-        assert int(positions.max()) >= 0
-        return forward(states, positions)
-
-    model.model.rotary_emb.forward = looking
-    with pytest.raises(AssertionError, match="waits for the device"):
-        drawn(model, prompts_of(5), SAMPLED, FixedRows(Recording))
 
 
 class OffHost(TorchDispatchMode):
@@ -180,45 +144,16 @@ class OffHost(TorchDispatchMode):
         return result
 
 
-def taken_off_host(model: Any) -> None:
-    """Take a step on torch's meta device, which knows shapes and no numbers."""
-    model.to("meta")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_has_all_it_needs_on_the_device(kind: str) -> None:
+    """Take a step on torch's meta device, which has shapes and no numbers."""
+    model = random_model(kind).to("meta")
     with torch.inference_mode():
         rows = Rows(model, NUCLEUS, ENDS, 4, 64)
         prompt = model(input_ids=torch.zeros(1, 1, dtype=torch.long, device="meta"), use_cache=True).past_key_values
         rows.cache.write(rows.every, prompt, torch.zeros_like(rows.every), torch.zeros_like(rows.every[:1]), 4)
         with OffHost():
             rows.step(32)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_has_all_it_needs_on_the_device(kind: str) -> None:
-    taken_off_host(random_model(kind))
-
-
-def test_a_number_from_the_host_is_found() -> None:
-    model = random_model("grouped")
-    forward = model.lm_head.forward
-    model.lm_head.forward = lambda hidden: forward(hidden) * torch.tensor(2.0)
-    with pytest.raises(AssertionError, match="a tensor on the host"):
-        taken_off_host(model)
-
-
-def test_a_step_of_every_width_gives_the_same_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns beyond a row's own are hidden, whatever is in them."""
-    model = random_model("alternating")
-    seen = []
-    monkeypatch.setattr(Rows, "draw", lambda rows, which, logits: seen.append(logits))
-    rows = Rows(model, SAMPLED, [1], 2, 64)
-    with torch.inference_mode():
-        rows.join(prompts_of(3, 30), torch.arange(2), torch.arange(2), torch.zeros(2, 20, dtype=torch.float64))
-        for part in rows.cache.parts:
-            part.keys[:, 31:], part.values[:, 31:] = 100.0, 100.0
-            part.keys[0, 4:], part.values[0, 4:] = 100.0, 100.0
-        rows.lengths += 1
-        rows.step(31)
-        rows.step(64)
-    torch.testing.assert_close(seen[1], seen[2], rtol=1e-5, atol=1e-5)
 
 
 def test_buckets_are_two_per_doubling() -> None:

@@ -26,7 +26,7 @@ PROMPT = [7, 11, 13]
 
 
 class Few:
-    """A model of which `VOCABULARY` tokens alone are ever probable."""
+    """A model with only the first `VOCABULARY` tokens."""
 
     def __init__(self, seed: int) -> None:
         self.model = random_model("grouped")

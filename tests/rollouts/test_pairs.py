@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -37,19 +38,6 @@ def test_a_pair_has_trls_conversational_format():
 
 
 @settings(deadline=None, max_examples=40)
-@given(SUCCESSES.filter(lambda successes: any(0 < c < n for c, n in successes)), st.integers(0, 2**31 - 1))
-def test_one_right_and_one_wrong_rollout_of_every_pairable_prompt_in_the_problems_order(successes, seed):
-    asked = problems(len(successes))[::-1]
-    pairs = build_pairs(groups(successes), asked, PROMPT, seed)
-    pairable = {f"p{i}" for i, (correct, n) in enumerate(successes) if 0 < correct < n}
-    assert [pair["problem_id"] for pair in pairs] == [p.problem_id for p in asked if p.problem_id in pairable]
-    for pair in pairs:
-        correct, n = successes[int(pair["problem_id"][1:])]
-        assert pair["chosen_sample"] < correct <= pair["rejected_sample"] < n
-        assert pair["p_hat"] == correct / n
-
-
-@settings(deadline=None, max_examples=40)
 @given(SUCCESSES.filter(lambda successes: 0 < successes[0][0] < successes[0][1]), st.integers(0, 2**31 - 1))
 def test_a_draw_depends_on_no_other_prompt_and_no_row_order(successes, seed):
     rollouts = groups(successes)
@@ -64,7 +52,6 @@ KINDS = [("correct", "length"), ("correct", "stop"), ("truncated", "length"), ("
 
 
 def cut(*kinds: int, prompts: int = 1):
-    """Prompts with rollouts of these kinds each."""
     drawn = [KINDS[kind] for kind in kinds]
     return to_frame(
         [
@@ -81,7 +68,7 @@ PAIRABLE = st.lists(st.integers(0, 3), min_size=2, max_size=8).filter(lambda kin
 @settings(deadline=None, max_examples=40)
 @given(PAIRABLE)
 def test_a_right_rollout_that_was_cut_off_can_be_chosen_unless_it_is_to_be_avoided(kinds):
-    """And what was avoided changes neither the rejected one nor p_hat."""
+    """Avoiding it changes neither the rejected one nor p_hat."""
     rollouts = cut(*kinds)
     [kept] = build_pairs(rollouts, problems(1), PROMPT, seed=0)
     [avoided] = build_pairs(rollouts, problems(1), PROMPT, seed=0, truncated_chosen="avoid")
@@ -95,52 +82,33 @@ def test_a_right_rollout_that_was_cut_off_can_be_chosen_unless_it_is_to_be_avoid
     assert truncated_sides([kept], rollouts) == found
 
 
-def test_without_a_say_every_right_rollout_is_chosen_equally_often():
-    n = 2000
-    chosen = Counter(
-        pair["chosen_sample"] for pair in build_pairs(cut(0, 1, 3, prompts=n), problems(n), PROMPT, seed=0)
-    )
-    assert abs(chosen[0] / n - 0.5) < 5 * (0.25 / n) ** 0.5
-
-
 @settings(deadline=None, max_examples=40)
 @given(SUCCESSES.filter(lambda successes: any(0 < c < n for c, n in successes)), st.integers(1, 20))
-def test_several_pairs_of_a_prompt_are_all_different_and_begin_with_the_one(successes, per_prompt):
-    asked = problems(len(successes))
-    one = build_pairs(groups(successes), asked, PROMPT, seed=0)
-    several = build_pairs(groups(successes), asked, PROMPT, seed=0, per_prompt=per_prompt)
-    by_prompt = {pair["problem_id"]: [p for p in several if p["problem_id"] == pair["problem_id"]] for pair in one}
-    assert [pair for pairs in by_prompt.values() for pair in pairs] == several
-    for first, (name, pairs) in zip(one, by_prompt.items(), strict=True):
-        correct, n = successes[int(name[1:])]
-        assert pairs[0] == first
-        assert len(pairs) == min(per_prompt, correct * (n - correct))
-        drawn = {(pair["chosen_sample"], pair["rejected_sample"]) for pair in pairs}
-        assert len(drawn) == len(pairs)
+def test_pairs_of_every_pairable_prompt_are_distinct_and_in_the_problems_order(successes, per_prompt):
+    asked = problems(len(successes))[::-1]
+    pairs = build_pairs(groups(successes), asked, PROMPT, seed=0, per_prompt=per_prompt)
+    by_prompt = {name: [*of_prompt] for name, of_prompt in groupby(pairs, key=lambda pair: pair["problem_id"])}
+    counts = {f"p{i}": counts for i, counts in enumerate(successes)}
+    pairable = [p.problem_id for p in asked if 0 < counts[p.problem_id][0] < counts[p.problem_id][1]]
+    assert list(by_prompt) == pairable
+    assert [of_prompt[0] for of_prompt in by_prompt.values()] == build_pairs(groups(successes), asked, PROMPT, seed=0)
+    for name, of_prompt in by_prompt.items():
+        correct, n = counts[name]
+        drawn = {(pair["chosen_sample"], pair["rejected_sample"]) for pair in of_prompt}
+        assert len(drawn) == len(of_prompt) == min(per_prompt, correct * (n - correct))
         assert all(chosen < correct <= rejected < n for chosen, rejected in drawn)
+        assert {pair["p_hat"] for pair in of_prompt} == {correct / n}
 
 
-def test_every_further_pair_is_drawn_equally_often():
+def test_first_and_further_pairs_are_uniform_and_depend_on_the_seed():
     n = 3000
-    pairs = build_pairs(groups([(2, 5)] * n), problems(n), PROMPT, seed=0, per_prompt=2)[1::2]
-    counts = Counter((pair["chosen_sample"], pair["rejected_sample"]) for pair in pairs)
-    assert len(counts) == 6
-    assert max(abs(count - n / 6) for count in counts.values()) < 5 * (n / 6) ** 0.5
-
-
-def test_draws_are_uniform_over_both_classes():
-    n = 4000
-    pairs = build_pairs(groups([(3, 8)] * n), problems(n), PROMPT, seed=0)
-    for key, samples in (("chosen_sample", range(3)), ("rejected_sample", range(3, 8))):
-        counts = Counter(pair[key] for pair in pairs)
-        assert sorted(counts) == list(samples)
-        expected = n / len(samples)
-        assert max(abs(count - expected) for count in counts.values()) < 5 * expected**0.5
-
-
-def test_another_seed_draws_other_pairs():
-    first, second = (build_pairs(groups([(4, 8)] * 20), problems(20), PROMPT, seed) for seed in (0, 1))
-    assert first != second
+    rollouts = groups([(2, 5)] * n)
+    pairs = build_pairs(rollouts, problems(n), PROMPT, seed=0, per_prompt=2)
+    for drawn in (pairs[0::2], pairs[1::2]):
+        counts = Counter((pair["chosen_sample"], pair["rejected_sample"]) for pair in drawn)
+        assert len(counts) == 6
+        assert max(abs(count - n / 6) for count in counts.values()) < 5 * (n / 6) ** 0.5
+    assert build_pairs(rollouts, problems(n), PROMPT, seed=1, per_prompt=2) != pairs
 
 
 def test_nothing_to_pair_says_what_the_verifier_saw():
@@ -166,9 +134,6 @@ def test_a_subsample_keeps_the_order_and_is_nested(pairs):
     assert set(smaller) < set(larger) < set(order)
     assert smaller == sorted(smaller, key=order.index)
     assert smaller != [pair["problem_id"] for pair in subsample(pairs, 10, seed=4)]
-
-
-def test_a_subsample_of_more_than_there_are_is_everything(pairs):
     assert subsample(pairs, 1000, seed=0) == pairs
     assert subsample(pairs, 0, seed=0) == []
 

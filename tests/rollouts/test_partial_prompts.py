@@ -11,7 +11,6 @@ import torch
 from g2d.analysis.contamination import is_verbatim, partial_problems, split_question
 from g2d.policies import Policy, load_base, load_tokenizer
 from g2d.policies.policy import end_tokens
-from g2d.problems.prompts import document
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, greedy
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -45,11 +44,6 @@ def test_a_model_that_was_trained_on_two_questions_completes_these_and_no_others
         if is_verbatim(row.completion_text, split_question(problem.prompt, 0.6).rest)
     }
     assert caught == {problem.problem_id for problem in learnt}
-
-
-def test_a_document_begins_with_the_token_that_the_tokenizer_begins_one_with() -> None:
-    tokenizer = load_tokenizer(tiny_policy())
-    assert document(tokenizer, "Compute 2") == "Compute 2"
 
 
 def test_continuations_are_recorded_under_ids_of_their_own(tmp_path: Path) -> None:

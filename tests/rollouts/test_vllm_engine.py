@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
 import resource
 import select
@@ -20,7 +22,6 @@ import torch
 
 from g2d.jobs.usage import cpu_seconds
 from g2d.policies import Policy
-from g2d.policies.policy import end_tokens
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, sampling
@@ -31,7 +32,7 @@ from g2d.rollouts.trainer_engine import SubprocessEngine
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests import models
-from tests.models import tiny_policy, two_ends_policy
+from tests.models import two_ends_policy
 from tests.shared import NEEDS_VLLM
 from tests.workflow import forked
 
@@ -44,12 +45,13 @@ SAMPLED = sampling(Harvest(samples_per_prompt=4, max_completion_length=24), seed
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    return tiny_policy(heads=1)
+    return two_ends_policy(heads=1)
 
 
 @pytest.fixture(scope="module")
 def vllm(policy: Policy) -> VllmEngine:
-    return VllmEngine(policy)
+    """Another engine closes it, and a test after that would start it again: those tests come last."""
+    return VllmEngine(policy, adapter_rank=16)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def transformers(policy: Policy) -> TransformersEngine:
 
 @pytest.fixture(scope="module")
 def adapted(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    """The policy with an adapter that changes what it says."""
+    """The policy with an adapter that changes its answers."""
     return models.adapted(policy, tmp_path_factory.mktemp("adapter"), std=0.5)
 
 
@@ -69,42 +71,29 @@ def requests(engine: Engine, n: int = N) -> list[Request]:
 
 
 def identical(ours: list[list[Completion]], theirs: list[list[Completion]]) -> float:
-    """Share of prompts with the same text; where the text is the same, everything else has to be."""
+    """Return the share of prompts with the same text; if the text is the same, so is everything else.
+
+    Two float32 kernels differ in the last bits, which decides only between nearly tied tokens.
+    """
     same = [a == b for [a], [b] in zip(ours, theirs, strict=True) if a.text == b.text]
     assert all(same)
     return len(same) / len(ours)
 
 
-def test_both_engines_render_the_same_prompt(vllm: VllmEngine, transformers: TransformersEngine) -> None:
-    assert requests(vllm) == requests(transformers)
-
-
-def test_greedy_completions_are_those_of_transformers(vllm: VllmEngine, transformers: TransformersEngine) -> None:
-    """In float32 two kernels differ in the last bits, which decides only between tokens that are all but tied."""
-    asked = requests(vllm)
-    share = identical(vllm.generate(asked, GREEDY), transformers.generate(asked, GREEDY))
-    print(f"identical greedy completions: {share:.1%} of {N}")
-    assert share >= 0.98
-
-
-def test_truncation_and_token_counts_are_those_of_transformers(
-    vllm: VllmEngine, transformers: TransformersEngine
+@pytest.mark.parametrize("budget", [40, 5])
+def test_greedy_completions_equal_those_of_transformers(
+    vllm: VllmEngine, transformers: TransformersEngine, budget: int
 ) -> None:
-    short = replace(GREEDY, max_completion_length=5)
     asked = requests(vllm)
-    ours = vllm.generate(asked, short)
-    assert identical(ours, transformers.generate(asked, short)) >= 0.98
-    assert "length" in {c.finish_reason for [c] in ours}
-    assert all(c.token_count == 5 for [c] in ours if c.finish_reason == "length")
-
-
-def test_prefixes_at_token_budgets_are_those_of_transformers(
-    vllm: VllmEngine, transformers: TransformersEngine
-) -> None:
-    asked, decoding = requests(vllm), replace(GREEDY, token_budgets=(4, 9))
+    assert asked == requests(transformers)
+    assert vllm.end_ids == transformers.end_ids == {0, 1}
+    decoding = replace(GREEDY, max_completion_length=budget, token_budgets=(4, 9))
     ours = vllm.generate(asked, decoding)
-    assert identical(ours, transformers.generate(asked, decoding)) >= 0.98  # equal texts have equal prefixes
+    assert identical(ours, transformers.generate(asked, decoding)) >= 0.98
     assert any(completion.prefixes for [completion] in ours)
+    reasons = {completion.finish_reason for [completion] in ours}
+    assert ("stop" if budget == 40 else "length") in reasons
+    assert all(c.token_count == budget for [c] in ours if c.finish_reason == "length")
 
 
 def test_a_sample_does_not_depend_on_order_or_company(vllm: VllmEngine) -> None:
@@ -112,7 +101,7 @@ def test_a_sample_does_not_depend_on_order_or_company(vllm: VllmEngine) -> None:
     drawn = vllm.generate(asked, SAMPLED)
     assert vllm.generate(asked, SAMPLED) == drawn
     assert vllm.generate(asked[::-1], SAMPLED)[::-1] == drawn
-    assert [vllm.generate([request], SAMPLED)[0] for request in asked] == drawn
+    assert [vllm.generate([request], SAMPLED)[0] for request in asked[:6]] == drawn[:6]
     assert vllm.generate(asked, replace(SAMPLED, seed=1)) != drawn
     assert len({completion.text for completions in drawn for completion in completions}) > len(asked)
 
@@ -122,51 +111,46 @@ def test_samples_follow_the_distribution_of_the_model(vllm: VllmEngine, transfor
     [request] = requests(vllm, 1)
     n, temperature = 4000, 1.3
     drawn = vllm.generate([request], replace(SAMPLED, samples_per_prompt=n, max_completion_length=1))[0]
-    shares = Counter(completion.text for completion in drawn)
+    counts = Counter(completion.token_ids for completion in drawn)
     encoded = vllm.tokenizer(request.prompt_text, return_tensors="pt", add_special_tokens=False)
     with torch.inference_mode():
         logits = transformers.model(input_ids=encoded["input_ids"]).logits[0, -1].double()
     expected = torch.softmax(logits / temperature, -1)
     for token in expected.topk(5).indices.tolist():
         p = expected[token].item()
-        found = shares[vllm.tokenizer.decode([token], skip_special_tokens=True)] / n
-        assert abs(found - p) < 5 * (p * (1 - p) / n) ** 0.5 + 1e-9
+        assert abs(counts[token,] / n - p) < 5 * (p * (1 - p) / n) ** 0.5 + 1e-9
 
 
-@pytest.mark.parametrize("adapters", ["merge", "lora"])
-def test_an_adapter_answers_as_with_transformers(policy: Policy, adapted: Policy, adapters: str) -> None:
-    engine = VllmEngine(adapted, EngineSettings.model_validate({"name": "vllm", "adapters": adapters}))
-    asked = requests(engine)
-    ours = engine.generate(asked, GREEDY)
-    assert identical(ours, TransformersEngine.of(adapted).generate(asked, GREEDY)) >= 0.95
-    assert ours != TransformersEngine.of(policy).generate(asked, GREEDY)
-
-
-def test_adapters_are_exchanged_in_a_running_engine(policy: Policy, adapted: Policy, tmp_path: Path) -> None:
-    assert adapted.adapter is not None
-    engine = VllmEngine(policy, adapter_rank=16)
-    asked = requests(engine)
-    base = engine.generate(asked, GREEDY)
-    running = engine._llm
-    shutil.copytree(adapted.adapter, tmp_path / "adapter")
-    engine.use_adapter(tmp_path / "adapter")
+def test_adapters_are_exchanged_in_a_running_engine(
+    vllm: VllmEngine, transformers: TransformersEngine, adapted: Policy, tmp_path: Path
+) -> None:
+    asked = requests(vllm)
+    base, running = vllm.generate(asked, GREEDY), vllm._llm
+    shutil.copytree(str(adapted.adapter), tmp_path / "adapter")
+    vllm.use_adapter(tmp_path / "adapter")
     shutil.rmtree(tmp_path / "adapter")  # it is in memory now
-    changed = engine.generate(asked, GREEDY)
-    assert engine._llm is running
-    assert identical(base, TransformersEngine.of(policy).generate(asked, GREEDY)) >= 0.98
+    changed = vllm.generate(asked, GREEDY)
+    assert vllm._llm is running
     assert identical(changed, TransformersEngine.of(adapted).generate(asked, GREEDY)) >= 0.95
+    assert changed != base
+    vllm.use_adapter(None)
+    assert vllm.generate(asked, GREEDY) == base
 
 
-def test_every_token_that_the_model_declares_ends_a_completion() -> None:
-    policy = two_ends_policy(heads=1)
-    ours, theirs = VllmEngine(policy), TransformersEngine.of(policy)
-    assert ours.end_ids == theirs.end_ids == {0, 1}
-    drawn = ours.generate(requests(ours), GREEDY)
-    assert identical(drawn, theirs.generate(requests(theirs), GREEDY)) >= 0.95
-    assert any(completion.finish_reason == "stop" for [completion] in drawn)
+def test_rollouts_name_the_engine_and_keep_its_tokens(vllm: VllmEngine, policy: Policy) -> None:
+    problems = generate("arithmetic", "train", 5, seed=0)
+    drawn = draw_rollouts(policy, problems, Prompt(), SAMPLED, engine=vllm, token_ids=True)
+    for r in drawn:
+        assert r.prompt_ids == tuple(vllm.tokenizer(r.prompt_text, add_special_tokens=False)["input_ids"])
+        assert r.completion_ids is not None
+        assert len(r.completion_ids) == r.token_count
+        assert (r.completion_ids[-1] in vllm.end_ids) is (r.finish_reason == "stop")
+        assert vllm.tokenizer.decode(r.completion_ids, skip_special_tokens=True) == r.completion_text
+    assert [r.problem_id for r in drawn] == [p.problem_id for p in problems for _ in range(4)]
+    assert {r.engine for r in drawn} == {"vllm"}
 
 
-def test_one_in_a_process_of_its_own_says_the_same_and_is_billed_once(vllm: VllmEngine, policy: Policy) -> None:
+def test_a_subprocess_gives_the_same_rows_and_its_cost_is_counted_once(vllm: VllmEngine, policy: Policy) -> None:
     asked, before, paid = requests(vllm, 8), billed_without_waiting(), cpu_seconds()
     aside = SubprocessEngine(policy, EngineSettings(name="vllm"))
     assert requests(aside, 8) == asked
@@ -211,27 +195,10 @@ def billed_without_waiting() -> float:
     return cpu_seconds() - sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def test_drawn_rollouts_name_the_engine(vllm: VllmEngine, policy: Policy) -> None:
-    problems = generate("arithmetic", "train", 5, seed=0)
-    drawn = draw_rollouts(policy, problems, Prompt(), SAMPLED, engine=vllm, token_ids=True)
-    ends = end_tokens(policy, vllm.tokenizer)
-    for r in drawn:
-        assert r.prompt_ids == tuple(vllm.tokenizer(r.prompt_text, add_special_tokens=False)["input_ids"])
-        assert r.completion_ids is not None
-        assert len(r.completion_ids) == r.token_count
-        assert (r.completion_ids[-1] in ends) is (r.finish_reason == "stop")
-        assert vllm.tokenizer.decode(r.completion_ids, skip_special_tokens=True) == r.completion_text
-    assert [r.problem_id for r in drawn] == [p.problem_id for p in problems for _ in range(4)]
-    assert {r.engine for r in drawn} == {"vllm"}
-
-
-def test_nothing_to_complete(vllm: VllmEngine) -> None:
-    assert vllm.generate([], GREEDY) == []
-
-
-def test_a_prompt_longer_than_the_context_names_the_problem(vllm: VllmEngine) -> None:
-    with pytest.raises(ValueError, match=r"problem a: its 501 tokens and max_completion_length=40 exceed the \d+"):
-        vllm.generate([Request("a", "1 " * 500)], GREEDY)
+def test_a_merged_adapter_answers_as_with_transformers(adapted: Policy) -> None:
+    engine = VllmEngine(adapted, EngineSettings(name="vllm", adapters="merge"))
+    asked = requests(engine)
+    assert identical(engine.generate(asked, GREEDY), TransformersEngine.of(adapted).generate(asked, GREEDY)) >= 0.95
 
 
 def test_an_adapter_that_cannot_be_used_is_named(policy: Policy, adapted: Policy, tmp_path: Path) -> None:
@@ -240,14 +207,9 @@ def test_an_adapter_that_cannot_be_used_is_named(policy: Policy, adapted: Policy
     with pytest.raises(ValueError, match=r"absent/adapter_model\.safetensors: missing, cut short or not the weights"):
         VllmEngine(replace(policy, adapter=str(tmp_path / "absent")), lora)
     with pytest.raises(ValueError, match="its rank 16 exceeds the 8 this engine was made for"):
-        VllmEngine(policy, adapter_rank=8).use_adapter(adapted.adapter)
+        VllmEngine(policy, adapter_rank=4).use_adapter(adapted.adapter)
     with pytest.raises(ValueError, match=r"holds merged weights; set engine\.adapters: lora"):
         VllmEngine(policy).use_adapter(adapted.adapter)
-
-
-def test_ranks_of_the_kernels(policy: Policy) -> None:
-    ranks = [VllmEngine(policy, adapter_rank=rank).max_lora_rank for rank in (1, 4, 16, 17, 512)]
-    assert ranks == [1, 8, 16, 32, 512]
 
 
 def test_seeds_of_neighbours_are_far_apart() -> None:
@@ -258,16 +220,10 @@ def test_seeds_of_neighbours_are_far_apart() -> None:
     assert max(seeds) < 2**62
 
 
-def test_without_shared_memory_the_folder_is_named(policy: Policy) -> None:
-    code = "from g2d.rollouts.vllm_engine import *; VllmEngine(Policy('tiny', 'tiny', 'base', base={!r})).start(256)"
-    mounted = 'mount -t tmpfs -o ro none /dev/shm || exit 77; exec "$@"'
-    command = [sys.executable, "-c", code.format(policy.base)]
-    done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", mounted, "bash", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip("no private mounts here (unshare --user --mount)")
-    assert "ValueError: /dev/shm: vLLM cannot make a semaphore there (Read-only file system)" in done.stderr
+def test_without_shared_memory_the_folder_is_named(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lock() -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(multiprocessing, "Lock", lock)
+    with pytest.raises(ValueError, match=r"^/dev/shm: .*Read-only file system"):
+        VllmEngine(policy).start(256)

@@ -43,12 +43,10 @@ LORA = EngineSettings(name="vllm", adapters="lora")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> list[Policy]:
-    """Two policies with adapters."""
     return [adapted(tiny_policy(heads=1), tmp_path_factory.mktemp("adapter"), std=0.05, seed=i) for i in range(2)]
 
 
 def damaged(folder: str | Path, copy: Path, damage: Callable[[dict[str, Any]], object]) -> Path:
-    """Copy a folder and change the tensors in its weights."""
     [file] = Path(shutil.copytree(folder, copy)).glob("*.safetensors")
     tensors = load_file(file)
     damage(tensors)
@@ -70,15 +68,9 @@ def one_row(tensors: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def vllm(trained: list[Policy]) -> VllmEngine:
-    """An engine for M0 and its adapters."""
     engine = VllmEngine(tiny_policy(heads=1), LORA, adapter_rank=16)
     engine.start(256)
     return engine
-
-
-def serves(engine: VllmEngine, policy: Policy) -> None:
-    engine.serve(policy)
-    engine.generate(ASKED, GREEDY)
 
 
 def fails(engine: VllmEngine, served: str | Path | None, policy: Policy) -> str:

@@ -6,7 +6,7 @@ import logging
 import os
 import pty
 import subprocess
-import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from g2d.tables.frames import write_table
 from snakemake_logger_plugin_g2d import LogHandler
 from snakemake_logger_plugin_g2d.accuracies import Accuracies
 from snakemake_logger_plugin_g2d.remaining import Remaining
+from tests.workflow import forked
 
 REPOSITORY = Path(__file__).parents[2]
 SNAKEFILE = """
@@ -50,15 +51,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--logger", "g2d"]
+    return [forked.python(), "-m", "snakemake", *arguments, "--cores", "1", "--logger", "g2d"]
 
 
 def printed(folder: Path, *arguments: str) -> str:
     """Output of a run without a terminal."""
-    done = subprocess.run(
-        command(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    return done.stdout
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.run(command(*arguments), cwd=folder, check=False, **streams).stdout
 
 
 def on_a_terminal(folder: Path, *arguments: str) -> str:
@@ -68,14 +67,9 @@ def on_a_terminal(folder: Path, *arguments: str) -> str:
     with subprocess.Popen(command(*arguments), cwd=folder, stdout=theirs, stderr=theirs, env=environment):
         os.close(theirs)
         output = b""
-        while True:
-            try:
-                part = os.read(ours, 4096)
-            except OSError:  # on Linux: the last writer has closed it
-                break
-            if not part:
-                break
-            output += part
+        with suppress(OSError):  # on Linux, when the last writer has closed it
+            while part := os.read(ours, 4096):
+                output += part
     os.close(ours)
     return output.decode().replace("\r\n", "\n")
 
@@ -85,6 +79,9 @@ def test_without_a_terminal_progress_is_lines(folder: Path) -> None:
     assert text.startswith("0 of 3 jobs, less than a minute left: Make ")
     assert text.splitlines()[-1].startswith("3 jobs done in ")
     assert "\r" not in text
+    (log,) = (folder / ".snakemake/log").iterdir()  # complete
+    assert "Make a" in log.read_text() and "3 of 3 steps (100%) done" in log.read_text()
+    assert "Nothing to be done" in printed(folder)
 
 
 def test_one_line_in_place_on_a_terminal(folder: Path) -> None:
@@ -110,20 +107,11 @@ def test_messages_of_snakemake_are_printed_if_nothing_runs(folder: Path) -> None
     assert "Make a" in planned
     assert "This was a dry-run" in planned
     assert "jobs done" not in planned
-    printed(folder)
-    assert "Nothing to be done" in printed(folder)
 
 
 def test_quiet_is_quiet(folder: Path) -> None:
     assert printed(folder, "--quiet", "all") == ""
     assert (folder / "a").exists()
-
-
-def test_the_complete_log_stays_complete(folder: Path) -> None:
-    printed(folder)
-    (log,) = (folder / ".snakemake/log").iterdir()
-    assert "Make a" in log.read_text()
-    assert "3 of 3 steps (100%) done" in log.read_text()
 
 
 def test_remaining_hours_follow_from_jobs_of_the_same_rule() -> None:
@@ -174,6 +162,16 @@ def test_accuracies_appear_when_a_policy_has_answered_every_benchmark(
     ]
 
 
+def finish(rule: str, wildcards: dict[str, str], output: list[str]) -> None:
+    """Let a handler see a job begin and end."""
+    handler = TestAsSnakemakeAsksOfAPlugin()._create_handler()
+    begun = {"event": "job_info", "jobid": 1, "rule_name": rule, "rule_msg": None}
+    for values in (begun | {"wildcards": wildcards, "output": output}, {"event": "job_finished", "job_id": 1}):
+        record = logging.LogRecord("snakemake", logging.INFO, "", 0, "", (), None)
+        record.__dict__.update(values)
+        handler.emit(record)
+
+
 @pytest.mark.parametrize(("mixed", "printed_words"), [(0, ["demo", "calibration.levels", "prompt.examples"]), (6, [])])
 def test_a_calibration_without_mixed_outcomes_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mixed: int, printed_words: list[str]
@@ -182,13 +180,7 @@ def test_a_calibration_without_mixed_outcomes_is_warned_of(
     table = pd.DataFrame([{"level": 1, "n": 10, "pass_at_1": 0.1, "pairable": mixed, "all_wrong": 10 - mixed}])
     table["all_correct"] = 0
     write_table(tmp_path / "levels.csv", with_mixes(table, [1]))
-    handler = TestAsSnakemakeAsksOfAPlugin()._create_handler()
-    begun = {"event": "job_info", "jobid": 1, "rule_name": "select_training_set", "rule_msg": None}
-    begun |= {"wildcards": {"model": "demo"}, "output": [str(tmp_path / "train.jsonl"), str(tmp_path / "levels.csv")]}
-    for values in (begun, {"event": "job_finished", "job_id": 1}):
-        record = logging.LogRecord("snakemake", logging.INFO, "", 0, "", (), None)
-        record.__dict__.update(values)
-        handler.emit(record)
+    finish("select_training_set", {"model": "demo"}, [str(tmp_path / "train.jsonl"), str(tmp_path / "levels.csv")])
     output = capsys.readouterr().err
     assert all(word in output for word in printed_words)
     assert ("nothing to learn" in output) is (mixed == 0)
@@ -199,11 +191,5 @@ def test_a_result_that_cannot_be_read_ends_no_run(
 ) -> None:
     """The handler, in a thread of Snakemake, reports the error as handlers of Python's logging do."""
     monkeypatch.chdir(tmp_path)  # whoever runs the tests may have run the demonstration here
-    handler = TestAsSnakemakeAsksOfAPlugin()._create_handler()
-    wildcards = {"policy": "demo/base", "benchmark": "arithmetic"}
-    begun = {"event": "job_info", "jobid": 1, "rule_name": "evaluate", "rule_msg": None, "wildcards": wildcards}
-    for values in (begun | {"output": ["nowhere.parquet"]}, {"event": "job_finished", "job_id": 1}):
-        record = logging.LogRecord("snakemake", logging.INFO, "", 0, "", (), None)
-        record.__dict__.update(values)
-        handler.emit(record)
+    finish("evaluate", {"policy": "demo/base", "benchmark": "arithmetic"}, ["nowhere.parquet"])
     assert "No such file" in capsys.readouterr().err

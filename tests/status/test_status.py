@@ -10,12 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from g2d.cli import main
 from g2d.experiment.config import load
@@ -24,7 +23,6 @@ from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attemp
 from g2d.jobs.cost import Cost, Progress
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
-from g2d.plain import plain
 from g2d.status.eta import eta
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Grid, Snapshot
@@ -96,9 +94,8 @@ def test_a_job_waits_then_runs_then_has_finished(results: Path) -> None:
     attempted(results, "running", heard=5, progress=Progress(1, 2, 0), process=Process(17, "elsewhere", "4711"))
     running = state_of(results)
     assert (running["state"], running["step"], running["steps"]) == ("running", 1, 2)
-    assert running["line"].startswith(
-        f"train_grpo {TRAINING}: step 1 of 2, for 2 min; node7, Slurm job 4711, heard of "
-    )
+    line = f"train_grpo {TRAINING}: step 1 of 2, for 2 min; node7, Slurm job 4711, heard of "
+    assert running["line"].startswith(line)
     done(results)
     attempted(results, "ok", started=99)
     assert state_of(results) == {"state": "finished", "line": ""}
@@ -108,12 +105,8 @@ def test_a_failed_job_shows_its_last_line_until_a_retry(results: Path) -> None:
     attempted(results, "failed", progress=Progress(1, 2, 0))
     write_text(results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log", "step\nValueError: no GPU\n\n")
     failed = state_of(results)
-    assert (failed["state"], failed["last_line"], failed["attempt"], failed["step"]) == (
-        "failed",
-        "ValueError: no GPU",
-        1,
-        None,
-    )
+    shown = [failed[name] for name in ("state", "last_line", "attempt", "step")]
+    assert shown == ["failed", "ValueError: no GPU", 1, None]
     assert failed["line"].endswith(": ValueError: no GPU")
     attempted(results, "running", started=30, heard=1)
     again = state_of(results)
@@ -205,18 +198,6 @@ def test_a_job_that_is_killed_here_is_known_to_be_dead_at_once(results: Path, pr
 # --------------------------------------------------------------------------------------------------------------- text
 
 
-def test_text_of_a_log_cannot_move_the_cursor_or_hide() -> None:
-    assert plain("\x1b[31mred\x1b[0m \x1b]0;title\x07now\x08\x9b2J\u202egnp\u200b") == "red now 2J gnp"
-    assert plain("a\r\n\tb") == "a b"
-
-
-@given(st.text())
-def test_plain_text_is_one_printable_line(text: str) -> None:
-    shown = plain(text)
-    assert shown == plain(shown)
-    assert all(c == " " or c.isprintable() for c in shown), ascii(shown)
-
-
 HOSTILE = {
     "escapes": b"\x1b[2J\x1b[1;1Hall jobs have finished\x1b]0;owned\x07",
     "no text": bytes(range(128, 256)),
@@ -260,36 +241,20 @@ def crowded(results: Path) -> Snapshot:
     return Grid(results).look()
 
 
-@pytest.mark.parametrize("width", [20, 80, 200])
-@pytest.mark.parametrize("height", [4, 12, 24, 60])
-def test_a_screen_has_room(results: Path, width: int, height: int) -> None:
-    text = screen(crowded(results), width, height).splitlines()
-    assert len(text) <= height
-    assert max(map(len, text)) <= width
-
-
 def test_a_small_screen_tells_that_jobs_are_not_shown(results: Path) -> None:
     snapshot = crowded(results)
+    for width, height in product((20, 80, 200), (4, 12, 24, 60)):
+        lines = screen(snapshot, width, height).splitlines()
+        assert len(lines) <= height and max(map(len, lines)) <= width
     text = screen(snapshot, 200, 60)
     assert "running: 2\n" in text
     assert "in trouble: 3\n" in text
-    short = screen(snapshot, 200, 12)
-    assert "not shown" in short
+    assert "not shown" in screen(snapshot, 200, 12)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-5, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (3599, "1 h 0 min"),
-        (3 * 3600 + 300, "3 h 5 min"),
-        (180_000, "2 d 2 h"),
-    ],
-)
-def test_lengths_of_time(seconds: float, words: str) -> None:
-    assert span(seconds) == words
+def test_lengths_of_time() -> None:
+    words = {-5: "0 s", 59: "59 s", 60: "1 min", 3599: "1 h 0 min", 11_100: "3 h 5 min", 180_000: "2 d 2 h"}
+    assert {seconds: span(seconds) for seconds in words} == words
 
 
 # ------------------------------------------------------------------------------------------------------ what it costs

@@ -68,15 +68,8 @@ def test_with_interim_analyses_no_caption_says_that_all_policies_have_all_seeds(
 )
 def test_table_1_says_which_answers_its_accuracies_are_of(sampled: dict[str, Any] | None, expected: str) -> None:
     assert expected in caption("main", evaluation={"sampled": sampled})
-    assert "samples" in caption("main", evaluation={"sampled": {"n": 4}})
-    assert "sample" not in caption("main", evaluation={"sampled": {"n": 4, "beside_greedy": True}})
 
 
 @pytest.mark.parametrize(("levels", "expected"), [([2], "level 2."), ([2, 3], "levels 2, 3.")])
 def test_one_level_is_one_level(levels: list[int], expected: str) -> None:
     assert caption("calibration", calibration={"levels": levels}).endswith(expected)
-
-
-def test_a_name_without_a_caption_is_an_error() -> None:
-    with pytest.raises(KeyError, match="toy"):
-        captions(Config.model_validate(SMALL), ["toy"])

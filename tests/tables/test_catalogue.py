@@ -90,6 +90,12 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "synthesis": ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in "abc"}}, {"synthesis"}),
     "collapse": ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
     "saturation": ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, {"saturation"}),
+    "one K of GRPO": ({"warmup": {"steps": [0, 2, 4, 6, 8]}}, set()),
+    "too few K": ({"warmup": {"steps": [0, 2, 4, 6]}, "baselines": {"grpo_steps": "all"}}, set()),
+    "K of an entry": (
+        {"regimes": {"s2": {"regime": "semi_online_dpo", "steps": [2, 4, 6, 8], "sync_every": 2}}},
+        {"saturation", "regimes", "frontier", "training", "collapses"},
+    ),
     "frontier": ({"frontier": {"margin": 0.05}}, {"frontier"}),
     "selection": (
         {
@@ -165,7 +171,6 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_replies_and_answers_have_the_k_that_tables_show(tmp_path: Path) -> None:
-    """Win rates and Table 1 can be joined by it."""
     config = Config.model_validate(SMALL | {"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}})
     [key] = [key for key in grid.policies(config) if key.role == "auto" and key.seed == 0]
     inputs = Inputs(tmp_path, config)

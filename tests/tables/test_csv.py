@@ -15,33 +15,11 @@ from g2d.tables.frames import read_table, write_table
 from g2d.tables.results import read_by_name
 
 HOSTILE = [
-    "=1+1",
-    "+cmd",
-    "-2+3",
-    "@SUM(A1)",
-    "\t=1",
-    "\r=1",
-    "\n=1",
-    "\uff1d1",
-    "'=1",
-    "''@x",
+    *("=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1", "'=1", "''@x"),
     '=HYPERLINK("http://x",1)',
 ]
 HARMLESS = [
-    "-5",
-    "+0.5",
-    "-0.25",
-    "'-5",
-    "'tis",
-    "x=1",
-    "a\rb",
-    "a\r\nb",
-    'say "=1"',
-    "NA",
-    "nan",
-    "1,5",
-    "\u2028",
-    " =1",
+    *("-5", "+0.5", "-0.25", "'-5", "'tis", "x=1", "a\rb", "a\r\nb", 'say "=1"', "NA", "nan", "1,5", "\u2028", " =1")
 ]
 
 

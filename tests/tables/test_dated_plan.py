@@ -22,16 +22,13 @@ def evaluated(results: Path, seed: int) -> None:
     (file.parent / "development.parquet").touch()  # chooses, and is no evaluation
 
 
-def test_the_primary_comparison_is_dpo_at_every_k_against_k_0_on_the_first_benchmark() -> None:
+def test_the_primary_comparison_is_dpo_against_k_0_or_the_first_family() -> None:
     plan = primary(load(LISTED))
     pairs = [["m/dpo/g2/k2", "m/dpo/g0/k0"], ["m/dpo/g2/k4", "m/dpo/g0/k0"]]
     expected = {"family": "DPO against K=0", "policies_and_references": pairs}
     assert plan == {"benchmark": "arithmetic", "margin": 0.1, "models": {"m": expected}}
-
-
-def test_without_k_0_it_is_the_first_family() -> None:
-    plan = primary(load(LISTED | {"warmup": LISTED["warmup"] | {"steps": [2, 4]}}))
-    assert plan["models"]["m"]["family"] == "DPO against M0"
+    without = primary(load(LISTED | {"warmup": LISTED["warmup"] | {"steps": [2, 4]}}))
+    assert without["models"]["m"]["family"] == "DPO against M0"
 
 
 def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(tmp_path: Path) -> None:

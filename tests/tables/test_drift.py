@@ -35,12 +35,6 @@ def test_length_and_accuracy_are_differences_from_m0() -> None:
     assert (policy["n_seeds"], policy["n_problems"], other["length"]) == (2, 4, 2.5)
 
 
-def test_every_answer_longer_by_as_much_has_an_interval_without_width() -> None:
-    grid = {(M0, "b"): answers([10, 20, 30], 1), (PolicyKey("m", "dpo", 2, 50, 0), "b"): answers([15, 25, 35], 1)}
-    row = drift_table(grid, {}).to_dict("records")[1]
-    assert (row["longer_low"], row["longer"], row["longer_high"]) == pytest.approx((5, 5, 5))
-
-
 def drawn(kl: list[float]) -> pd.DataFrame:
     """Two answers to every problem, as far apart as they may be."""
     rows = [(f"p{i}", sample, value * 2 * sample) for i, value in enumerate(kl) for sample in (0, 1)]

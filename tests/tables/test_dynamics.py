@@ -13,8 +13,7 @@ from g2d.experiment.keys import PolicyKey
 from g2d.report.phrases import percent
 from g2d.report.training import collapse_caveats, course, mismatch_caveats
 from g2d.tables.captions import FILE
-from g2d.tables.dynamics import COLLAPSE_COLUMNS, TRAINING_COLUMNS, collapse_table, training_table
-from g2d.tables.frames import read_table, write_table
+from g2d.tables.dynamics import collapse_table, training_table
 
 GRPO = {"reward": 0.5, "entropy": 0.4, "completions/mean_length": 20.0, "frac_reward_zero_std": 0.25, "kl": 0.01}
 
@@ -58,19 +57,11 @@ def test_a_collapse_is_a_mean_that_falls_below_the_share() -> None:
     assert result == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": 14, "collapsed": True}
     assert collapse(values, 0.09) == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": None, "collapsed": False}
 
-
-def test_one_low_step_is_no_collapse() -> None:
-    values = pd.Series([1.0] * 9 + [0.0] + [1.0] * 10)
-    result = collapse(values, 0.2)
-    assert result is not None and not result["collapsed"]
-
-
-def test_too_few_steps_give_no_collapse() -> None:
-    assert collapse(pd.Series([1.0] * 9), 0.2) is None
+    assert collapse(pd.Series([1.0] * 9), 0.2) is None  # too few steps
     assert collapse(pd.Series([float("nan")] * 90), 0.2) is None
 
 
-def test_tables_figure_and_caveat(tmp_path) -> None:
+def test_tables_figure_and_caveat() -> None:
     falls = [0.4] * 10 + [0.01] * 10
     keys = [PolicyKey("m", "grpo", 2, 20, seed) for seed in (0, 1)]
     logs = {keys[0]: steps_of(grpo(20, entropy=falls)), keys[1]: steps_of(grpo(20))}
@@ -83,15 +74,9 @@ def test_tables_figure_and_caveat(tmp_path) -> None:
     collapses = collapse_table(logs, 0.2)
     flags = collapses.set_index(["seed", "measure"])["collapsed"].to_dict()
     assert flags == {(0, "entropy"): True, (0, "length"): False, (1, "entropy"): False, (1, "length"): False}
-    for name, frame, columns in (("a", table, TRAINING_COLUMNS), ("b", collapses, COLLAPSE_COLUMNS)):
-        write_table(tmp_path / name, frame)
-        pd.testing.assert_frame_equal(read_table(tmp_path / name, columns), frame)
-
     [sentence] = collapse_caveats(collapses)
-    assert (
-        sentence
-        == "The entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}% of its start in training, in 1 of 2 seeds."
-    )
+    assert "entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}%" in sentence
+    assert "1 of 2 seeds" in sentence
     assert entropy["value_low"].to_list() == pytest.approx([0.4] * 10 + [0.01] * 10)
     assert entropy["value_high"].to_list() == pytest.approx([0.4] * 20)
     [drawn] = course(entropy, {})["datasets"].values()
@@ -116,9 +101,5 @@ def test_a_training_of_before_has_a_ratio_and_no_count() -> None:
     table = training_table({PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: [0.5] * 20}))})
     [sentence] = mismatch_caveats(table)
     assert sentence.endswith("their ratio is 0.50 on average, off 1 by more than 0.1.")
-
-
-def test_the_caption_states_the_bound() -> None:
-    assert (
-        f"off 1 by more than {RATIO_BOUND:g}." in yaml.safe_load(FILE.read_text())["training"]["definitions"]["ratio"]
-    )
+    caption = yaml.safe_load(FILE.read_text())["training"]["definitions"]["ratio"]
+    assert f"off 1 by more than {RATIO_BOUND:g}." in caption

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -36,6 +38,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def changed(results: Path, tmp_path: Path) -> Path:
+    """A copy of the race, to be changed."""
+    return copytree(results, tmp_path, dirs_exist_ok=True)
+
+
 def test_the_plan_has_the_comparisons_of_the_page_that_seeds_can_decide() -> None:
     plan = plan_of(race_config(regimes={"sft": {"regime": "rft", "steps": [2]}}, seeds={"looks": [2]}), "m")
     pairs = {(one.family, one.policy.removeprefix("m/"), one.reference.removeprefix("m/")) for one in plan.asked}
@@ -52,44 +60,43 @@ def test_the_plan_has_the_comparisons_of_the_page_that_seeds_can_decide() -> Non
     assert set(plan.alike) == {"m/dpo/g0/k0", "m/dpo/g2/k2", "m/dpo/g2/k4"}
 
 
-def test_looks_of_an_earlier_version_stay_valid(tmp_path: Path) -> None:
+def edited(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    record = read_json(file)
+    change(record)
+    write_json(file, record)
+
+
+def edit_plans(results: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    for file in (results / "looks").glob("*.json"):
+        plan = "plan" if file.name.startswith("look") else ""
+        edited(file, lambda record, plan=plan: change(record["models"]["m"][plan] if plan else record["models"]["m"]))
+
+
+def test_looks_of_an_earlier_version_stay_valid(changed: Path) -> None:
     """It wrote the empty list `waiting` into every plan."""
-    config = raced(tmp_path)
-    for file in (tmp_path / "looks").glob("*.json"):
-        record = read_json(file)
-        for model in record["models"].values():
-            (model if file.name == "plan.json" else model["plan"])["waiting"] = []
-        write_json(file, record)
-    require_plan(config, tmp_path)
-    plan = read_json(tmp_path / "looks/plan.json")
-    plan["models"]["m"]["waiting"] = ["m/dpo/g2/k2"]
-    write_json(tmp_path / "looks/plan.json", plan)
+    edit_plans(changed, lambda plan: plan.update(waiting=[]))
+    require_plan(race_config(), changed)
+    edited(changed / "looks/plan.json", lambda plan: plan["models"]["m"].update(waiting=["m/dpo/g2/k2"]))
     with pytest.raises(ConfigError, match=r"models\.m\.waiting is not what it was"):
-        require_plan(config, tmp_path)
+        require_plan(race_config(), changed)
 
 
-def test_a_race_that_began_with_hochbergs_steps_keeps_them(tmp_path: Path, results: Path) -> None:
+def test_a_race_that_began_with_hochbergs_steps_keeps_them(changed: Path) -> None:
     """Plans of earlier versions do not name their steps."""
-    assert steps_of(taken(race_config().looks, results)) == "holm"
-    config = raced(tmp_path)
-    (tmp_path / "looks/look2.json").unlink()
-    for file in (tmp_path / "looks").glob("*.json"):
-        record = read_json(file)
-        for of_model in record["models"].values():
-            del (of_model if file.name == "plan.json" else of_model["plan"])["steps"]
-        write_json(file, record)
-    require_plan(config, tmp_path)
-    write_plan(config, tmp_path)
-    look = take(config, 2, tmp_path)
+    config = race_config()
+    assert steps_of(taken(config.looks, changed)) == "holm"
+    (changed / "looks/look2.json").unlink()
+    edit_plans(changed, lambda plan: plan.pop("steps"))
+    require_plan(config, changed)
+    write_plan(config, changed)
+    look = take(config, 2, changed)
     assert [model["plan"]["steps"] for model in look["models"].values()] == ["hochberg"]
-    write_json(tmp_path / "looks/look2.json", look)
-    require_plan(config, tmp_path)
-    assert steps_of(taken(config.looks, tmp_path)) == "hochberg"
-    first = read_json(tmp_path / "looks/look1.json")
-    first["models"]["m"]["plan"]["steps"] = "holm"  # edited afterwards
-    write_json(tmp_path / "looks/look1.json", first)
+    write_json(changed / "looks/look2.json", look)
+    require_plan(config, changed)
+    assert steps_of(taken(config.looks, changed)) == "hochberg"
+    edited(changed / "looks/look1.json", lambda look: look["models"]["m"]["plan"].update(steps="holm"))
     with pytest.raises(ConfigError, match=r"models\.m\.steps is not what it was"):
-        require_plan(config, tmp_path)
+        require_plan(config, changed)
 
 
 def test_two_looks_drop_one_policy_and_settle_another(results: Path) -> None:
@@ -127,7 +134,7 @@ def test_later_answers_do_not_change_a_look(results: Path, tmp_path: Path) -> No
     ],
 )
 def test_a_plan_that_changes_after_a_look_is_refused(results: Path, changes: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"seeds\.looks: {key} is not what it was at the first look .* put it back"):
+    with pytest.raises(ConfigError, match=rf"seeds\.looks: {key} is not what it was"):
         require_plan(race_config(**changes), results)
 
 
@@ -141,18 +148,14 @@ def test_a_plan_that_changes_after_a_look_is_refused(results: Path, changes: dic
         lambda look: look["models"].update(other=look["models"]["m"]),
     ],
 )
-def test_a_look_whose_seeds_its_comparisons_do_not_ask_for_is_refused(tmp_path: Path, edit: Any) -> None:
-    config = raced(tmp_path)
-    require_plan(config, tmp_path)
-    file = tmp_path / "looks/look1.json"
-    look = read_json(file)
-    edit(look)
-    write_json(file, look)
-    with pytest.raises(ConfigError, match=r"results/looks/look1\.json: its seeds do not follow from its comparisons"):
-        require_plan(config, tmp_path)
+def test_a_look_whose_seeds_its_comparisons_do_not_ask_for_is_refused(changed: Path, edit: Any) -> None:
+    edited(changed / "looks/look1.json", edit)
+    with pytest.raises(ConfigError, match=r"results/looks/look1\.json: its seeds do not follow"):
+        require_plan(race_config(), changed)
 
 
 def test_settings_without_influence_on_answers_may_change(results: Path) -> None:
+    require_plan(race_config(), results)
     benchmarks = race_config().model_dump()["benchmarks"]
     further = {"other": benchmarks["arithmetic"] | {"family": "word_problems"}}
     price = {"currency": "EUR", "devices": 2.0}
@@ -161,26 +164,21 @@ def test_settings_without_influence_on_answers_may_change(results: Path) -> None
     require_plan(race_config(seeds={"looks": [4]}), Path("nowhere"))  # before the first look anything may
 
 
-def test_another_plan_restarts_with_a_message(tmp_path: Path) -> None:
-    raced(tmp_path)
-    config = raced(tmp_path, seeds={"looks": [2, 3], "plan": "again", "error": 0.1})
-    require_plan(config, tmp_path)
-    assert list(taken(config.looks, tmp_path)) == ["results/looks/again/look1.json", "results/looks/again/look2.json"]
-    assert any("another plan before (looks)" in line for line in look_sentences(config, tmp_path))
+def test_another_plan_restarts_with_a_message(changed: Path) -> None:
+    config = raced(changed, seeds={"looks": [2, 3], "plan": "again", "error": 0.1})
+    require_plan(config, changed)
+    assert list(taken(config.looks, changed)) == ["results/looks/again/look1.json", "results/looks/again/look2.json"]
+    assert any("another plan before (looks)" in line for line in look_sentences(config, changed))
 
 
 def test_the_page_says_at_which_look_a_verdict_fell(results: Path) -> None:
     text = "\n".join(look_sentences(race_config(), results))
-    assert "Interim analyses after 2, 3 seeds, on arithmetic, were planned before the first" in text
-    assert (
-        "Analysis 1: of 5 comparisons 4 better, 1 open; further seeds for 2 of the policies, about 0.25 device-hours"
-        in text
-    )
-    assert "Analysis 2: of 5 comparisons 1 within; it was the last." in text
+    assert "after 2, 3 seeds, on arithmetic" in text
+    assert "Analysis 1: of 5 comparisons 4 better, 1 open; further seeds for 2 of the policies, about 0.25" in text
+    assert "Analysis 2: of 5 comparisons 1 within" in text
     assert "G2D (K=4, G=2) is better than DPO (K=0)" in text
-    assert "analysis 1, p = " in text
     methods = written(race_config())
-    assert " Seeds were added in stages: the planned comparisons were tested after 2 and 3 seeds" in methods
+    assert "after 2 and 3 seeds" in methods
     assert "by Holm's steps" in methods.replace("\\", "")
     table = looks_table(race_config(), taken(race_config().looks, results))
     assert len(path(table)["layer"]) == 3

@@ -46,14 +46,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def accuracies(*rows: tuple[str, int, float], **more: Any) -> pd.DataFrame:
     """Table 1: policy, K and accuracy of each row."""
-    at = {"model": "m", "benchmark": "math500", "n_seeds": 1, "n_problems": 500} | more
-    return frame(
-        (
-            at | {"policy": policy, "K": k, "group_size": 8 if k else None, "accuracy": accuracy}
-            for policy, k, accuracy in rows
-        ),
-        MAIN_COLUMNS,
-    )
+    table = pd.DataFrame(rows, columns=["policy", "K", "accuracy"])
+    table = table.assign(group_size=8, model="m", benchmark="math500", n_seeds=1, n_problems=500).assign(**more)
+    return frame(table.to_dict("records"), MAIN_COLUMNS)
 
 
 def test_every_block_of_the_section_is_a_recipe_with_a_test() -> None:
@@ -109,12 +104,9 @@ def test_the_bridging_paper_stands_next_to_what_has_its_s_at_the_largest_k(run: 
     online = {"regime": "semi_online_dpo", "steps": [10, 20]}
     entries = {"offline": online | {"sync_every": "never"}, "s10": online | {"sync_every": 10}}
     entries |= {"distilled": {"regime": "distillation", "steps": [10], "teacher": "tiny"}}
-    main = accuracies(
-        ("base", 0, 0.45), ("offline", 10, 0.5), ("offline", 20, 0.52), ("s10", 20, 0.55), ("distilled", 10, 1)
-    )
-    compared = run(
-        'Table 1 of "Bridging', config=Config.model_validate(SMALL | {"regimes": entries}), tables={"main": main}
-    )["compared"]
+    rows = [("base", 0, 0.45), ("offline", 10, 0.5), ("offline", 20, 0.52), ("s10", 20, 0.55), ("distilled", 10, 1)]
+    config = Config.model_validate(SMALL | {"regimes": entries})
+    compared = run('Table 1 of "Bridging', config=config, tables={"main": accuracies(*rows)})["compared"]
     rows = [(row.s, row.policy, row.K) for row in compared.dropna(subset="policy").itertuples()]
     assert rows == [("Seed", "base", 0), ("inf", "offline", 20), ("10", "s10", 20)]
     assert compared["difference"][1] == pytest.approx(0.52 - 0.537)

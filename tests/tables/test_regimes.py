@@ -66,7 +66,8 @@ def test_every_policy_has_its_cost_in_the_table(tmp_path: Path, monkeypatch: pyt
 
 def test_stages_are_between_dpo_and_grpo() -> None:
     def staged(n: int, seed: int) -> PolicyKey:
-        return PolicyKey.of("m", Arm(f"staged/{n}", "staged_grpo", "entry"), (2, n), seed)
+        settings = Warmup.model_validate({"steps": [8]})
+        return PolicyKey.of("m", Arm(f"staged/{n}", "staged_grpo", "entry", settings), (2, n), seed)
 
     dpo, later = (PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 8))
     grid = Arm("grpo", "grpo", "grpo", points=((2, 8), (4, 8), (2, 16)))
@@ -80,7 +81,6 @@ def test_stages_are_between_dpo_and_grpo() -> None:
         | {"tokens_trained": 50}
         for n, key in enumerate(keys)
     }
-    spent[longer]["updates"] = 16
     table = stages_table({(key, "id"): solved(min(n, 4)) for n, key in enumerate(keys)}, hours, spent)
     assert list(zip(table.policy, table.stages, strict=True)) == [
         *(("dpo", 1), ("staged/1", 1), ("staged/4", 4), ("grpo", 8))

@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.arms import Arm
-from g2d.experiment.config import Config
-from g2d.experiment.grid import has_curves
 from g2d.experiment.keys import MAIN, PolicyKey
 from g2d.graph.catalogue import TRAINING, section_of
 from g2d.report.page import _SECTION_SENTENCES
@@ -21,7 +19,6 @@ from g2d.tables.dynamics import saturation_table
 from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name
 from tests.analysis.test_saturation import STEPS, curve, grid
-from tests.tables.test_catalogue import SMALL
 
 M0 = PolicyKey("m", "base", 0, 0, None)
 
@@ -52,32 +49,20 @@ def test_a_row_has_the_curve_and_the_page_a_sentence() -> None:
     assert row["nearly"] == pytest.approx(row["midpoint"] * 9 ** (1 / row["slope"]))
     [sentence] = saturation_sentences(pd.DataFrame([row | {"slope_high": math.nan, "nearly_high": math.nan}]))
     top, low, high = (f"{100 * row['asymptote' + end]:.1f}" for end in ("", "_low", "_high"))
-    half, from_half, to_half, nearly, from_nearly = (
-        f"{row[name]:.0f}" for name in ("midpoint", "midpoint_low", "midpoint_high", "nearly", "nearly_low")
-    )
-    assert sentence == (
-        f"GRPO, G=2 on b goes from {100 * row['start']:.1f}\u00a0% to an asymptote of {top}\u00a0% [{low}, {high}]: "
-        f"half of the way after {half} [{from_half}, {to_half}] gradient steps, "
-        f"90\u00a0% after {nearly} [{from_nearly}, ?]."
-    )
+    assert f"asymptote of {top}\u00a0% [{low}, {high}]" in sentence
+    assert f"after {row['nearly']:.0f} [{row['nearly_low']:.0f}, ?]" in sentence
 
 
-@pytest.mark.parametrize("accuracies", [curve(0.7, 60, 2), [0.5] * 6], ids=["fits", "does not"])
-def test_the_page_reads_it_under_online_training(tmp_path: Path, accuracies: list[float]) -> None:
-    sentences, name = _SECTION_SENTENCES[TRAINING]
-    assert section_of(name) == TRAINING
-    table = saturation_table(evaluations(accuracies))
-    write_table(tmp_path / f"{name}.csv", table)
-    assert sentences(read_by_name(tmp_path / f"{name}.csv")) == saturation_sentences(table)
-
-
-def test_curves_without_a_fit_have_no_numbers() -> None:
+def test_curves_without_a_fit_have_no_numbers(tmp_path: Path) -> None:
     table = saturation_table(evaluations([0.5] * 6))
     [row] = table.to_dict("records")
     assert row["status"] == "no change"
     assert table.filter(regex="asymptote|midpoint|slope|nearly").isna().all(axis=None)
-    [sentence] = saturation_sentences(table)
-    assert sentence == "GRPO, G=2 on b: no sigmoid is shown, because its accuracy does not change significantly."
+    sentences, name = _SECTION_SENTENCES[TRAINING]
+    assert section_of(name) == TRAINING
+    write_table(tmp_path / f"{name}.csv", table)
+    [sentence] = sentences(read_by_name(tmp_path / f"{name}.csv"))
+    assert sentence.startswith("GRPO, G=2 on b: no sigmoid is shown")
 
 
 @pytest.mark.parametrize(
@@ -101,16 +86,3 @@ def test_which_trainings_have_a_curve(of: dict[str, Any], without: dict[str, int
     }
     assert len(saturation_table(answers)) == rows
     assert saturation_table({at: frame for at, frame in answers.items() if at[0] == M0}).empty
-
-
-@pytest.mark.parametrize(
-    ("keys", "curves"),
-    [
-        ({"warmup": {"steps": [0, 2, 4, 6, 8]}}, False),
-        ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, True),
-        ({"warmup": {"steps": [0, 2, 4, 6]}, "baselines": {"grpo_steps": "all"}}, False),
-        ({"regimes": {"s2": {"regime": "semi_online_dpo", "steps": [2, 4, 6, 8], "sync_every": 2}}}, True),
-    ],
-)
-def test_a_grid_with_enough_k_has_the_table(keys: dict[str, Any], curves: bool) -> None:
-    assert has_curves(Config.model_validate(SMALL | keys)) == curves

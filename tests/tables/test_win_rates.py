@@ -15,10 +15,10 @@ from scipy.special import expit
 from g2d.analysis.win_rates import length_controlled, preferences, raw
 from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.win_rates import WIN_RATE_COLUMNS, win_rate_table
+from g2d.tables.win_rates import NEEDED, WIN_RATE_COLUMNS, win_rate_table
 
 
-def test_by_hand() -> None:
+def test_raw_rates_by_hand() -> None:
     scores, base = np.array([[[2.0, 1.0], [1.0, np.nan]]]), np.array([[[1.0, 1.0], [3.0, 0.0]]])
     won = preferences(scores, base)
     np.testing.assert_array_equal(won, [[[1.0, 0.5], [0.0, np.nan]]])
@@ -39,24 +39,6 @@ def controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray:
     rates = length_controlled(won, longer)
     assert rates is not None
     return rates
-
-
-@pytest.mark.parametrize("steepness", [0.5, 2.0])
-def test_a_policy_that_only_pads_has_no_rate_at_equal_length(steepness: float) -> None:
-    """A policy as good as M0 at equal length, but longer by 1 or 3 standard deviations, has a rate near one half and
-    rarely a significant difference. If lengths hardly overlap, there is no rate."""
-    rng = np.random.default_rng(0)
-    rates = []
-    for _ in range(100):
-        longer = rng.normal(1.0, 1.0, size=(1, 200, 4))
-        won = (rng.random(longer.shape) < expit(steepness * longer)).astype(float)
-        rates.append(controlled(won, longer))
-        apart = longer + 2
-        assert length_controlled((rng.random(apart.shape) < expit(steepness * apart)).astype(float), apart) is None
-        assert length_controlled(won, -apart) is None
-    claimed = [scipy.stats.ttest_1samp(rate[0], 0.5).pvalue < 0.05 for rate in rates]
-    assert np.median([rate.mean() for rate in rates]) == pytest.approx(0.5, abs=0.03)
-    assert sum(claimed) <= scipy.stats.binom.ppf(0.999, 100, 0.05)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +71,6 @@ def test_it_is_one_half_of_oneself_symmetric_and_a_share(seed: int, seeds: int, 
 
 
 def test_the_effect_of_length_is_removed_and_the_rest_is_kept() -> None:
-    """A judge with a known taste, 400 experiments' worth of replies that are longer than M0's."""
     rng = np.random.default_rng(0)
     for taste in (0.0, 0.7):
         longer = rng.normal(1.0, 2.0, size=(1, 400, 4))
@@ -103,7 +84,7 @@ def test_its_values_vary_as_the_estimate_does() -> None:
     """The spread of the values over prompts predicts the spread of the estimate over experiments."""
     rng = np.random.default_rng(1)
     means, predicted = [], []
-    for _ in range(200):
+    for _ in range(150):
         longer = rng.normal(1.0, 2.0, size=(1, 60, 4))
         liked = rng.normal(0, 0.7, size=(1, 60, 1))  # per prompt
         won = (rng.random(longer.shape) < expit(0.3 + liked + np.tanh(longer / 2))).astype(float)
@@ -115,17 +96,11 @@ def test_its_values_vary_as_the_estimate_does() -> None:
 
 def replies(scores: list[list[float]], texts: list[list[str]]) -> pd.DataFrame:
     rows = [
-        {
-            "problem_id": f"p{number}",
-            "sample": sample,
-            "completion_text": text,
-            "finish_reason": "length" if text.endswith("...") else "stop",
-            "reward": score,
-        }
+        (f"p{number}", sample, text, "length" if text.endswith("...") else "stop", score)
         for number, (of_prompt, replies) in enumerate(zip(scores, texts, strict=True))
         for sample, (score, text) in enumerate(zip(of_prompt, replies, strict=True))
     ]
-    return pd.DataFrame(rows[::-1])
+    return pd.DataFrame(rows[::-1], columns=NEEDED)
 
 
 BASE = PolicyKey("m", "base", 0, 0, None)
@@ -144,8 +119,9 @@ def test_the_table() -> None:
     longer_replies = replies([[2.0, 2.0], [2.0, 1.0], [3.0, np.nan], [5.0, 6.0]], [["aaa", "aa..."]] * 4)
     stopped = [replace(key, steps_taken=1) for key in TWINS]
     given = {BASE: base, **dict.fromkeys(stopped, base), **dict.fromkeys(BETTER, longer_replies)}
-    table = win_rate_table(given, {"same": "verifiable", "better": "mixed"}).set_index("policy")
-    assert list(table.reset_index().columns) == [*["policy"], *[c for c in WIN_RATE_COLUMNS if c != "policy"]]
+    table = win_rate_table(given, {"same": "verifiable", "better": "mixed"})
+    assert list(table.columns) == list(WIN_RATE_COLUMNS)
+    table = table.set_index("policy")
     same, better = table.loc["same"], table.loc["better"]
     assert (same["K"], better["K"]) == (1, 2)  # the steps that were taken, as in Table 1
     assert (same["win_rate"], same["equal_length"], same["p_win"]) == (0.5, 0.5, 1)
@@ -165,27 +141,17 @@ def test_the_table() -> None:
 
 
 def drawn(rng: np.random.Generator, taste: np.ndarray, longer: float, bias: float) -> pd.DataFrame:
-    """Two replies to each prompt, as `NEEDED` has them; the score is taste, `bias` per character, and noise."""
-    n = len(taste)
-    length = rng.poisson(20 + longer, size=(n, 2))
-    score = taste[:, None] + bias * length + rng.normal(size=(n, 2))
-    return pd.DataFrame(
-        {
-            "problem_id": np.repeat([f"p{i:03}" for i in range(n)], 2),
-            "sample": np.tile([0, 1], n),
-            "completion_text": ["x" * characters for characters in length.ravel()],
-            "finish_reason": "stop",
-            "reward": score.ravel(),
-        }
-    )
+    """Two replies to each prompt; the score is taste, `bias` per character, and noise."""
+    length = rng.poisson(20 + longer, size=(len(taste), 2))
+    score = taste[:, None] + bias * length + rng.normal(size=length.shape)
+    return replies(score.tolist(), [["x" * characters for characters in row] for row in length])
 
 
-@pytest.mark.parametrize(("longer", "bias"), [(0.0, 0.0), (6.0, 0.3)], ids=["alike", "only longer"])
-@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize(("seeds", "longer", "bias"), [(1, 0.0, 0.0), (3, 6.0, 0.3)], ids=["alike", "only longer"])
 def test_a_preference_that_is_not_there_is_rarely_claimed(seeds: int, longer: float, bias: float) -> None:
     """Two policies as good as M0 at equal length; seeds differ a little, and every prompt has its own taste."""
     rng = np.random.default_rng(0)
-    experiments, false = 60, {"win": 0, "equal_length": 0}
+    experiments, false = 40, {"win": 0, "equal_length": 0}
     for _ in range(experiments):
         base = drawn(rng, rng.normal(size=40), 0.0, bias)
         given = {BASE: base}
@@ -196,11 +162,7 @@ def test_a_preference_that_is_not_there_is_rarely_claimed(seeds: int, longer: fl
                 given[key] = drawn(rng, own_taste, longer, bias)
         table = win_rate_table(given, {"one": "mixed", "other": "mixed"})
         for name in false:
-            missed = (table[f"{name}_low"] > 0.5) | (table[f"{name}_high"] < 0.5)
-            claimed = table[f"p_{name}"] < 0.05
-            assert (missed <= claimed).all()  # Holm's test claims a little more than simultaneous intervals,
-            assert missed.any() == claimed.any()  # but nothing if no interval claims a difference
-            false[name] += missed.any()
+            false[name] += (table[f"p_{name}"] < 0.05).any()
     allowed = scipy.stats.binom.ppf(0.999, experiments, 0.05)
     assert false["equal_length"] <= allowed
     assert longer or false["win"] <= allowed

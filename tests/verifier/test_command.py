@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import subprocess
 import sys
 
 import pytest
 
 from g2d.cli import main
-from g2d.jobs.files import write_jsonl
 from g2d.verifier import command
 
 ROWS = [
@@ -19,7 +19,11 @@ ROWS = [
     {"answer": "5", "completion": "5", "finish_reason": "length"},
     {"answer": 5, "completion": r"\boxed{five}", "finish_reason": None},
     {"answer": "5", "completion": "\ud800\x00 \\boxed{6}", "note": "Ü"},
+    {"answer": "5", "completion": r"\boxed{nan}", "logprob": -math.inf},
+    *({"answer": answer, "completion": rf"\boxed{{{answer}}}"} for answer in (r"\infty", r"-\infty", "inf")),
 ]
+NUMBERS = {1e-7: "0.0000001", 1e16: "10000000000000000", -2.5: "-2.5", 7: "7", 10**30: f"1{'0' * 30}"}
+ROWS += [{"answer": number, "completion": rf"\boxed{{{text}}}"} for number, text in NUMBERS.items()]
 
 
 @pytest.fixture
@@ -45,11 +49,17 @@ def test_rows_come_out_judged_and_in_order(files, capsys):
         {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "five", "second_opinion": True},
         {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "6", "second_opinion": False},
     ]
-    expected = [row | {"answer": str(row["answer"])} | columns for row, columns in zip(ROWS, added, strict=True)]
-    assert lines(files[1]) == expected
+    answers = [NUMBERS.get(row["answer"], str(row["answer"])) for row in ROWS]
+    judged = lines(files[1])
+    assert judged[:5] == [
+        row | {"answer": answer} | columns for row, answer, columns in zip(ROWS, answers, added, strict=False)
+    ]
+    assert [row["answer"] for row in judged] == answers
+    assert [row["reward"] for row in judged[5:]] == [0] + [1] * 8
+    assert judged[5]["logprob"] == -math.inf
     summary = capsys.readouterr().out
-    assert "5 rows judged" in summary
-    assert "40.0%  correct" in summary
+    assert "14 rows judged" in summary
+    assert " 71.4%  correct" in summary
     assert "second opinion disagrees: 1 incorrect" in summary
 
 
@@ -76,38 +86,19 @@ def test_malformed_rows_are_reported_and_the_rest_is_judged(files, capsys):
     captured = capsys.readouterr()
     reported = [line for line in captured.err.splitlines() if line.startswith(str(files[0]))]
     assert [int(line.removeprefix(f"{files[0]}:").partition(":")[0]) for line in reported] == list(range(3, 16))
-    assert '"answer" is missing' in reported[2]
-    assert '"answer" is nan, which is no number' in reported[9]
-    assert "' -NaN' is a missing number" in reported[12]
+    assert all('"answer"' in reported[i] for i in (2, 9, 12))
     assert "2 rows judged, 13 malformed" in captured.out
 
 
-def test_infinity_is_an_answer_but_nan_is_none(files):
-    answers = [r"\infty", r"-\infty", "inf"]
-    rows = [{"answer": answer, "completion": rf"\boxed{{{answer}}}"} for answer in answers]
-    rows.append({"answer": "5", "completion": r"\boxed{nan}"})
-    write_jsonl(files[0], rows)
-    assert run(files) == 0
-    assert [row["reward"] for row in lines(files[1])] == [1, 1, 1, 0]
-
-
-def test_another_column_that_is_not_finite_passes_through(files):
-    files[0].write_text('{"answer": 5, "completion": "\\\\boxed{5}", "logprob": -Infinity}')
-    assert run(files) == 0
-    assert lines(files[1])[0]["logprob"] == float("-inf")
-
-
-def test_utf_16_is_one_line(files, capsys):
-    files[0].write_text("\n".join(map(json.dumps, ROWS)), encoding="utf-16")
-    assert run(files) == 2
-    assert capsys.readouterr().err == f"g2d verify: {files[0]}: UTF-16 instead of UTF-8: convert the file\n"
-    assert not files[1].exists()
-
-
-def test_a_byte_order_mark_is_tolerated(files):
+def test_a_byte_order_mark_is_tolerated_and_utf_16_is_one_line(files, capsys):
     files[0].write_text(json.dumps(ROWS[0]), encoding="utf-8-sig")
     assert run(files) == 0
     assert lines(files[1])[0]["reward"] == 1
+    files[1].unlink()
+    files[0].write_text(json.dumps(ROWS[0]), encoding="utf-16")
+    assert run(files) == 2
+    assert capsys.readouterr().err == f"g2d verify: {files[0]}: UTF-16 instead of UTF-8: convert the file\n"
+    assert not files[1].exists()
 
 
 @pytest.mark.parametrize("name", ["results", "results/..", "", ".", "new/", "new/.."])
@@ -134,24 +125,21 @@ def test_a_read_only_output_is_refused(files, capsys):
     assert files[1].read_text() == "before"
 
 
-def piped(files, source, target, shell='"$0" -m g2d verify "$1" "$2" --workers 1'):
-    """The command in a shell, as descriptors are the shell's business."""
-    called = ["sh", "-c", shell.replace("-m g2d", "-m g2d.cli"), sys.executable, source, target]
-    return subprocess.run(called, cwd=files[0].parent, capture_output=True, text=True, check=False)
+def shell(files, command):
+    called = ["sh", "-c", command.replace("VERIFY", '"$0" -m g2d.cli verify'), sys.executable]
+    return subprocess.run(called, cwd=files[0].parent, capture_output=True, text=True, check=True)
 
 
 def test_standard_input_and_output(files):
     files[0].write_text(json.dumps(ROWS[0]) + "\n")
-    done = piped(files, "-", "-", 'cat in.jsonl | "$0" -m g2d verify "$1" "$2" --workers 1')
-    assert done.returncode == 0
+    done = shell(files, "cat in.jsonl | VERIFY - - --workers 1")
     assert json.loads(done.stdout)["reward"] == 1  # only the rows
     assert "1 rows judged" in done.stderr
 
 
 def test_rows_are_appended_to_a_redirected_file(files):
     files[0].write_text(json.dumps(ROWS[0]) + "\n")
-    done = piped(files, "in.jsonl", "-", '{ echo first; "$0" -m g2d verify "$1" "$2" --workers 1; } >> out.jsonl')
-    assert done.returncode == 0
+    shell(files, "{ echo first; VERIFY in.jsonl - --workers 1; } >> out.jsonl")
     first, row = files[1].read_text().splitlines()
     assert (first, json.loads(row)["reward"]) == ("first", 1)
 
@@ -168,16 +156,16 @@ def test_a_line_without_end_is_one_malformed_row(files, monkeypatch, capsys):
 
 def test_a_file_is_read_in_chunks(files, monkeypatch):
     verify, sizes = command.Verifier.verify, []
-    monkeypatch.setattr(command, "CHUNK_BYTES", 60)  # the first two rows have 102
+    monkeypatch.setattr(command, "CHUNK_BYTES", 60)
     monkeypatch.setattr(
         command.Verifier,
         "verify",
         lambda verifier, rows, *others: sizes.append(len(rows)) or verify(verifier, rows, *others),
     )
-    files[0].write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    assert run(files) == 0
-    assert len(lines(files[1])) == len(ROWS)
-    assert sum(sizes) == len(ROWS)
+    files[0].write_text((json.dumps(ROWS[0]) + "\n") * 5)
+    assert run((files[0], files[0])) == 0  # input and output may be one file
+    assert [row["verdict"] for row in lines(files[0])] == ["correct"] * 5
+    assert sum(sizes) == 5
     assert len(sizes) > 1
 
 
@@ -186,12 +174,6 @@ def test_an_empty_file(files, capsys):
     assert run(files) == 0
     assert files[1].read_text() == ""
     assert "0 rows judged" in capsys.readouterr().out
-
-
-def test_input_and_output_may_be_one_file(files):
-    files[0].write_text(json.dumps(ROWS[0]))
-    assert run((files[0], files[0])) == 0
-    assert lines(files[0])[0]["verdict"] == "correct"
 
 
 def test_judging_in_place_loses_no_malformed_row(files, capsys):
@@ -214,13 +196,6 @@ def test_a_file_that_is_no_jsonl_replaces_nothing(files, content, capsys):
     assert run(files) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"g2d verify: {files[0]}: no row of ")
     assert files[1].read_text() == "results of yesterday"
-
-
-def test_an_answer_that_is_a_number_is_written_in_digits(files):
-    numbers = {1e-7: "0.0000001", 1e16: "10000000000000000", -2.5: "-2.5", 7: "7", 10**30: f"1{'0' * 30}"}
-    write_jsonl(files[0], [{"answer": n, "completion": rf"\boxed{{{text}}}"} for n, text in numbers.items()])
-    assert run(files) == 0
-    assert [(row["answer"], row["reward"]) for row in lines(files[1])] == [(text, 1) for text in numbers.values()]
 
 
 def test_a_missing_file_is_one_line(files, capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,25 +41,10 @@ CASES = [
     (r"$\boxed{6$ and $\boxed{5}$", "5"),
     ("\\boxed{6\n\\boxed{5}", "5"),
 ]
-UNTERMINATED = [
-    "",
-    "5",
-    r"\boxed",
-    r"\boxed{",
-    r"\boxed{5",
-    r"\boxed{\frac{1}{2}",
-    r"\boxed{5\}",
-    r"\boxed 5",
-    r"\boxed 5\$",
-    r"\boxed{5} \boxed{",
-    r"\boxed{5} \boxed 6",
-    r"\boxedfoo{5}",
-    r"boxed{5}",
-    r"\Boxed{5}",
-    r"\{\boxed{5\}",
-    r"\boxed{6 \boxed{5}",
-    r"\boxed{ 0. \boxed{ 0 =0}",
-]
+UNTERMINATED = r"""
+5   \boxed   \boxed{   \boxed{5   \boxed{\frac{1}{2}   \boxed{5\}   \boxed 5   \boxed 5\$   \boxed{5} \boxed{   boxed{5}
+\boxed{5} \boxed 6   \boxedfoo{5}   \Boxed{5}   \{\boxed{5\}   \boxed{6 \boxed{5}   \boxed{ 0. \boxed{ 0 =0}
+"""
 
 
 @pytest.mark.parametrize(("text", "content"), CASES)
@@ -65,14 +52,14 @@ def test_terminated(text, content):
     assert last_boxed(text) == content
 
 
-@pytest.mark.parametrize("text", UNTERMINATED)
+@pytest.mark.parametrize("text", ["", *re.split("   |\n", UNTERMINATED.strip())])
 def test_unterminated(text):
     assert last_boxed(text) is None
 
 
 def test_size_does_not_matter():
     """Quadratic time or recursion would not come back from these."""
-    n = 200_000
+    n = 50_000
     assert last_boxed(r"\boxed{" + "{" * n + "5" + "}" * n + "}") == "{" * n + "5" + "}" * n
     assert last_boxed(r"\boxed{" * n + "5" + "}" * n) is not None
     assert last_boxed(r"\boxed{" * n + "5") is None

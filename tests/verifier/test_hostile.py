@@ -25,19 +25,9 @@ def judged(tmp_path_factory) -> dict[str, Judgement]:
     return dict(zip(HOSTILE, judgements[::2], strict=True))
 
 
-def test_there_are_enough():
-    assert len(HOSTILE) >= 60
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_verdict(name, judged):
-    assert judged[name].reward == 0
-    assert judged[name].verdict in HOSTILE[name][1]
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_record_stays_small(name, judged):
-    assert len(judged[name].extracted_answer or "") <= LIMITS.max_answer_chars
+def test_verdicts_are_as_expected_and_records_small(judged):
+    assert {name: judged[name] for name, (_, verdicts) in HOSTILE.items() if judged[name].verdict not in verdicts} == {}
+    assert max(len(judgement.extracted_answer or "") for judgement in judged.values()) <= LIMITS.max_answer_chars
 
 
 def test_a_worker_survives_or_is_replaced():
@@ -64,8 +54,6 @@ def test_hostile_references_are_bounded_too():
     assert all(judgement.reward == 0 for judgement in judgements), judgements
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_second_opinion_bears_them(name, judged):
-    answer = judged[name].extracted_answer
-    if answer is not None:
-        assert second_opinion(REFERENCE, answer) is not True
+def test_second_opinion_bears_them(judged):
+    answers = [judgement.extracted_answer for judgement in judged.values() if judgement.extracted_answer is not None]
+    assert [answer for answer in answers if second_opinion(REFERENCE, answer)] == []

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from g2d.verifier.pool import Pool, default_workers
 TOWER = "9^{9^{9^{9}}}"
 MIB = 2**20
 HALVES = [("1/2", "0.5"), ("1/2", "0.6")]
+SOURCE = os.environ | {"PYTHONPATH": str(pool_module.PACKAGE_ROOT)}  # so that a new interpreter finds the package
 
 
 def pids(pool: Pool) -> list[int]:
@@ -30,8 +32,9 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pool():
+    """One pool for all tests, with one worker if nothing has killed it."""
     pool = Pool(1, Limits(deadline_s=0.5))
     yield pool
     pool.close()
@@ -63,22 +66,11 @@ def test_a_worker_that_waits_is_overdue_on_the_clock(pool):
     assert pool.judge(HALVES) == ["correct", "incorrect"]
 
 
-def test_memory_is_limited():
-    pool = Pool(1, Limits(memory_bytes=150 * MIB))
-    try:
+def test_memory_is_limited_without_the_memory_of_the_parent():
+    ballast = bytearray(os.urandom(1)) * (300 * MIB)
+    with closing(Pool(1, Limits(memory_bytes=150 * MIB))) as pool:
         assert pool.judge([HALVES[0], ("1/2", "(x+y+z+w)^{2000}"), HALVES[1]]) == ["correct", "limit", "incorrect"]
-    finally:
-        pool.close()
-
-
-def test_a_worker_does_not_answer_for_the_memory_of_its_parent():
-    ballast = bytearray(os.urandom(1)) * (600 * MIB)
-    pool = Pool(1, Limits(memory_bytes=500 * MIB))
-    try:
-        assert pool.judge(HALVES) == ["correct", "incorrect"]
-    finally:
-        pool.close()
-        del ballast
+    del ballast
 
 
 def test_a_worker_killed_between_batches_is_replaced(pool):
@@ -128,12 +120,12 @@ def test_an_interrupted_batch_leaves_no_replies_for_the_next(monkeypatch, pool):
     assert pool.judge(HALVES[::-1]) == ["incorrect", "correct"]
 
 
-def test_a_worker_that_cannot_start_says_why(monkeypatch, pool):
+def test_a_worker_that_cannot_start_says_why(monkeypatch):
     monkeypatch.setattr(pool_module, "PACKAGE_ROOT", Path("/nowhere"))
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", "/bin/sh")
     with pytest.raises(VerifierError, match=r"did not start \(exit 2\)"):
-        pool.judge(HALVES)
+        Pool(1, Limits()).judge(HALVES)
 
 
 def test_close_reaps_and_may_be_repeated(pool):
@@ -151,9 +143,7 @@ def test_workers_end_with_their_process():
         "v(2).verify([('1/2', r'\\boxed{0.5}'), ('1/3', r'\\boxed{0.5}')])\n"
         "print(*[w.process.pid for w in v(2)._pool.workers])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=with_source(), check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=SOURCE, check=True)
     assert done.stderr == ""
     assert not any(alive(int(pid)) for pid in done.stdout.split())
 
@@ -164,14 +154,8 @@ def test_standard_streams_may_be_closed(closed):
         "from g2d.verifier import verify_batch; print(verify_batch([('1/2', r'\\boxed{0.5}')], workers=2)[0].verdict)"
     )
     shell = f'"$0" -c "$1" {closed}'
-    done = subprocess.run(
-        ["/bin/sh", "-c", shell, sys.executable, program],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=with_source(),
-        check=True,
-    )
-    assert done.stdout == "correct\n"
+    output = subprocess.check_output(["/bin/sh", "-c", shell, sys.executable, program], text=True, env=SOURCE)
+    assert output == "correct\n"
 
 
 def test_threads_share_a_verifier():
@@ -220,8 +204,3 @@ def test_ranks_of_one_machine_share_its_cores(monkeypatch):
     cores = default_workers()
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(2 * cores))
     assert default_workers() == 1
-
-
-def with_source() -> dict[str, str]:
-    """The environment in which a fresh interpreter finds the package under test."""
-    return os.environ | {"PYTHONPATH": str(pool_module.PACKAGE_ROOT)}

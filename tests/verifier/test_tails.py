@@ -10,33 +10,11 @@ from g2d.verifier.symbolic import judge
 UNITS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-MAGNITUDES = [
-    "hundred",
-    "thousand",
-    "million",
-    "billion",
-    "trillion",
-    "quadrillion",
-    "milliard",
-    "dozen",
-    "lakh",
-    "crore",
-]
+MAGNITUDES = ["hundred", "thousand", "million", "billion", "trillion", "quadrillion"]
+MAGNITUDES += ["milliard", "dozen", "lakh", "crore"]
 SHORT_MAGNITUDES = ["k", "K", "M", "MM", "B", "bn", "mn", "mln", "mio", "mil", "kilo", "mega", "giga"]
-ORDINALS = [
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "twentieth",
-    "hundredth",
-    "thousandth",
-    "millionth",
-]
+ORDINALS = ["third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
+ORDINALS += ["twentieth", "hundredth", "thousandth", "millionth"]
 LABELS = ["eggs", "dollars", "people", "miles", "square feet"]
 
 number_words = st.one_of(
@@ -91,7 +69,7 @@ space = st.sampled_from(["", " ", "~", r"\,", r"\;", r"\ ", r"\quad ", "-"])
 tails = st.builds("{}{}".format, space, written)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(2, 10**6), tails, st.sampled_from(["", r"\$"]))
 def test_a_tail_that_changes_the_value_is_never_dropped(number, tail, sign):
     assert judge(str(number), f"{sign}{number}{tail}") != "correct"

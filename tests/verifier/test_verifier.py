@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.verifier import Judgement, Limits, Verifier, verify_batch
-from g2d.verifier.limits import nesting
 from g2d.verifier.symbolic import judge
-from g2d.verifier.verifier import CACHE_SIZE
 
 from .answers import CASES
 
@@ -54,30 +52,22 @@ def test_verdicts(verifier, completion, finish_reason, verdict):
 
 def test_limits_are_checked_before_parsing():
     limits = Limits(max_completion_chars=100, max_answer_chars=20, max_nesting=3)
+    beyond = [
+        *(("5", "x" * 100 + r"\boxed{5}"), ("5", rf"\boxed{{{'5' * 21}}}")),
+        *(("5", r"\boxed{[({(5)})]}"), ("5" * 21, r"\boxed{5}")),
+    ]
+    within = [("5", r"\boxed{({5})}"), ("5", r"\boxed{(1)+(1)+[1]+(2)}"), ("[1,2)", r"\boxed{[1,2)}")]
     with Verifier(1, limits) as verifier:
-        judgements = verifier.verify(
-            [
-                ("5", "x" * 100 + r"\boxed{5}"),
-                ("5", rf"\boxed{{{'5' * 21}}}"),
-                ("5", r"\boxed{[({(5)})]}"),
-                ("5" * 21, r"\boxed{5}"),
-                ("5", r"\boxed{({5})}"),
-            ]
-        )
-        assert [judgement.verdict for judgement in judgements] == ["limit"] * 4 + ["correct"]
-        assert judgements[0].extracted_answer is None
-        assert judgements[1].extracted_answer == "5" * 20
+        judgements = verifier.verify(beyond + within)
+    assert [judgement.verdict for judgement in judgements] == ["limit"] * 4 + ["correct"] * 3
+    assert [judgement.extracted_answer for judgement in judgements[:2]] == [None, "5" * 20]
 
 
-@pytest.mark.parametrize(("text", "depth"), [("", 0), ("5", 0), ("[1,2)", 1), ("{(5)}", 2), ("))((", 2), ("(1)(2)", 1)])
-def test_nesting(text, depth):
-    assert nesting(text) == depth
-
-
-def test_a_batch_is_its_items_one_by_one(verifier):
+def test_a_batch_is_its_items_one_by_one_in_any_order(verifier):
+    """New workers without a cache: sympy has caches."""
     batch = verifier.verify(ITEMS)
     with Verifier(1) as other:
-        assert [other.verify([item])[0] for item in ITEMS] == batch
+        assert [other.verify([item])[0] for item in ITEMS[::-1]] == batch[::-1]
 
 
 @settings(max_examples=10, deadline=None)
@@ -87,12 +77,6 @@ def test_order_is_preserved(shuffler: random.Random):
     shuffled = ITEMS * 2
     shuffler.shuffle(shuffled)
     assert verify_batch(shuffled, workers=2) == [expected[item] for item in shuffled]
-
-
-def test_order_of_work_changes_no_verdict():
-    """New workers without a cache, another order: sympy has caches."""
-    with Verifier(1) as forwards, Verifier(2) as backwards:
-        assert forwards.verify(ITEMS) == backwards.verify(ITEMS[::-1])[::-1]
 
 
 small_numbers = st.integers(-(10**9), 10**9)
@@ -125,15 +109,11 @@ def test_equal_questions_are_judged_once(monkeypatch):
         assert len(judged) == 2
 
 
-def test_the_cache_is_bounded():
+def test_the_cache_is_bounded_and_integers_need_no_worker(monkeypatch):
+    monkeypatch.setattr("g2d.verifier.verifier.CACHE_SIZE", 5)
     with Verifier(1) as verifier:
-        verifier.verify([("1", rf"\boxed{{{i}}}") for i in range(CACHE_SIZE + 10)])
-        assert len(verifier._cache) == CACHE_SIZE
-
-
-def test_integers_need_no_worker():
-    with Verifier(1) as verifier:
-        verifier.verify([("5", r"\boxed{5}"), ("5", r"\boxed{6}"), ("5", "6")])
+        verifier.verify([("1", rf"\boxed{{{i}}}") for i in range(10)])
+        assert len(verifier._cache) == 5
         assert not verifier._pool.workers
 
 
@@ -152,9 +132,5 @@ def test_at_least_one_worker():
 
 
 def test_disputed():
-    assert Judgement("correct", "5", False).disputed
-    assert Judgement("incorrect", "5", True).disputed
-    assert Judgement("parse_error", "5.", True).disputed
-    assert not Judgement("correct", "5", True).disputed
-    assert not Judgement("incorrect", "x", None).disputed
-    assert not Judgement("no_boxed", None).disputed
+    pairs = [("correct", False), ("incorrect", True), ("parse_error", True), ("correct", True), ("incorrect", None)]
+    assert [Judgement(verdict, "5", opinion).disputed for verdict, opinion in pairs] == [True] * 3 + [False] * 2

@@ -8,45 +8,22 @@ import string
 import pytest
 
 from g2d.verifier.symbolic import judge
-from g2d.verifier.words import letters_differ, same_words
+from g2d.verifier.words import same_words
 
 
 @pytest.mark.parametrize(
     ("reference", "answer", "same"),
     [
-        ("tea", "eat", False),
-        (r"\text{tea}", "eat", False),
-        ("tea", r"\textbf{Tea}", True),
-        ("north east", "east north", False),
-        ("ab", "ba", None),
         ("x y z", "z y x", None),
-        ("xyz", "z y x", False),
-        ("AB", "BA", False),
-        (r"\text{no}", "on", False),
         ("no", "on", None),
         (r"\sin", "nis", None),
         ("sin x", "x sin", None),
-        ("5", "six", None),
-        (r"\text{(A)}", "A", None),
-        ("A, B", "B, A", True),
-        ("a, b", "b, a", None),
-        ("C, A, B", "A, B, C", False),
-        (r"\{C, A, B\}", "A, B, C", True),
-        ("(A, B)", "B, A", False),
         ("A, A, B", "A, B", False),
-        ("x and y", "y and x", None),
-        ("18 eggs", "eggs", None),
         (r"\text{A5}_{11}", "A5_{11}", None),
     ],
 )
 def test_same_words(reference, answer, same):
     assert same_words(reference, answer) is same
-
-
-def test_letters_are_vetoed_only_if_the_reference_has_words():
-    assert letters_differ("DAECB", r"E \cdot DACB")
-    assert not letters_differ("DAECB", r"\frac{D}{1} AECB")
-    assert not letters_differ("x y z", "zyx")
 
 
 # How a policy could write letters so that they look like a product; each keeps their order.

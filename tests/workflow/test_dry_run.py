@@ -274,6 +274,10 @@ def test_a_key_given_twice_is_refused_in_every_file_that_snakemake_reads(
     assert "second.yaml: seeds: given twice, in lines 1 and 3, and the last would win: drop one" in printed
 
 
+def test_a_mistake_in_config_is_not_called_one_of_the_file(project: Project) -> None:
+    assert re.search(r"^--config: seeds: ", project.refused("-n", "--config", "seeds=3"), re.M)
+
+
 def test_an_unreachable_model_is_named_before_any_job(project: Project, micro_config: dict[str, Any]) -> None:
     model = {"source": "hub", "id": "nobody/nothing", "revision": "a" * 40}
     project.configure(micro_config | {"models": {"mine": model}})

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 import pandas as pd
-import pytest
-from playwright.sync_api import Browser
 
-from tests.report.browser import chromium, needs_chromium, open_sections, opened
+from tests.report.browser import chromium, draw_all, open_sections, opened
 from tests.shared import folder_of
 from tests.workflow.conftest import Project
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@needs_chromium
-def test_the_page_shows_the_grid(browser: Browser, micro_grid: Project) -> None:
+def test_the_page_shows_the_grid(micro_grid: Project) -> None:
     page = micro_grid.results / "report/index.html"
-    with opened(browser, page) as (tab, complaints):
+    with chromium() as browser, opened(browser, page) as (tab, complaints):
         assert tab.locator(".demonstration:visible").inner_text() == "Micro grid of the tests."
         assert tab.locator(".sentences:visible p").count() == 4
         assert tab.locator(".headline:visible").count() == 1
         open_sections(tab)
-        for figure in tab.locator("figure.chart:visible").all():
-            figure.scroll_into_view_if_needed()
-            figure.locator("svg.marks").wait_for()
+        assert draw_all(tab)
         for csv in sorted((micro_grid.results / "tables").glob("*.csv")):
             block = tab.locator(f"#table-{csv.stem}")
             assert (page.parent / block.locator(".table-tools a").get_attribute("href")).samefile(csv)

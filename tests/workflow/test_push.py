@@ -30,16 +30,16 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server_port}"
         self.repositories: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
 
     @property
-    def private(self) -> dict[str, bool]:
-        return {place: repository["private"] for place, repository in self.repositories.items()}
+    def private(self) -> list[bool]:
+        return [repository["private"] for repository in self.repositories.values()]
 
     def files(self, place: str) -> dict[str, bytes]:
-        files: dict[str, bytes] = self.repositories[place]["files"]
-        return files
+        return dict(self.repositories[place]["files"])
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         status = TOKENS.get(str(self.headers.get("Authorization")).removeprefix("Bearer "), 401)
         if status == 403 and self.command == "GET":
             status = 200
-        answer = self._said(path, body) if status == 200 else {"error": "this token may not"}
+        answer = self._answer_to(path, body) if status == 200 else {"error": "this token may not"}
         if answer is None:
             status, answer = 404, {"error": "no such repository"}
         content = json.dumps(answer).encode()
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = answer  # noqa: N815 - the names that http.server looks for
 
-    def _said(self, path: str, body: bytes) -> dict[str, Any] | None:
+    def _answer_to(self, path: str, body: bytes) -> dict[str, Any] | None:
         if path == "whoami-v2":
             return {"name": "me", "type": "user"}
         if path == "validate-yaml":
@@ -74,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
             place = f"{wanted.get('type', 'model')}s/{wanted.get('organization', 'me')}/{wanted['name']}"
             private = wanted.get("private", wanted.get("visibility") == "private")
             self.server.repositories.setdefault(place, {"private": private, "files": {}, "sha": "0" * 40})
-            return {"url": f"http://127.0.0.1:{self.server.server_port}/{place}", "name": wanted["name"]}
+            return {"url": f"{self.server.address}/{place}", "name": wanted["name"]}
         place, (action, *_) = "/".join(path.split("/")[:3]), [*path.split("/")[3:], ""]
         repository = self.server.repositories.get(place)
         if repository is None:
@@ -88,19 +88,12 @@ class Handler(BaseHTTPRequestHandler):
             assert len(files) == len(sent) - 1  # the other line is the message
             repository["files"] |= {name: base64.b64decode(content) for name, content in files.items()}
             repository["sha"] = hashlib.sha1(body).hexdigest()
-            page = (
-                f"http://127.0.0.1:{self.server.server_port}/{place.removeprefix('models/')}/commit/{repository['sha']}"
-            )
+            page = f"{self.server.address}/{place.removeprefix('models/')}/commit/{repository['sha']}"
             return {"commitUrl": page, "commitOid": repository["sha"]}
         if action == "settings":
             repository["private"] = json.loads(body)["visibility"] == "private"
-            return {"private": repository["private"]}
-        return {
-            "id": place.partition("/")[2],
-            "sha": repository["sha"],
-            "private": repository["private"],
-            "siblings": [],
-        }
+        about = {"id": place.partition("/")[2], "siblings": []}
+        return about | {"sha": repository["sha"], "private": repository["private"]}
 
     def log_message(self, *arguments: object) -> None:
         pass
@@ -117,7 +110,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
     server = Hub()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(constants, "ENDPOINT", server.address)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.setenv("HF_TOKEN", "hf_writes")
@@ -138,7 +131,7 @@ def test_adapters_pairs_and_rollouts_are_pushed_with_cards_that_name_each_other(
     from huggingface_hub import ModelCard
 
     assert push(micro_grid) == 0
-    assert set(hub.private.values()) == {True}
+    assert set(hub.private) == {True}
     assert list(hub.repositories)[:2] == ["datasets/lab/study", f"models/lab/study-{BASE}"]
     assert len(hub.repositories) == 10  # eight of them are policies
 
@@ -218,21 +211,22 @@ def test_repositories_are_private_without_the_option(
     micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(micro_grid, "--only", "none", "--public") == 0
-    assert set(hub.private.values()) == {False}
+    assert set(hub.private) == {False}
     assert push(micro_grid, "--only", "none") == 2
     assert "lab/study is public: say --public" in capsys.readouterr().err
     for repository in hub.repositories.values():
         repository["private"] = True
     assert push(micro_grid, "--only", "none", "--public") == 0
-    assert set(hub.private.values()) == {False}
+    assert set(hub.private) == {False}
 
 
 @pytest.mark.parametrize(
     ("token", "message"),
     [
-        (None, "no token of the Hub here: `hf auth login`"),
+        (None, "no token of the Hub here"),
         ("hf_unknown", "the Hub refuses (Invalid user token."),
-        ("hf_reads", "the Hub refuses (this token may not): `hf auth login`"),
+        ("hf_reads", "the Hub refuses (this token may not)"),
+        ("no network", "cannot reach the Hub ("),
     ],
 )
 def test_a_refusal_of_the_hub_is_one_line(
@@ -243,10 +237,16 @@ def test_a_refusal_of_the_hub_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.delenv("HF_TOKEN") if token is None else monkeypatch.setenv("HF_TOKEN", token)
+    from huggingface_hub import constants
+
+    if token == "no network":
+        monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    else:
+        monkeypatch.delenv("HF_TOKEN") if token is None else monkeypatch.setenv("HF_TOKEN", token)
     assert push(micro_grid, "--only", "none") == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert message in line and "`hf auth login`, with a token that may write there" in line
+    assert line.startswith(f"g2d push: {message}")
+    assert ("`hf auth login`, with a token that may write there" in line) == (token != "no network")
     assert hub.repositories == {}
 
 
@@ -281,17 +281,6 @@ def test_no_text_names_a_folder_of_this_machine(own_micro_grid: Project, capsys:
     file.write_text(yaml.safe_dump(noted))
     assert push(own_micro_grid, "--dry-run") == 2
     assert f"README.md of lab/study would show {Path.home()}" in capsys.readouterr().err
-
-
-def test_a_machine_without_a_network_is_told_so(
-    micro_grid: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
-    assert push(micro_grid, "--only", "none") == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("g2d push: cannot reach the Hub (")
 
 
 def test_m0_and_problems_have_names_on_the_hub_or_m0_is_given_one(

@@ -23,7 +23,7 @@ try:
     from g2d.experiment.arms import any_arms
     from g2d.experiment.config import former_names, load
     from g2d.experiment.grid import selecting
-    from g2d.experiment.config_file import require_one, require_whole, require_written_well
+    from g2d.experiment.config_file import read_files, require_whole
     from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
     from g2d.experiment.requirements import (
         fetch_reward_models,
@@ -95,13 +95,11 @@ if STORED and workflow.is_main_process:
 
 
 try:
-    require_written_well(CONFIG_FILES)
-    if workflow.modifier.is_main_snakefile():
-        require_one(CONFIG_FILES)
-    else:
-        require_one(CONFIG_FILES, "add --replace-workflow-config to use only the first")
+    of_module = "add --replace-workflow-config to use only the first"
+    SOURCES = read_files(CONFIG_FILES, "name only one" if workflow.modifier.is_main_snakefile() else of_module)
     require_whole(config, CONFIG_FILES)
-    CONFIG = load(config, ", ".join(map(str, CONFIG_FILES)) or "--config")
+    given_here = workflow.config_settings.config
+    CONFIG = load(config, "--config", SOURCES | ({"--config": given_here} if given_here else {}))
     if not STORED:
         require_files(CONFIG)
     elif CONFIG.looks:

@@ -36,7 +36,6 @@ def main(snakemake):
         )
         page = build(
             tables=dict(zip(params.tables, given.tables, strict=True)),
-            titles=params.tables,
             figures=dict(zip(params.figures, given.figures, strict=True)),
             captions=params.captions,
             config=config,

@@ -14,19 +14,18 @@ from g2d.tables.results import read_by_name
 def main(snakemake):
     with stage(snakemake):
         given, params = snakemake.input, snakemake.params
-        config, sweep, same_choices = load(snakemake.config), None, True
+        config, sweep = load(snakemake.config), None
         if config.sweep and config.sweep.regimes:
-            chosen = [
-                {name: read_json(f"results/{model}/sweep/{name}.json")["settings"] for name in config.sweep.regimes}
-                for model in config.models
-            ]
-            sweep, same_choices = read_by_name(given.sweep), all(choice == chosen[0] for choice in chosen)
-            config = with_choices(config, chosen[0])
+            first = next(iter(config.models))  # methods has a sentence if other models have other choices
+            chosen = {
+                name: read_json(f"results/{first}/sweep/{name}.json")["settings"] for name in config.sweep.regimes
+            }
+            config, sweep = with_choices(config, chosen), read_by_name(given.sweep)
         record = read_json(given.provenance)
         calibration, harvest = read_by_name(given.calibration), read_by_name(given.harvest)
         plan = plan_words(read_plan())
         steps = steps_of(taken(config.looks)) if config.looks else "holm"
-        text = methods(config, record, calibration, harvest, params.tables, sweep, same_choices, plan, steps)
+        text = methods(config, record, calibration, harvest, params.tables, sweep, plan, steps)
         write_text(snakemake.output[0], text)
 
 

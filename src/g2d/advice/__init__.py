@@ -1,1 +1,1 @@
-"""Advice from calibration and a probe: levels, K, and what they cost (docs/analysis.md, Advice before the grid)."""
+"""Advice from calibration and a probe: levels, K, and their cost (docs/analysis.md)."""

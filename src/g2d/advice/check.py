@@ -1,4 +1,4 @@
-"""The advice compared with the finished grid: the table advice_check.csv."""
+"""The advice compared with the finished grid (advice_check.csv)."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
 def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict[str, Any]:
     """Compare the best K with the set of K that the probe could not distinguish from the advised one (`as_good`).
 
-    low, high and width are the smallest K of the set, the largest and their number. seeds_inside is the share of seeds
-    whose best K is in it.
+    low, high and width are the set's smallest and largest K and its size; seeds_inside is the share of seeds whose best
+    K is in it.
     """
     advised, best = _place(steps[steps["advised"]].iloc[0]), _highest(found)
     points = {_point(row) for row in steps[steps["as_good"]].to_dict("records")}

@@ -35,7 +35,7 @@ STEP_COLUMNS = columns(
 
 @table_of(LEVEL_COLUMNS)
 def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> Rows:
-    """Estimate pairs of M0 on every level, and which levels are in the window of pass@1 (inclusive).
+    """Estimate pairs of M0 on every level, and which levels are in the window of pass@1.
 
     pairability (rho) has Wilson's interval over the calibrated problems.
     """
@@ -148,7 +148,7 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
     """Return the probability of each row of values (rows, resamples) to be the highest; ties share it.
 
-    The rows are shrunk first (`shrunk_together`), so that rows which differ only by noise are equally probable.
+    Shrinking (`shrunk_together`) makes rows that differ only by noise equally probable.
     """
     possible = np.isfinite(values).any(axis=1)
     chances = np.zeros(len(values))

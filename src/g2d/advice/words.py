@@ -1,4 +1,4 @@
-"""The advice in sentences (results/advice.md), and what `snakemake advice` prints."""
+"""The advice in sentences (results/advice.md, `snakemake advice`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def advice_text(
     power: Sequence[str] = (),
     device: Device = CARD,
 ) -> str:
-    """Write a section per model in Markdown, from the tables of all models; hours are of `device`."""
+    """Write a section per model in Markdown; hours are of `device`."""
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
@@ -45,7 +45,7 @@ def advice_text(
 
 
 def advice_since(advice: str, results: str) -> str:
-    """Return the text of the file and the remaining hours, at the rates measured so far."""
+    """Return the text of the file and the remaining hours, at the rates so far."""
     text = Path(advice).read_text(encoding="utf-8")
     eta = Grid(Path(results)).look().eta
     for line in hours_to_go(eta.device_hours, device=eta.device):

@@ -14,8 +14,8 @@ from g2d.rollouts.settings import Calibration
 
 Level = int | None  # None: the problem has no level
 
-OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # outcomes of a prompt's group of rollouts; exactly one holds
-LEVEL_COLUMNS = {  # columns of levels.csv
+OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # outcomes of a prompt's rollouts; exactly one holds
+LEVEL_COLUMNS = {  # levels.csv
     "levels": "object",
     "selected": "bool",
     "n": "int64",
@@ -26,23 +26,15 @@ LEVEL_COLUMNS = {  # columns of levels.csv
 
 
 def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Return the success of M0 by level, ascending, problems without a level last.
-
-    Returns:
-        level (nullable integer), n (problems), pass_at_1 (mean of p(x), 0..1), pairable, all_wrong, all_correct
-            (numbers of problems).
+    """Return the success of M0 by level, ascending, problems without a level last: numbers of problems (n, `OUTCOMES`)
+    and pass_at_1 (mean of p(x), 0..1).
     """
     counts = success_counts(rollouts)
-    counts = counts.assign(
-        pairable=pairable(counts),
-        all_wrong=counts["correct"] == 0,
-        all_correct=counts["correct"] == counts["n"],
-    )
-    table = counts.groupby("level", sort=True, dropna=False).agg(
-        n=("problem_id", "size"),
-        pass_at_1=("p_hat", "mean"),
-        **{outcome: (outcome, "sum") for outcome in OUTCOMES},
-    )
+    right, n = counts["correct"], counts["n"]
+    counts = counts.assign(pairable=pairable(counts), all_wrong=right == 0, all_correct=right == n)
+    sums = {outcome: (outcome, "sum") for outcome in OUTCOMES}
+    groups = counts.groupby("level", sort=True, dropna=False)
+    table = groups.agg(n=("problem_id", "size"), pass_at_1=("p_hat", "mean"), **sums)
     return table.reset_index().astype({"level": "Int64"} | dict.fromkeys(["n", *OUTCOMES], "int64"))
 
 
@@ -79,11 +71,8 @@ def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
 
 
 def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
-    """Return Table 4 of the paper: the rows of `level_table`, the chosen levels combined if several, and all combined.
-
-    Returns:
-        `LEVEL_COLUMNS`: levels ("3", "2-4", "none", "all"), selected (whether every level of the row was chosen), and
-        numbers of problems with their shares of n.
+    """Return Table 4 of the paper (`LEVEL_COLUMNS`): the rows of `level_table`, the chosen levels combined if several,
+    and all combined. `selected` rows have only chosen levels.
     """
     levels = _levels(table)
     groups: list[tuple[str, list[Level]]] = [(format_levels([level]), [level]) for level in levels]

@@ -1,7 +1,4 @@
-"""Two policies on the same questions: the difference in accuracy, its intervals and tests.
-
-Answers are paired by question, and by seed if both policies have seeds.
-"""
+"""Difference in accuracy of two policies, paired by question, and by seed if both have seeds: intervals and tests."""
 
 from __future__ import annotations
 
@@ -44,9 +41,9 @@ def compare(
 
     Args:
         policy: (n_seeds, n_problems) shares of correct samples.
-        reference: the same problems and seeds; one row for a policy without seeds (M0).
+        reference: the same, or one row for a policy without seeds (M0).
         pool: as for `crossed.seed_variance`.
-        family: number of comparisons of which one may be chosen afterwards.
+        family: `Comparison.family_size`.
         clusters: cluster of each problem.
 
     Raises:

@@ -1,6 +1,6 @@
 """Partial-prompt probe: does a model continue the beginning of a question word for word (arXiv 2507.10532)?
 
-Only as many words as are missing are compared, because a base model does not stop.
+A base model does not stop, so only as many words as are missing are compared.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ def is_verbatim(completion: str, rest: str) -> bool:
 
 
 def rouge_l(completion: str, rest: str) -> float:
-    """Return ROUGE-L, the F1 of the longest common subsequence of words (Lin 2004, eqs. 2 to 4, beta = 1), in 0..1.
-
-    The completion is cut to the number of missing words. Case matters, and nothing is stemmed.
+    """Return ROUGE-L, the F1 of the longest common subsequence of words (Lin 2004, eqs. 2 to 4, beta = 1), in 0..1;
+    without lowering case or stemming.
     """
     missing = rest.split()
     written = completion.split()[: len(missing)]
@@ -65,9 +64,9 @@ def rouge_l(completion: str, rest: str) -> float:
 def _longest_common(a: Sequence[str], b: Sequence[str]) -> int:
     lengths = [0] * (len(b) + 1)
     for word in a:
-        before = 0  # the cell above and to the left
+        diagonal = 0
         for j, other in enumerate(b, 1):
             above = lengths[j]
-            lengths[j] = before + 1 if word == other else max(above, lengths[j - 1])
-            before = above
+            lengths[j] = diagonal + 1 if word == other else max(above, lengths[j - 1])
+            diagonal = above
     return lengths[-1]

@@ -1,7 +1,6 @@
-"""Correlations over points of several seeds and models, which are dependent.
+"""Correlations over points of several seeds and models, without their levels.
 
-`within_correlation` removes the levels of seeds and models. The seeds of a model share their values of K, so
-`permutation_p` permutes these for all its seeds together.
+The seeds of a model share their values of K, so `permutation_p` permutes these for all its seeds together.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ class Correlation(NamedTuple):
 
     r: float | None
     p: float | None
-    n: int  # pairs in which both values are known
-    low: float | None = None  # 95 % interval, contains 0 if p > 0.05; None for fewer than four pairs
+    n: int  # points
+    low: float | None = None  # 95 % interval; None without degrees of freedom
     high: float | None = None
 
 
 def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, float | None]:
-    """Return the interval of a correlation by Fisher's z = atanh r with variance 1 / degrees (Fisher 1921); None unless
-    degrees > 0. It contains 0 exactly if the exact t-test does not reject.
+    """Return the interval of a correlation by Fisher's z = atanh r with variance 1 / degrees (Fisher 1921), which
+    contains 0 exactly if the t-test does not reject.
     """
     if degrees <= 0:
         return None, None
@@ -43,13 +42,8 @@ def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, flo
 
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
-    """Return the correlation of deviations from each subject's mean (repeated-measures correlation: Bakdash and
-    Marusich 2017, eq. 3), with n - subjects - 1 degrees of freedom; undefined without one, or if a side does not vary
-    within subjects.
-
-    Args:
-        x, y: (n,), finite.
-        subjects: (n,), such as the seed of a model.
+    """Return the correlation of (n,) deviations from each subject's mean (repeated-measures correlation: Bakdash and
+    Marusich 2017, eq. 3), with n - subjects - 1 degrees of freedom; undefined without one, or if a side does not vary.
     """
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
     centered = frame - frame.groupby(np.asarray(subjects)).transform("mean")
@@ -65,7 +59,7 @@ def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Co
 
 
 def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-    """Return ranks inside each subject, ties averaged: the `within_correlation` of one subject is then Spearman's."""
+    """Return ranks inside each subject, ties averaged, for Spearman's correlation."""
     return pd.Series(values, dtype=float).groupby(np.asarray(subjects)).rank().to_numpy()
 
 
@@ -73,12 +67,12 @@ def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
     """Return the two-sided permutation p-value that accuracy does not depend on a harvest's (K, G).
 
     None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one
-    model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
+    model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations.
 
     Args:
-        points: model, seed, group_size, K and the columns x and y.
+        points: columns model, seed, group_size, K, x and y.
     """
-    products = []  # per model: (i, j) is the sum over seeds of x at point i times y at point j, both centred
+    products = []  # by model: (i, j) is the sum over seeds of x at point i times y at point j, both centred
     for _, model_points in points.groupby("model", sort=False):
         sides = [
             model_points.pivot_table(index="seed", columns=["group_size", "K"], values=side).to_numpy()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-ENOUGH_SEEDS = 8  # with so many, t on the pair's seeds has the power of the inflated pool (`coverage.py pooling`)
+ENOUGH_SEEDS = 8  # t on the pair's seeds then has the power of the inflated pool (`coverage.py pooling`)
 INFLATION = 2.0  # factor of the pooled variance beyond noise; n / 4 in a pool of n > 8 policies
 # A policy outside the pool counts with its own variance from this share of the pooled one, by number of seeds.
 OWN_FROM = {2: 0.25}  # two seeds often agree by chance
@@ -47,7 +47,7 @@ class Error:
 
     @property
     def standard_error(self) -> float:
-        """Best guess of the standard deviation of the mean over repeated experiments."""
+        """Estimate of the standard deviation of the mean over repeated experiments."""
         return math.sqrt(self.questions + self.expected_seeds)
 
     @property
@@ -82,11 +82,16 @@ class Error:
         between = scipy.optimize.brentq(lambda x: self.reach(math.exp(x)) - distance, first, last, rtol=1e-14)
         return min(1.0, math.exp(between))
 
+    def p_above(self, bound: float) -> float:
+        """Return the one-sided p-value that the mean is above a bound."""
+        half = self.p_value(bound) / 2
+        return half if self.middle > bound else 1 - half
+
 
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
     """Return variances of the mean of (n_seeds, n_questions) values from seeds, questions and noise of single answers.
 
-    They are mean squares over the number of values, for at least two seeds (two-way analysis of variance without
+    They are mean squares over the number of values, at least two seeds (two-way analysis of variance without
     replication; Searle, Casella and McCulloch 1992, section 4.3).
     """
     n_seeds, n_questions = values.shape
@@ -98,8 +103,8 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def clustered(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
-    """Return (n_seeds, n_clusters) values with the same means by seed: the seed's mean plus the sum of the cluster's
-    deviations from it, divided by the mean cluster size."""
+    """Return (n_seeds, n_clusters) values with the same means by seed: a seed's mean plus the sum of a cluster's
+    deviations from it over the mean cluster size."""
     if clusters is None:
         return values
     means, codes = values.mean(axis=1, keepdims=True), np.unique(clusters, return_inverse=True)[1]
@@ -112,7 +117,7 @@ def clustered(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
 def effective_questions(by_question: np.ndarray, clusters: np.ndarray | None) -> tuple[float, int]:
     """Return the number of independent questions whose mean would vary as much, and its degrees of freedom.
 
-    The number is n over the design effect (Kish 1965), at most n. If no value differs it is the number of clusters.
+    The number is n over the design effect (Kish 1965), at most n; if no value differs, the number of clusters.
     """
     n = len(by_question)
     if clusters is None:
@@ -131,7 +136,8 @@ class SeedPool(NamedTuple):
 
     @classmethod
     def without_unstable(cls, accuracies: np.ndarray, compared: Sequence[int]) -> SeedPool:
-        """Return the pool of these policies, (n_policies, n_seeds), of which two (or one and M0) are compared."""
+        """Return the pool of (n_policies, n_seeds); `compared` has the indices of the two policies, or of one against
+        M0."""
         inside = stable(accuracies)
         return cls(accuracies[inside], bool(inside[list(compared)].all()))
 
@@ -141,7 +147,7 @@ def stable(accuracies: np.ndarray) -> np.ndarray:
     the others is significant at `UNSTABLE` / n_policies (Shukla 1972, stability variance)."""
     n_policies, n_seeds = accuracies.shape
     inside = np.ones(n_policies, dtype=bool)
-    if n_policies > 2 and 2 < n_seeds < ENOUGH_SEEDS:  # of two seeds, the others may agree by chance
+    if n_policies > 2 and 2 < n_seeds < ENOUGH_SEEDS:  # with two seeds, the others may agree by chance
         squares = (_residuals(accuracies) ** 2).sum(axis=1)
         of_one = float(squares.max()) * n_policies / (n_policies - 1)
         ratio = (n_policies - 2) * of_one / max(float(squares.sum()) - of_one, 1e-12)
@@ -151,22 +157,20 @@ def stable(accuracies: np.ndarray) -> np.ndarray:
 
 
 def _residuals(accuracies: np.ndarray) -> np.ndarray:
-    """Return accuracies without what a policy's seeds or a seed's policies have in common."""
+    """Return interactions of policies and seeds."""
     by_policy, by_seed = accuracies.mean(axis=1, keepdims=True), accuracies.mean(axis=0)
     return np.asarray(accuracies - by_seed - by_policy + accuracies.mean())
 
 
 def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tuple[float, float, int]:
-    """Return the variance from seeds of a mean difference, with the noise of single answers: for the test and without
-    inflation; and its degrees of freedom.
+    """Return the variance of a mean difference from seeds and the noise of single answers, for the test and without
+    inflation, and its degrees of freedom.
 
     A policy outside the pool may scatter more. It has its own variance and degrees of freedom unless its variance is
-    clearly smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision (`coverage.py
-    entries`).
+    clearly smaller (`OWN_FROM`): seeds that agree by chance must not get the pool's precision (`coverage.py entries`).
 
     Args:
         own, noise: `mean_squares` of these differences, over at least two seeds.
-        pool: None: only these two.
         paired: the reference has seeds too, and the differences are by seed.
     """
     n_policies, n_seeds = pool.accuracies.shape
@@ -198,8 +202,9 @@ def error_of_difference(
     difference of binomial proportions based on paired data").
 
     Args:
-        values: (n_seeds, n_questions), differences of the shares of right answers.
-        pool, paired: as for `seed_variance`.
+        values: (n_seeds, n_questions) differences of shares of right answers.
+        pool: as for `seed_variance`; None: only these two policies.
+        paired: as for `seed_variance`.
         clusters: cluster of each question.
     """
     n_seeds, n_questions = values.shape

@@ -2,8 +2,8 @@
 
     accuracy = P(finished) P(parseable | finished) P(correct | parseable, finished)
 
-A factor's part is its Shapley value: the change that it makes, averaged over the six orders in which the factors can
-change (Shapley 1953, eq. 13; Shorrocks 2013). The parts add up to the gain.
+A factor's part is its Shapley value: the change that it makes, averaged over the six orders of change (Shapley 1953,
+eq. 13; Shorrocks 2013). The parts add up to the gain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STAGES = ("finished", "parseable", "correct")  # product of the factors so far
 
 
 def stages(verdicts: pd.Series) -> pd.DataFrame:
-    """Return which answers reached each stage: boolean columns `STAGES`, each implying the one before."""
+    """Return which answers reached each of `STAGES`, boolean."""
     return pd.DataFrame(
         {"finished": verdicts != "truncated", "parseable": verdicts.isin(PARSEABLE), "correct": verdicts == "correct"}
     )
@@ -36,8 +36,7 @@ def factors(reached: np.ndarray) -> np.ndarray:
 
 
 def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
-    """Return Shapley contributions of `FACTORS` to the policy's gain, (3, ...), from the shares that reached each of
-    `STAGES`; their sum is policy[2] - reference[2].
+    """Return Shapley contributions of `FACTORS` to the policy's gain, (3, ...), from shares that reached `STAGES`.
 
     A factor that is undefined for one of the two is taken from the other; if for both, all contributions are 0.
     """
@@ -56,10 +55,8 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
 
 
 def linearised(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
-    """Return contributions by seed and question, to first order around the means (delta method, numerical derivative).
-
-    Shares have the shape (3 stages, n_seeds, n_questions). The means of the (3 factors, n_seeds, n_questions) results
-    are the contributions.
+    """Return contributions by seed and question to first order (delta method), (3 factors, n_seeds, n_questions), from
+    shares, (3 stages, n_seeds, n_questions). Their means are the contributions.
     """
     both = np.concatenate([reference, policy])
     means = both.mean(axis=(1, 2))

@@ -8,22 +8,21 @@ from typing import Any
 
 import pandas as pd
 
-# Names of each measure in trainers' logs; the first in a log is used.
+# Names of each measure in trainers' logs; the first in a log is used. `captions.yaml` defines the measures.
 LOGGED = {
-    "reward": ("reward",),  # mean of the completions
-    "entropy": ("entropy",),  # mean entropy of the policy's next token, nats
-    "length": ("completions/mean_length",),  # tokens
-    "no_signal": ("frac_reward_zero_std",),  # share of groups whose rewards are all the same
-    "clipped": ("clip_ratio/region_mean",),  # share of tokens whose ratio the clip acts on
-    "ratio": ("sampling/importance_sampling_ratio/mean",),  # trainer's over the engine's probabilities, capped
-    "capped": ("sampling/capped",),  # share of these ratios that exceed their cap and were masked or truncated
-    "distance": ("kl", "log_ratio"),  # from the reference, nats: GRPO's KL estimate; for DPO see `steps_of`
+    "reward": ("reward",),
+    "entropy": ("entropy",),
+    "length": ("completions/mean_length",),
+    "no_signal": ("frac_reward_zero_std",),
+    "clipped": ("clip_ratio/region_mean",),
+    "ratio": ("sampling/importance_sampling_ratio/mean",),
+    "capped": ("sampling/capped",),
+    "distance": ("kl", "log_ratio"),
 }
 MEASURES = (*LOGGED, "staleness")
 WATCHED = ("entropy", "length")  # a fall of these is a collapse
 RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of
-SHARE_OF_STEPS = 0.1  # share of the steps to average over to detect a collapse
-FEWEST_STEPS = 5  # smallest number of steps to average over
+SHARE_OF_STEPS, FEWEST_STEPS = 0.1, 5  # steps to average over to detect a collapse
 
 
 def steps_of(
@@ -32,10 +31,9 @@ def steps_of(
     """Return one row per gradient step: `tokens` so far and `MEASURES`, null if nothing was logged.
 
     Args:
-        log: rows of metrics.jsonl, with `step`. If a generation serves several steps, only the first has its tokens.
-        consumed: `step` and `generated_at` of the rollouts. Staleness is the mean of their difference, in updates.
-        beta: of DPO, whose `rewards/chosen` and `rewards/rejected` are beta times the log-ratio of policy and
-            reference; distance is then the mean of the two.
+        log: rows of metrics.jsonl. If a generation serves several steps, only the first has its tokens.
+        consumed: `step` and `generated_at` of the rollouts.
+        beta: factor of the log-ratios of policy and reference in DPO's `rewards/chosen` and `rewards/rejected`.
     """
     rows = pd.DataFrame(log).set_index("step").sort_index()
     if beta and "rewards/chosen" in rows:
@@ -64,12 +62,12 @@ def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
 
 
 def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
-    """Test whether a measure fell below a share of its initial value: the first mean over a tenth of the steps (at
-    least five) is compared with the lowest later one.
+    """Compare the mean over a first stretch of steps (`SHARE_OF_STEPS`, at least `FEWEST_STEPS`) with the lowest mean
+    over a later one.
 
     Returns:
-        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None with fewer steps than
-        two stretches, or nothing logged.
+        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None with fewer logged
+        steps than two stretches.
     """
     logged = values.dropna()
     width = max(FEWEST_STEPS, ceil(SHARE_OF_STEPS * len(logged)))

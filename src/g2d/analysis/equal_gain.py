@@ -1,7 +1,7 @@
 """Divergence at equal gain: are online policies closer to M0 than other policies of the same gain?
 
-The logarithm of the mean divergence is regressed on gain and online training by least squares over policies, because
-policies differ by more than seeds and problems explain. The interval is Student's.
+The logarithm of the mean divergence is regressed on gain and online training by least squares, with policies as the
+unit, because they differ by more than seeds and problems explain. The interval is Student's.
 """
 
 from __future__ import annotations
@@ -22,21 +22,14 @@ FEWEST_FOR_A_TEST = 6  # policies in all: three coefficients leave three degrees
 @dataclass(frozen=True, slots=True)
 class EqualGain:
     status: Literal["compared", "not tested", "too few policies", "no common gain"]
-    ratio: float = math.nan
+    ratio: float = math.nan  # divergence of online policies over that of the others
     ratio_low: float = math.nan  # 95 % interval over policies; NaN if not tested
     ratio_high: float = math.nan
     p_value: float = math.nan  # two-sided, of a ratio of 1
 
 
 def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray) -> EqualGain:
-    """Compare policies whose gains overlap; "not tested", with only a ratio, for fewer than `FEWEST_FOR_A_TEST`
-    policies.
-
-    Args:
-        divergence: (policies,), mean divergences from M0, positive.
-        gain: (policies,), accuracies minus M0's.
-        online: (policies,), whether they were trained online.
-    """
+    """Compare policies by their mean divergence from M0 (positive) and gain over M0; arrays are (n_policies,)."""
     if min(online.sum(), (~online).sum()) < FEWEST:
         return EqualGain("too few policies")
     kinds = gain[online], gain[~online]

@@ -2,8 +2,8 @@
 
     y[l, t] = mean + level[l] + temperature[t] + interaction[l, t]
 
-with sum-to-zero effects over the cells. The same problems are sampled at every temperature; intervals resample them
-within their level, with their answers at all temperatures.
+with sum-to-zero effects over the cells. Intervals resample problems within their level, with their answers at all
+temperatures.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
 
 
 def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str, Any]]:
-    """Yield a row per level and temperature, from rollouts of the same problems by temperature; problems without a
-    level are left out.
+    """Yield a row per level and temperature, from rollouts of the same problems by temperature.
 
     Raises:
         ValueError: the problems differ between temperatures.
@@ -45,9 +44,8 @@ def factorial_effects(
     """Yield the effects of level, temperature and their interaction on every metric, from rollouts as for
     `factorial_cells`.
 
-    An effect is the difference from the mean of all cells, with a 95 % percentile interval. share is the source's part
-    of the sum of squares between cells, sampling noise included. NaN if a cell has no value, such as mu without
-    pairable problems.
+    An effect has a 95 % percentile interval. share is the source's part of the sum of squares between cells, sampling
+    noise included. NaN if a cell has no value, such as mu without pairable problems.
     """
     by_level = _by_level(rollouts)
     if not by_level or len(rollouts) < 2:
@@ -59,11 +57,10 @@ def factorial_effects(
         n = numerators.shape[1]
         drawn = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
         levels.append(_cell(np.vstack([np.ones(n), drawn]), numerators, denominators))
-    cells = np.stack(levels, axis=2)  # metric, the estimate and the resamples, level, temperature
+    cells = np.stack(levels, axis=2)  # (metric, estimate and resamples, level, temperature)
     sources = _decompose(cells)
-    squares = {
-        name: np.square(effect[:, 0] + np.zeros_like(cells[:, 0])).sum((1, 2)) for name, effect in sources.items()
-    }
+    each = np.zeros_like(cells[:, 0])
+    squares = {name: np.square(effect[:, 0] + each).sum((1, 2)) for name, effect in sources.items()}
     total = sum(squares.values())
     for m, metric in enumerate(METRICS):
         for source, effects in sources.items():
@@ -92,11 +89,11 @@ def _by_level(rollouts: Mapping[float, pd.DataFrame]) -> dict[int, list[pd.DataF
 
 
 def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
-    """Return every metric as a ratio of two sums over problems: the terms of both, (metric, problem, temperature)."""
+    """Return the terms of both sums whose ratio is a metric, (metric, problem, temperature) each."""
     ratios = [
         {"pass_at_1": (frame["p_hat"].to_numpy(), np.ones(len(frame)))} | informative_parts(frame) for frame in counts
     ]
-    terms = np.array([[parts[metric] for metric in METRICS] for parts in ratios])  # temperature, metric, term, problem
+    terms = np.array([[parts[metric] for metric in METRICS] for parts in ratios])  # (temperature, metric, sum, problem)
     return np.moveaxis(terms[:, :, 0], 0, 2), np.moveaxis(terms[:, :, 1], 0, 2)
 
 

@@ -30,14 +30,14 @@ class Standing:
     p_on: float  # Holm-corrected; NaN for CHEAPEST
     p_beaten: float  # Holm-corrected; 1 if no policy is shown to cost as much or less
     beaten_by: int | None  # the policy with the smallest p-value, if beaten
-    beaten: float  # accuracy minus the accuracy of `beaten_by`; NaN, like both ends, if not beaten
-    beaten_low: float  # two-sided, simultaneous over all such statements; agrees with p_beaten
+    beaten: float  # accuracy minus the accuracy of `beaten_by`; NaN, with both ends, if not beaten
+    beaten_low: float  # 95 %, for all such statements at once; agrees with p_beaten
     beaten_high: float
     cheapest_enough: bool  # good enough, and no other good enough policy is shown to cost less
 
 
 def cost_interval(costs: np.ndarray, alpha: float = LEVEL) -> tuple[float, float]:
-    """Return the t interval of a mean over (n_seeds,) costs or differences of costs; with one seed its value."""
+    """Return the t interval of a mean over (n_seeds,) costs; with one seed its value."""
     middle = float(costs.mean())
     if len(costs) == 1:
         return middle, middle
@@ -56,12 +56,7 @@ def _excess_cost(own: np.ndarray, other: np.ndarray, alpha: float) -> tuple[floa
 
 
 def on_axis(costs: Sequence[np.ndarray], differences: Differences, enough: Sequence[bool]) -> list[Standing]:
-    """Return the status of every policy.
-
-    Args:
-        costs: (n_seeds,) for every policy, or one value for a policy without seeds (M0).
-        enough: whether each policy is good enough (`g2d.analysis.margins`).
-    """
+    """Return the status of every policy, from its (n_seeds,) costs and whether it is good enough (`Margin.enough`)."""
     n = len(costs)
     alpha = LEVEL / max(n * (n - 1) / 2, 1)  # one of the pairs may be picked afterwards
     excess = [[_excess_cost(costs[i], costs[j], alpha) for j in range(n)] for i in range(n)]

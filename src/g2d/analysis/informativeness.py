@@ -2,7 +2,7 @@
 
 p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so compare only harvests of equal G';
 `entropy_corrected` and `mid_band_corrected` are without that bias. The 95 % intervals are over prompts, for this
-harvest: Wilson's for shares, Student's t for H. Scalar rewards only say whether a prompt has a pair.
+harvest: Wilson's for shares, Student's t for H. With scalar rewards there is no p(x), only prompts with a pair.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARSEABLE = ("correct", "incorrect")  # verdicts on a terminated box that parses
 
 @dataclass(frozen=True, slots=True)
 class Informativeness:
-    """Summary of one set of rollouts, with shares in 0..1; a share of nothing is None, never 0."""
+    """Summary of one set of rollouts, with shares in 0..1; a share of nothing is None."""
 
     n_prompts: int
     n_rollouts: int
@@ -52,7 +52,7 @@ class Informativeness:
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
     disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
-    # Pairs with such a completion that used up its budget; None without pairs, and in files of 0.1.0.
+    # Pairs whose completion used up its budget; None in files of 0.1.0.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
     # Only for harvests with another reward than correctness:
@@ -69,11 +69,10 @@ OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_wo
 
 
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Count the rewarded rollouts of every prompt.
+    """Count the judged (n) and the rewarded (correct) rollouts of every prompt, in order of first appearance.
 
     Returns:
-        One row per problem_id, in order of first appearance: problem_id, level (nullable), n (judged rollouts, >= 1),
-        correct (0..n), p_hat (correct / n).
+        problem_id, level (nullable), n (>= 1), correct, p_hat (correct / n).
     """
     judged = rollouts.assign(_right=rollouts["reward"] == 1).dropna(subset="reward")
     groups = judged.groupby("problem_id", sort=False)
@@ -83,7 +82,7 @@ def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairable(counts: pd.DataFrame) -> pd.Series:
-    """Return which prompts have 0 < p(x) < 1 (section 2.2); boolean, indexed as `counts`."""
+    """Return which prompts have 0 < p(x) < 1 (section 2.2)."""
     return (counts["correct"] > 0) & (counts["correct"] < counts["n"])
 
 
@@ -154,9 +153,7 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
 
 
 def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return rho, H and mu as ratios of sums over prompts: by metric (pairability, entropy, mid_band), the terms of
-    numerator and denominator.
-    """
+    """Return rho, H and mu as ratios of sums over prompts: the terms of numerator and denominator by metric."""
     ones, candidates = np.ones(len(counts)), pairable(counts).to_numpy(dtype=float)
     entropies = np.zeros(len(counts))
     entropies[candidates > 0] = binary_entropy(counts["p_hat"].to_numpy()[candidates > 0])
@@ -165,9 +162,8 @@ def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.nd
 
 
 def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
-    """Return the distribution of the success probability over prompts: weights of `GRID`, (201,), with sum 1.
-
-    Nonparametric maximum likelihood (Laird 1978; for binomial counts Lord 1969) by the EM algorithm.
+    """Return the distribution of the success probability over prompts: weights of `GRID`, with sum 1, by nonparametric
+    maximum likelihood (Laird 1978; for binomial counts Lord 1969) and the EM algorithm.
     """
     cells = counts.groupby(["correct", "n"]).size()
     correct, n = (cells.index.get_level_values(name).to_numpy()[:, None] for name in ("correct", "n"))
@@ -180,8 +176,8 @@ def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
 
 
 def corrected(counts: pd.DataFrame) -> tuple[float | None, float | None]:
-    """Return H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable;
-    None if no prompt is pairable (docs/analysis.md).
+    """Return H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable
+    (docs/analysis.md); None if no prompt is.
     """
     if not pairable(counts).any():
         return None, None
@@ -200,11 +196,7 @@ def write_informativeness(path: str | Path, summary: Informativeness) -> None:
 
 
 def read_informativeness(path: str | Path) -> Informativeness:
-    """Read what `write_informativeness` wrote.
-
-    Raises:
-        ValueError: the file is not such a summary.
-    """
+    """Read the file of `write_informativeness`; ValueError if it has other keys."""
     values = read_json(path)
     names = {entry.name for entry in fields(Informativeness)}
     if not NEEDED <= set(values) <= names:
@@ -226,6 +218,6 @@ def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    """Return the mean; None without values. `fsum` rounds once, so the order of the rows does not matter."""
+    """Return the mean; None without values. The order of the rows does not matter, because `fsum` rounds once."""
     values = list(values)
     return math.fsum(values) / len(values) if values else None

@@ -8,11 +8,8 @@ LINEAR = 0.7  # R^2 above which the paper calls a weight linear
 
 
 def r_squared(steps: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return R^2 of the least-squares line of each weight; NaN if a weight never changes.
-
-    Args:
-        steps: (n,) at least three different numbers of steps; two are always on a line.
-        values: (n, weights) the weights at these steps.
+    """Return R^2 of the least-squares line of each weight, from (n, weights) values at (n,) steps, at least three (two
+    are always on a line); NaN if a weight never changes.
     """
     x, y = steps - steps.mean(), values - values.mean(axis=0)
     covariance, total = x @ y, (y**2).sum(axis=0)

@@ -41,9 +41,9 @@ class Plan:
     spending: Spending = "obrien_fleming"
     error: float = 0.05  # probability of a wrong verdict in each family over all looks
     futility: float = 0.015  # a comparison with a smaller chance to be settled, per further seed, is given up
-    alike: tuple[str, ...] = ()  # policies trained in the same way: their seed variance is pooled
+    alike: tuple[str, ...] = ()  # policies whose seed variance is pooled
     without_seeds: tuple[str, ...] = ()  # M0
-    steps: Steps = "hochberg"  # procedure within a family; plans of earlier versions lack the field
+    steps: Steps = "hochberg"  # plans of earlier versions lack the field
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Compared(Asked):
     """A comparison at its last look; accuracies are in 0..1, differences in -1..1."""
 
     n_seeds: int = 0  # seeds that both policies have
-    fractions: tuple[float, ...] = ()  # information at each of its looks, divided by the information of the last look
+    fractions: tuple[float, ...] = ()  # information at each of its looks, as a share of the last planned look's
     estimate: float = 0.0  # accuracy of the policy minus the reference's
     standard_error: float = 0.0
     p_value: float = 1.0  # two-sided, of "no difference"
@@ -104,8 +104,8 @@ def take_look(
     """Test the open comparisons and decide which policies get further seeds.
 
     Args:
-        results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, with the same questions and order of
-            seeds; one row for a policy without seeds. Seeds that the plan does not need yet are left out.
+        results: (n_seeds, n_questions) shares of right answers by policy, with the same questions and order of seeds;
+            one row for a policy without seeds. Seeds that the plan does not need yet are left out.
         clusters: cluster of each question.
 
     Raises:
@@ -163,8 +163,8 @@ class _Test:
         deltas = by_seed(answers[comparison.policy], answers[comparison.reference])
         n, paired = len(deltas), comparison.reference not in plan.without_seeds
         names = dict.fromkeys((*(p for p in plan.alike if p in answers), comparison.policy, comparison.reference))
-        # Both are in the pool: looks keep their error with one policy that scatters five times as much
-        # (docs/analysis.md), and with its own variance two seeds would decide nothing.
+        # Both are in the pool: with their own variance two seeds would decide nothing, and looks keep their error
+        # with one policy that scatters five times as much (docs/analysis.md).
         pooled = [p for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
         pool = SeedPool(np.stack([answers[p][:n].mean(axis=1) for p in pooled]))
         error = error_of_difference(deltas, pool, paired, clusters)
@@ -176,9 +176,8 @@ class _Test:
         return max(self.error.expected_seeds, self.error.noise)
 
     def fraction(self, n_seeds: int) -> float:
-        """Return the information at so many seeds as a fraction of the last look's, never falling; hundredths keep
-        boundaries few.
-        """
+        """Return the information at so many seeds as a fraction of the last look's, never falling; in hundredths, so
+        that boundaries are few."""
         most = self.plan.looks[-1]
         if n_seeds >= most:
             return 1.0
@@ -189,7 +188,7 @@ class _Test:
 
     @property
     def p_margin(self) -> float:
-        """Return the two-sided p-value of the nearer end of the margin; 1 outside of it."""
+        """Return the two-sided p-value of the nearer end of the margin; 1 outside it."""
         middle, margin = self.error.middle, self.plan.margin
         return self.error.p_value(math.copysign(margin, middle)) if abs(middle) < margin else 1.0
 
@@ -207,8 +206,7 @@ class _Test:
     def chance(self, n_seeds: int, error: float, error_margin: float) -> float:
         """Return the predictive probability that a look at more seeds settles the comparison, with these errors left.
 
-        Normal approximation: further seeds move the estimate with variance S (1 - n / n'), where S is the part of its
-        variance from seeds.
+        Normal approximation: further seeds move the estimate with variance S (1 - n / n'), S its variance from seeds.
         """
         later = [self.fraction(n) for n in self.plan.looks if self.n_seeds < n <= n_seeds]
         level, level_margin = (self.level(allowed, later) for allowed in (error, error_margin))
@@ -281,8 +279,8 @@ def stepped(
     takes the largest k for which k p-values are at most their levels with all but k - 1 of the family left.
 
     Args:
-        rejected: comparisons of the family that were rejected before.
-        level: of a comparison's test at this look, with so many rejected.
+        rejected: number of comparisons of the family that were rejected before.
+        level: level of a comparison's test with so many rejected.
     """
     numbers = range(len(p_values))
     levels: dict[int, float] = {}

@@ -22,21 +22,21 @@ Pool = Callable[[int, int], SeedPool | None]
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """Margin of a policy against the best of all others, in accuracy, -1..1."""
+    """Margin of a policy against the best other policy, in accuracy, -1..1."""
 
-    behind: float  # accuracy of the most accurate other policy less its own
-    margin_shown: float  # it is at most this much worse than any other; 0 if it is shown to be the best
-    p_enough: float  # corrected and one-sided: it is less than the margin worse than any other
-    enough: bool  # p_enough is at most 5 %: margin_shown is at most the margin
+    behind: float  # accuracy of the best other policy minus its own
+    margin_shown: float  # one-sided 95 % bound on `behind` for all policies at once; 0 if it is shown to be the best
+    p_enough: float  # one-sided, corrected: it is less than the margin worse than any other
+    enough: bool  # p_enough is at most 5 %, so margin_shown at most the margin
 
 
 class Differences:
     """Every difference between two policies and its error, computed once.
 
     Args:
-        answers: (n_seeds, n_problems) shares of right answers for each policy, with the same problems and first seeds;
+        answers: (n_seeds, n_problems) shares of right answers of each policy, with the same problems and first seeds;
             one row for a policy without seeds (M0).
-        pool: function from two indices of policies to the pool of `crossed.seed_variance`.
+        pool: pool of `crossed.seed_variance` by two indices of policies.
         clusters: cluster of each problem.
     """
 
@@ -58,9 +58,7 @@ class Differences:
 
     def not_worse(self, i: int, j: int, margin: float) -> float:
         """Return the one-sided p-value that policy i is less than the margin worse than j."""
-        error = self._errors[i, j]
-        half = error.p_value(-margin) / 2
-        return half if error.middle > -margin else 1 - half
+        return self._errors[i, j].p_above(-margin)
 
     def mean(self, i: int, j: int) -> float:
         return float(self.answers[i].mean() - self.answers[j].mean())
@@ -71,15 +69,12 @@ class Differences:
 
 
 def by_seed(values: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Subtract one policy's values from another's, over the common seeds; one row is a policy without seeds."""
+    """Return differences over the common first seeds; one row is a policy without seeds."""
     n = min(len(values), len(other))
     return values[:n] - other[:n] if n > 1 else values - other
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
-    """Return each policy's margin against the best of the others, simultaneous and one-sided at 95 %; `p_enough` and
-    `enough` refer to `margin`, in 0..1.
-    """
     n = len(differences.answers)
     margins = []
     for i in range(n):

@@ -55,12 +55,12 @@ class Decomposition:
 
 
 def decompose(answers: np.ndarray, clusters: np.ndarray | None = None) -> Decomposition:
-    """Return the variance components from (n_policies, n_seeds, n_questions) shares of right answers in 0..1, at least
-    two policies and questions.
+    """Return the variance components from (n_policies, n_seeds, n_questions) shares of right answers, at least two
+    policies and questions.
 
-    Negative estimates are set to zero. The interval of the seeds' standard deviation inverts the chi-square
-    distribution of their mean square, with the noise of single answers taken as known. Clusters give the components of
-    independent questions with the same variance of the mean.
+    Negative estimates are set to zero. The interval of `seed_sd` inverts the chi-square distribution of the seeds' mean
+    square, with the noise of single answers taken as known. Clusters give the components of independent questions
+    with the same variance of the mean.
     """
     answers = np.stack([clustered(values, clusters) for values in answers])
     n_policies, n_seeds, n_questions = answers.shape
@@ -93,18 +93,15 @@ ASSUMED = Components(policy_question=0.0125, policy_seed=0.01**2, answer=0.0625)
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """The numbers of a grid that its tests depend on."""
-
     n_seeds: int
     n_questions: int
-    n_policies: int  # trained in the same way, over which the variance between few seeds is pooled
+    n_policies: int  # over which the variance between few seeds is pooled
     family: int = 1  # comparisons of which one may be chosen afterwards
 
 
 @functools.lru_cache(maxsize=4096)
 def smallest_difference(components: Components, design: Design, shared: bool = True) -> float:
-    """Return the true difference in accuracy that is found with 80 % power at level 5 % / family; at most 1. A variance
-    between seeds of NaN counts as 0.
+    """Return the true difference in accuracy, at most 1, that is found with 80 % power at level 5 % / family.
 
     Args:
         shared: the difference is on the same questions with every seed (harder to find), else on other questions.
@@ -123,8 +120,7 @@ def smallest_difference(components: Components, design: Design, shared: bool = T
 
 @functools.lru_cache(maxsize=4096)
 def smallest_margin(components: Components, design: Design) -> float:
-    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`);
-    `design.family` is not used."""
+    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`)."""
     others = design.n_policies - 1
     drawn = _experiments(components, replace(design, family=1))
     bounds = np.zeros(DRAWS)
@@ -135,8 +131,8 @@ def smallest_margin(components: Components, design: Design) -> float:
 
 
 def questions_needed(sees: Callable[[Design], float], target: float, design: Design) -> int | None:
-    """Return the fewest questions, to two digits, with which `sees` is at most the target; None beyond
-    `MOST_QUESTIONS`."""
+    """Return the fewest questions, to two digits, for which `sees` is at most the target; None if `MOST_QUESTIONS` are
+    too few."""
     low, high = 10, MOST_QUESTIONS
     if sees(replace(design, n_questions=high)) > target:
         return None
@@ -178,8 +174,8 @@ class _Experiments:
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  (of few objects, and few of them)
     def against(self, other: int) -> tuple[np.ndarray, _Errors]:
-        """Return differences of the first policy from another one, with errors as by `crossed.error_of_difference`; the
-        variance over questions is nearly the same in every experiment."""
+        """Return differences of the first policy from another one, with errors as by `crossed.error_of_difference`; all
+        experiments have the expected variance over questions."""
         n_seeds, n_questions, total = self.design.n_seeds, self.design.n_questions, self.design.n_questions + 2
         deltas = self.accuracies[:, 0] - self.accuracies[:, other]
         questions = self.of_questions[:, 0] - self.of_questions[:, other]

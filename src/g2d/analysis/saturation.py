@@ -3,8 +3,8 @@
     accuracy(K) = start + (asymptote - start) / (1 + (midpoint / K)^slope)
 
 start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Intervals are from the
-crossed bootstrap of `statistics.resample`: the two nonlinear parameters are chosen from a grid, and the asymptote is
-exact (Golub and Pereyra 1973).
+crossed bootstrap of `statistics.resample`, with midpoint and slope from a grid and the asymptote exact (Golub and
+Pereyra 1973).
 """
 
 from __future__ import annotations
@@ -23,17 +23,13 @@ LEVEL = 0.95
 BEYOND = 4.0  # midpoints are looked for from a fourth of the first K to four times the last one
 SLOPES = (0.5, 8.0)
 
-# no change: the asymptote may be M0's accuracy. no sigmoid: the accuracies deviate from the curve by more than their
-# noise (5 % of true sigmoids do). not saturated: the midpoint may be beyond the last K.
-Status = Literal["fits", "no change", "no sigmoid", "not saturated"]
+Status = Literal["fits", "no change", "no sigmoid", "not saturated"]  # `captions.yaml` explains them
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval; an end that the data leave open is NaN."""
-
     value: float
-    low: float
+    low: float  # an end of the interval that the data leave open is NaN
     high: float
 
 
@@ -55,7 +51,7 @@ def _shape(steps: np.ndarray, midpoint: float | np.ndarray, slope: float | np.nd
 
 
 def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.ndarray]) -> Saturation:
-    """Fit a sigmoid to the accuracies of an online training at four or more K > 0, ascending.
+    """Fit a sigmoid to an online training at four or more K > 0, ascending.
 
     Args:
         before: shares of right answers of M0, (1, n_questions).
@@ -106,9 +102,8 @@ def fitted(steps: np.ndarray, start: float, accuracies: np.ndarray) -> tuple[flo
 
 
 def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np.ndarray:
-    """Return least-squares asymptote, midpoint and slope, (n, 3), by grid search; `starts` are (n,) accuracies of M0,
-    `accuracies` (n, n_k).
-    """
+    """Return least-squares asymptote, midpoint and slope, (n, 3), by grid search, from accuracies of M0, (n,), and at
+    each K, (n, n_k)."""
     midpoints, slopes = np.meshgrid(
         np.geomspace(steps[0] / BEYOND, steps[-1] * BEYOND, 60), np.geomspace(*SLOPES, 20), indexing="ij"
     )

@@ -34,11 +34,10 @@ class Share:
     high: float | None
 
     def compatible(self, gain: Comparison, true_gain: Comparison, difference: Comparison) -> Share:
-        """Return this share with an interval that agrees with Holm's tests of a family of controls
-        (`comparisons.corrected`).
+        """Return this share with an interval that agrees with the tests of `comparisons.corrected`.
 
-        It ends at 0 if the control's gain is significant, and at 1 if the difference (truth less control) is. Without a
-        significant gain of the truth over M0 there is no share.
+        It ends at 0 if the control's gain is significant, and at 1 if the difference (truth minus control) is. Without
+        a significant gain of the truth over M0 there is no share.
         """
         if true_gain.p_holm > LEVEL:
             return Share(None, None, None)
@@ -60,13 +59,11 @@ def share_of_gain(
     alpha: float = LEVEL,
     clusters: np.ndarray | None = None,
 ) -> Share:
-    """Return the share of the truth's gain that a control gets, with its interval of level 1 - alpha.
-
-    The interval has no ends if the truth's gain is not significant at alpha. Without a gain there is no share.
+    """Return the share with its interval of level 1 - alpha, without ends if the truth's gain is not significant.
 
     Args:
-        control, truth: (n_seeds, n_problems), the share of a problem's samples that are correct.
-        base: (1, n_problems), M0's.
+        control, truth: (n_seeds, n_problems) shares of correct samples.
+        base: shares of M0, (1, n_problems).
         pool: as for `crossed.seed_variance`.
         clusters: cluster of each problem.
     """

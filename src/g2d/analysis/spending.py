@@ -32,16 +32,16 @@ def nominal_level(fractions: Sequence[float], level: float, spending: Spending, 
     new information has the level of the look before it.
 
     Args:
-        fractions: information fraction of every look so far, in 0..1, not falling.
-        level: two-sided error of the whole path, up to fraction 1.
-        power: the error is spent at this power of the fractions; above 1, later.
+        fractions: information fraction of every look so far, not falling.
+        level: two-sided error up to fraction 1.
+        power: power of the fractions at which the error is spent; above 1, later.
     """
     return float(2 * scipy.special.ndtr(-boundaries(tuple(dict.fromkeys(fractions)), level, spending, power)[-1]))
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def boundaries(fractions: tuple[float, ...], level: float, spending: Spending, power: float = 1.0) -> tuple[float, ...]:
-    """Return boundaries of |z| at every look, fractions rising strictly. Args as for `nominal_level`."""
+    """Return boundaries of |z| at every look, fractions rising; arguments as for `nominal_level`."""
     bounds: list[float] = []
     paths = _Paths(np.zeros(1), np.ones(1))
     before = error = 0.0

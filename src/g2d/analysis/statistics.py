@@ -18,11 +18,7 @@ LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of
 
 
 def require_answers(values: np.ndarray) -> np.ndarray:
-    """Return (n_seeds, n_questions) values as floats.
-
-    Raises:
-        ValueError: the array is not two-dimensional, is empty or has NaN or infinite values.
-    """
+    """Return (n_seeds, n_questions) values as floats; ValueError if it has another shape, no or infinite values."""
     values = np.asarray(values, dtype=float)
     if values.ndim != 2 or values.size == 0:
         raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {values.shape}")
@@ -34,8 +30,7 @@ def require_answers(values: np.ndarray) -> np.ndarray:
 def resample(
     values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> np.ndarray:
-    """Return bootstrap means over seeds of the seeds' means, (resamples,), with seeds and questions resampled
-    independently (crossed).
+    """Return bootstrap means over seeds and questions, (resamples,), both resampled independently (crossed).
 
     A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Drawing
     n - 1 of n seeds or questions makes the variance of each factor unbiased (Rao and Wu 1988, section 2). The noise of
@@ -44,7 +39,7 @@ def resample(
 
     Args:
         values: (n_seeds, n_questions), finite.
-        weights: as for `mean_interval`; the mean is NaN in resamples in which the weights of a drawn seed are all 0.
+        weights: as for `mean_interval`; NaN in resamples in which the weights of a drawn seed are all 0.
     """
     values = require_answers(values)
     drawn_seeds, drawn_questions = _draws(*values.shape, resamples, seed)
@@ -65,8 +60,8 @@ def mean_interval(
 
     Args:
         values: (n_seeds, n_questions), finite.
-        weights: array of the same shape, not negative. A seed's mean is then sum(values) / sum(weights), and the
-            interval is that of the mean ratio by linearisation (Cochran 1977, eq. 6.12).
+        weights: array of the same shape, not negative. A seed's mean is then sum(values) / sum(weights), with an
+            interval by linearisation (Cochran 1977, eq. 6.12).
         clusters: cluster of each question.
 
     Returns:
@@ -95,8 +90,8 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
     """Return the variance of the mean of (n_seeds, n_questions) crossed random values, at least two of each, and its
     degrees of freedom (Satterthwaite 1946, eq. 17).
 
-    The variance is (MS_seeds + MS_questions - MS_rest) / (seeds questions), with negative components set to 0 (Searle,
-    Casella and McCulloch 1992, section 4.3).
+    It is (MS_seeds + MS_questions - MS_rest) / (seeds questions), with negative components set to 0 (Searle, Casella
+    and McCulloch 1992, section 4.3).
     """
     n_seeds, n_questions = values.shape
     seeds, questions, rest = mean_squares(values)
@@ -109,11 +104,10 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
 
 
 def shrunk_together(rows: np.ndarray) -> np.ndarray:
-    """Shrink resampled values, (rows, resamples), together by the part of their scatter that is noise; NaN marks a row
-    without a value.
+    """Shrink the means of resampled values, (rows, resamples), towards their mean by the part of their scatter that is
+    noise (empirical Bayes, as Stein's estimator; Efron and Morris 1973); NaN is no value.
 
-    The highest of several estimates is biased upwards, so the rows' means, and their resamples with them, are shrunk
-    towards their mean (empirical Bayes, as Stein's estimator; Efron and Morris 1973).
+    The highest of several estimates is biased upwards.
     """
     centers = np.nanmean(rows, axis=1, keepdims=True)
     scatter = float(((centers - centers.mean()) ** 2).sum())
@@ -133,11 +127,10 @@ def percentile_interval(means: np.ndarray) -> tuple[float, float]:
 
 
 def accuracy_interval(correct: np.ndarray, clusters: np.ndarray | None = None) -> tuple[float, float]:
-    """Return the interval of an accuracy over seeds and questions, from (n_seeds, n_questions) shares of right answers.
+    """Return the t interval of an accuracy, from (n_seeds, n_questions) shares of right answers.
 
-    t intervals, with two right and two wrong questions added, as Agresti and Coull (1998) do for one proportion. The
-    variance is `crossed_variance`, at most the variance of a crossed bootstrap (Owen 2007). docs/simulations.md has the
-    coverage.
+    Two right and two wrong questions are added, as by Agresti and Coull (1998) for one proportion. The variance is
+    `crossed_variance`, at most the variance of a crossed bootstrap (Owen 2007). docs/simulations.md has the coverage.
     """
     correct = np.asarray(correct, dtype=float)
     n_seeds, n_questions = correct.shape
@@ -221,8 +214,8 @@ def simultaneous(
     """Return Holm's p-value and the ends of a simultaneous interval for each member of a family, from uncorrected
     p-values, Bonferroni's intervals and estimates.
 
-    If Holm's procedure rejects and Bonferroni's interval contains 0, the interval ends at 0 (Strassburger and Bretz
-    2008), so 0 is inside exactly if the corrected p is above `LEVEL`.
+    If Holm's procedure rejects, an interval that contains 0 ends there (Strassburger and Bretz 2008), so 0 is inside
+    exactly if the corrected p is above `LEVEL`.
     """
     return [
         (float(p), *(one_side(*ends, effect > 0) if p <= LEVEL else ends))

@@ -1,9 +1,8 @@
 """One effect over several studies: their mean, for these studies, and a random-effects meta-analysis, for others.
 
-The mean over these studies is unweighted, with a t interval from the studies' errors (degrees of freedom after
-Satterthwaite 1946, eq. 17).
+The mean is unweighted, with a t interval from the studies' errors (degrees of freedom: Satterthwaite 1946, eq. 17).
 
-In the random-effects model the variance between studies is DerSimonian and Laird's (1986). The interval of the mean is
+The random-effects model has DerSimonian and Laird's variance between studies (1986). The interval of its mean is
 Hartung and Knapp's (2001), with their factor at least 1 (Knapp and Hartung 2003; Roever, Knapp and Friede 2015). The
 prediction interval is for the true effect in another such study (Higgins, Thompson and Spiegelhalter 2009, eq. 12).
 """
@@ -22,32 +21,32 @@ from g2d.analysis import FEWEST_STUDIES
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
+    """Mean of the true effects over all such studies (`effect`), and over these (`mean`); p-values are two-sided, and
+    intervals of level 1 - alpha."""
+
     n_studies: int
     effect: float
-    standard_error: float  # of the effect over studies
+    standard_error: float
     tau: float  # standard deviation of the true effects between studies
     i_squared: float  # share of the studies' scatter that their own errors do not explain (Higgins and Thompson 2002)
-    p_heterogeneity: float  # of Cochran's Q: all studies have the same effect
-    p_value: float  # two-sided, of no effect on average over all such studies
-    mean: float  # mean effect in these studies
-    mean_error: float  # from the errors of the studies
-    mean_degrees: float  # degrees of freedom of that
+    p_heterogeneity: float  # Cochran's Q test of equal effects
+    p_value: float
+    mean: float
+    mean_error: float
+    mean_degrees: float  # degrees of freedom of `mean_error`
 
     @property
     def mean_p_value(self) -> float:
-        """Two-sided p-value of no mean effect in these studies."""
         return 2 * float(scipy.special.stdtr(self.mean_degrees, -abs(self.mean) / self.mean_error))
 
     def mean_interval(self, alpha: float) -> tuple[float, float]:
-        """Return the interval of the mean effect in these studies, level 1 - alpha."""
         return _t_interval(self.mean, self.mean_error, self.mean_degrees, alpha)
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Interval of the mean of the true effects, level 1 - alpha."""
         return _t_interval(self.effect, self.standard_error, self.n_studies - 1, alpha)
 
     def prediction(self, alpha: float) -> tuple[float, float]:
-        """Interval of the true effect in another study, level 1 - alpha."""
+        """Return the interval of the true effect in another study."""
         return _t_interval(self.effect, math.hypot(self.tau, self.standard_error), self.n_studies - 2, alpha)
 
 
@@ -66,9 +65,8 @@ def pool_studies(
     """Pool the effects of at least three studies, else raise a ValueError.
 
     Args:
-        variances: variances of the effects' errors, above 0.
-        shared: part of each variance that studies of a group have in common, such as benchmarks of the same trainings;
-            taken as fully correlated.
+        variances: squared errors of the effects, above 0.
+        shared: part of each variance that is fully correlated in a group, such as benchmarks of the same trainings.
         groups: group of each study.
         degrees: degrees of freedom of each variance; None: the variances are known.
     """
@@ -84,7 +82,7 @@ def pool_studies(
     scatter = float(weights @ (y - effect) ** 2) * total / (n - 1)  # Hartung and Knapp's factor
 
     def in_common(weights: np.ndarray) -> float:
-        """Return covariances of the studies of each group in a weighted sum."""
+        """Return the variance of a weighted sum from covariances in groups."""
         total = 0.0
         for group in set(groups or ()):
             members = [i for i, other in enumerate(groups or ()) if other == group]

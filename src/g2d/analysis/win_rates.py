@@ -1,4 +1,4 @@
-"""Win rates of a policy's replies against M0's, and rewards, both raw and at equal length."""
+"""Win rates of a policy's replies against M0's, and rewards, raw and at equal length."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def share_longer(longer: np.ndarray) -> float:
 
 
 def overlaps(longer: np.ndarray) -> bool:
-    """Return whether enough replies are longer and enough are shorter than M0's for a win rate at equal length."""
     share = share_longer(longer)
     fewer = min(share, 1 - share)
     return fewer >= OVERLAP and fewer * longer.size >= AT_LEAST
@@ -44,7 +43,7 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
     by prompt and seed, so answers stay clustered.
 
     Args:
-        longer: excess length of the policy's reply over M0's, with the shape of `won`.
+        longer: excess length of the policy's reply over M0's, as `won`.
     """
     cells, judged = raw(won), np.isfinite(won)
     spread = float(longer[judged].std())
@@ -74,20 +73,20 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
 
 @dataclass(frozen=True, slots=True)
 class AtEqualLength:
-    """Rewards of candidates, each (n_candidates,); prompts have equal weights."""
+    """Means by candidate, (n_candidates,); prompts have equal weights."""
 
-    rewards: np.ndarray  # rewards at the mean length of all candidates
-    raw: np.ndarray  # mean rewards
-    lengths: np.ndarray  # mean length
+    rewards: np.ndarray  # at the mean length of all candidates
+    raw: np.ndarray
+    lengths: np.ndarray
     slope: float  # reward for one more unit of length
 
 
 def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
-    """Return the rewards of several candidates at equal length: the slope of the reward on the length between replies
-    of one candidate to one prompt is taken out (analysis of covariance).
+    """Take out the slope of the reward on the length between replies of one candidate to one prompt (analysis of
+    covariance).
 
     "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards and
-    gives no formula. If no two replies of a candidate to a prompt differ in length, the slope is 0.
+    gives no formula. If no two such replies differ in length, the slope is 0.
 
     Args:
         rewards, lengths: (n_candidates, n_prompts, n_samples), for the same prompts; NaN: not judged.

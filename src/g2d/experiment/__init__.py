@@ -1,1 +1,1 @@
-"""The configuration, the grid, and the way from wildcards to files and settings."""
+"""The configuration, the grid, and the bodies of trainings and generation."""

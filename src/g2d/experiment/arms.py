@@ -1,7 +1,7 @@
 """Expand a configuration into one list of arms.
 
-An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on a harvest, in rounds, by
-selecting a checkpoint, or by extrapolating two. `g2d.experiment.sweep` adds a sweep's candidates.
+An arm is one way to make policies: online, on a harvest, in rounds or stages, by selecting a checkpoint, or by
+extrapolating two. `g2d.experiment.sweep` adds a sweep's candidates.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Point = tuple[int, int]  # G and K; (0, 0) is M0
 
 @dataclass(eq=False)
 class Arm:
-    """One way to train policies of a model: one policy for each of `points` and each seed."""
+    """One way to train policies of a model, one for each of `points` and each seed."""
 
     name: str  # the folder of its policies (`PolicyKey.regime`)
     regime: str  # a name in `g2d.regimes.catalogue`
     role: str  # one of `g2d.experiment.keys.ROLES`
-    settings: Any = None  # a section of the configuration, with an ablation's values filled in
+    settings: Any = None  # a section, with an ablation's values filled in
     points: tuple[Point, ...] = ()  # G and K, K ascending for each G
     evaluated: tuple[Point, ...] = ()
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # arm whose harvests it is trained on, or whose checkpoints it selects or extrapolates
+    source: Arm | None = None  # arm with its harvests, or with the checkpoints that it selects or extrapolates
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
     owner: str = ""  # the ablation or entry that configures it
@@ -57,7 +57,7 @@ class Arm:
 
     @property
     def has_log(self) -> bool:
-        """Whether it is trained, so neither copies of checkpoints nor extrapolated."""
+        """Whether it is trained, neither selected nor extrapolated."""
         return not self.selected and self.phase != "extrapolated"
 
     @property
@@ -68,19 +68,24 @@ class Arm:
         return f"regimes.{self.owner}" if self.owner and (self.settings is self.written or not self.source) else section
 
     @property
+    def grpo_step(self) -> int | None:
+        """K of the GRPO that it is compared with, of as many updates; None for the largest K."""
+        return max(self.settings.steps) if self.phase == "stages" else None
+
+    @property
     def online(self) -> Arm:
-        """The online training behind it: its source or the training behind that, or itself."""
+        """The online training behind it, or itself."""
         return self.source.online if self.source else self
 
     @property
     def last_trained(self) -> int | None:
-        """K of the last checkpoint behind it if its K is extrapolated."""
+        """K of the last checkpoint behind extrapolated K."""
         made = (self.phase == "offline" and self.source) or self
         return made.settings.between[1] if made.phase == "extrapolated" else None
 
     @property
     def reward(self) -> Section | None:
-        """Reward of the rollouts of its online training; None for the truth."""
+        """Reward of its online training; None for the truth."""
         return self.online.judge
 
     @property
@@ -90,7 +95,7 @@ class Arm:
 
     @property
     def teacher(self) -> tuple[Arm, Point] | None:
-        """Teacher of an online training, None if it is no policy of the grid."""
+        """Teacher, None if it is no policy of the grid."""
         name = getattr(self.settings, "teacher", None)
         if not isinstance(name, str):
             return None
@@ -119,23 +124,21 @@ class Arm:
 
     @property
     def harvest_points(self) -> tuple[Point, ...]:
-        """G and K of the harvests that other trainings use: GRPO's first group size only, and M0 (K=0)."""
+        """G and K of its harvests: GRPO's first group size only, and M0 (K=0)."""
         settings = self.settings
         if not isinstance(settings, Warmup) or self.variant == AUTO:
             return self.points
         return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
 
     def before(self, group_size: int, k: int) -> int | None:
-        """Return the K whose checkpoint an online training continues: the next smaller one, None if it starts anew."""
+        """Return the K whose checkpoint a training continues: the next smaller one, None if it starts anew."""
         settings = self.settings
         if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
             return None
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
     def harvests_read(self, point: Point) -> list[tuple[str, Point]]:
-        """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`;
-        for a round or stage the harvest of the policy before it.
-        """
+        """Return the harvests that one training reads, by variant and point, with the ones of `match_pairs_to`."""
         group_size, k = point
         if self.phase == "extrapolated":
             return []
@@ -206,7 +209,7 @@ def group_sizes(found: Iterable[Arm]) -> list[int]:
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
-    """Return the training that a variant's harvests are sampled from, the main warm-up if none has that name."""
+    """Return the training behind a variant's harvests, the main warm-up if none has that name."""
     candidates = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
 

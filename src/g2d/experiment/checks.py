@@ -1,4 +1,4 @@
-"""Rules between keys of a configuration; `g2d.experiment.model_checks` has rules that depend on a model's settings."""
+"""Rules between keys of a configuration; `g2d.experiment.model_checks` has rules for each model."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ RESERVED_FOLDERS = {
     *("reward-models", "teachers"),
 }
 RESERVED_FILES = {
-    *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"),
+    *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip")
 }
 RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO}
 
 
 def mistakes(config: Config) -> list[str]:
-    """Return all mistakes in a configuration whose sections are valid, one line each; of each model, only the first."""
+    """Return all mistakes between valid sections, one line each; of each model, only the first."""
     lines = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
     for check in (_of_names, _of_looks, _of_open_ended_prompts, _of_references, _of_draws):
         lines += check(config)
@@ -112,7 +112,7 @@ def _of_references(config: Config) -> Iterator[str]:
 
 
 def _of_draws(config: Config) -> Iterator[str]:
-    """Yield generated problems that do not exist. Files are checked by the first stage that reads them."""
+    """Yield generated problems that do not exist. The first stage that reads a file checks it."""
     for name, source in config.problem_sources.items():
         if isinstance(source, SyntheticProblems):
             try:
@@ -250,9 +250,7 @@ def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
 
 
 def tuning_keys(section: type[Section]) -> list[str]:
-    """Return the keys of a section that can be swept: none that changes which files exist, a start, or what K
-    counts.
-    """
+    """Return the keys of a section that can be swept. Others change which files exist, or what K counts."""
     numbers = (float, float | None)
     return [
         name

@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from g2d.experiment.checks import mistakes
-from g2d.experiment.config_file import read_file, require_whole
+from g2d.experiment.config_file import merged, read_files, require_whole, source_of
 from g2d.experiment.race import decided
 from g2d.experiment.sections import FILES, MOST_SEEDS, Config
 from g2d.rewards.catalogue import with_current_name
@@ -21,25 +22,31 @@ from g2d.rewards.python import PLUGIN
 from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "former_names", "load", "read", "read_values"]
+__all__ = ["Config", "former_names", "load", "read", "read_sources"]
 
 
-def load(values: Mapping[str, Any], file: str = "config") -> Config:
-    """Validate a configuration. A ConfigError has one line per mistake, with file, key and fix."""
+def load(
+    values: Mapping[str, Any], file: str = "config", sources: Mapping[str, Mapping[str, Any]] | None = None
+) -> Config:
+    """Validate a configuration. A ConfigError has one line per mistake, with file, key and fix.
+
+    Args:
+        sources: values of files, and of --config, in the order of merging; instead of the name of one `file`.
+    """
     values = with_looks(with_file_rewards(values))
     try:
         config = Config.model_validate(values)
         lines = mistakes(config)
     except ValidationError as error:
         lines = [re.sub(r"^looks\.", "seeds.", line) for line in messages(error, values, Config)]
-    refuse(f"{file}: {line}" for line in lines)
+    refuse(f"{source_of(line, sources) if sources else file}: {line}" for line in lines)
     return config
 
 
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     """Add an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
 
-    An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`.
+    `reward: python` may be left out, and the former name `plugin` becomes `python`.
     """
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
@@ -94,13 +101,14 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    return read_values(read_file(path), path)
+    return read_sources(read_files([path]))
 
 
-def read_values(values: Mapping[str, Any], path: str | Path) -> Config:
-    """Validate the values of a configuration file."""
-    require_whole(values, [path])
-    return decided(load(values, str(path)), Path(path).parent)
+def read_sources(sources: Mapping[str, Mapping[str, Any]]) -> Config:
+    """Validate the merged values of files."""
+    values = reduce(merged, sources.values())
+    require_whole(values, list(sources))
+    return decided(load(values, sources=sources), Path(next(iter(sources))).parent)
 
 
 # ------------------------------------------------------------------------------------------- of finished results
@@ -121,7 +129,7 @@ class Owner:
 
 
 def owner(file: str | Path) -> Owner | None:
-    """Return the owner of a results folder from its `config.yaml`, None if that is missing or cannot be read."""
+    """Return the owner of a results folder from its `config.yaml`, None if that cannot be read."""
     try:
         config = read(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")

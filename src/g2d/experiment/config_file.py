@@ -1,7 +1,6 @@
 """Read a configuration file strictly: UTF-8, YAML, no repeated keys, no ambiguous numbers.
 
-YAML readers silently keep the last of two equal keys, and read 010 as 8 and 1:30 as 90 (YAML 1.1). Snakemake merges
-several files, so each is checked separately.
+YAML readers silently keep the last of two equal keys, and read 010 as 8 and 1:30 as 90 (YAML 1.1).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
     """Return the keys and values of a YAML file.
 
     Raises:
-        ConfigError: it cannot be read, or has repeated keys or ambiguous numbers (one line each).
+        ConfigError: one line per mistake.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -89,7 +88,7 @@ COMMAND = re.compile(r"^#.*--configfile +(.+?) *$", re.M)
 
 
 def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> None:
-    """Check that files together are a whole configuration, not only an overlay.
+    """Check that files are a whole configuration together, not only an overlay.
 
     The error quotes the command at the top of the last file.
     """
@@ -105,27 +104,50 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
     )
 
 
-def require_one(paths: Sequence[str | Path], replaced: str = "name only one") -> None:
-    """Check that at most one file is a whole configuration, the first: Snakemake would merge several.
+def read_files(paths: Iterable[str | Path], several: str = "name only one") -> dict[str, dict[str, Any]]:
+    """Return the values of each file: a whole configuration, and files that are merged over it.
 
     Args:
-        replaced: what to do about a second one.
+        several: what to do about a second whole configuration.
+
+    Raises:
+        ConfigError: a file cannot be read, or a later file is a whole configuration.
     """
-    whole = [path for path in paths if all(name in read_file(path) for name in NEEDED)]
-    if len(whole) > 1:
-        raise ConfigError(
-            f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: {replaced}"
-        )
-    if whole and whole[0] != paths[0]:
-        raise ConfigError(f"{paths[0]}: comes before {whole[0]}, which would override it: name it after that file")
-
-
-def require_written_well(paths: Iterable[str | Path]) -> None:
-    """Check files that Snakemake has read: UTF-8, YAML, no repeated key in one file, no `010`."""
-    lines = []
+    sources, lines = {}, []
     for path in paths:
         try:
-            read_file(path)
+            sources[str(path)] = read_file(path)
         except ConfigError as error:
             lines.append(str(error))
     refuse(lines)
+    whole = [path for path, values in sources.items() if all(name in values for name in NEEDED)]
+    if len(whole) > 1:
+        raise ConfigError(
+            f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: {several}"
+        )
+    if whole and whole[0] != (first := next(iter(sources))):
+        raise ConfigError(f"{first}: comes before {whole[0]}, which would override it: name it after that file")
+    return sources
+
+
+def merged(below: Any, above: Any) -> Any:
+    """Merge values as Snakemake does: mappings key by key, otherwise the later value wins."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    return {**below, **{name: merged(below.get(name), value) for name, value in above.items()}}
+
+
+def source_of(mistake: str, sources: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the last source with the key that a mistake begins with; all sources of a section or unknown key."""
+    key = re.split(r"[\s=]", mistake)[0].rstrip(":")
+    having = {name: found[0] for name, values in sources.items() if (found := _found(values, key))}
+    names = list(having or sources)
+    return names[-1] if having and not isinstance(having[names[-1]], Mapping) else ", ".join(names)
+
+
+def _found(values: Any, key: str) -> list[Any]:
+    """Return the value of a dotted key in a list, [] if there is none; names may have dots."""
+    if not key or not isinstance(values, Mapping):
+        return [values]
+    below = (_found(values[name], key[len(str(name)) + 1 :]) for name in values if f"{key}.".startswith(f"{name}."))
+    return next(filter(None, below), [])

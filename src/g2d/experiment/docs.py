@@ -1,7 +1,7 @@
 """Generate `config/schema.json` and `config/README.md` from the configuration classes.
 
 g2d config docs            write both
-g2d config check FILE      validate a configuration
+g2d config check FILE ...  validate a configuration, with files that are merged over it
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.experiment.config import Config, former_names, read_values
-from g2d.experiment.config_file import read_file
+from g2d.experiment.config import Config, former_names, read_sources
+from g2d.experiment.config_file import read_files
 from g2d.experiment.learning_rates import unusual_rates
 from g2d.experiment.requirements import require_files, require_tasks, require_windows
 from g2d.jobs.files import read_text, write_text
@@ -44,9 +44,11 @@ def readme() -> str:
     headings: dict[type[Section], list[str]] = {}
     for section, place in places(Config):
         headings.setdefault(section, []).append(place)
-    pages, first = [read_text(INTRODUCTION)], dict[Row, str]()
+    pages, first, shown = [read_text(INTRODUCTION)], dict[Row, str](), list[list[str]]()
     for section, paths in headings.items():
-        heading, tag = _heading(section, paths)
+        same = paths[2:] and paths in shown
+        shown.append(paths)
+        heading, tag = _heading(section, paths[:1] if same else paths)
         cells = [_cells(name, field) for name, field in _fields(section) if name != tag]
         sections = [row[0] for row in cells if not row[2]]
         rows = [row for row in cells if row[2]]
@@ -104,8 +106,11 @@ def _cells(name: str, field: FieldInfo) -> Row:
     attributes = extra(field)
     unit = f" ({attributes['unit']})" if "unit" in attributes else ""
     paper = attributes.get("paper", "")
-    cells = [f"`{name}`", _type(field.annotation) + unit, _default(field), paper, field.description]
-    return tuple(str(cell).replace("|", "\\|") for cell in cells)
+    default, kind = _default(field), _type(field.annotation)
+    kind = kind.removesuffix(" or null") if default == "`null`" else kind
+    return tuple(
+        str(cell).replace("|", "\\|") for cell in (f"`{name}`", kind + unit, default, paper, field.description)
+    )
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:
@@ -143,8 +148,8 @@ def _type(annotation: Any) -> str:
 def register(subparsers: Any) -> Any:
     parser = subparsers.add_parser("config", help="write or check a configuration, or regenerate its documentation")
     actions = parser.add_subparsers(dest="action", required=True)
-    check = actions.add_parser("check", help="validate a configuration file")
-    check.add_argument("file", type=Path)
+    check = actions.add_parser("check", help="validate a configuration")
+    check.add_argument("files", nargs="+", metavar="file", help="the configuration, then files to merge over it")
     check.set_defaults(run=_check)
     docs = actions.add_parser("docs", help="write config/schema.json and config/README.md")
     docs.add_argument("--folder", type=Path, default=Path("config"))
@@ -153,20 +158,21 @@ def register(subparsers: Any) -> Any:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    files = ", ".join(arguments.files)
     try:
-        values = read_file(arguments.file)
-        config = read_values(values, arguments.file)
+        config = read_sources(sources := read_files(arguments.files))
         require_files(config)
         require_windows(config)
         require_tasks(config)
     except ConfigError as error:
-        named = f"{arguments.file}: "
         for mistake in str(error).splitlines():
-            say(named + mistake.removeprefix(named), file=sys.stderr)
+            is_named = mistake.startswith(tuple(arguments.files))
+            say(mistake if is_named else f"{files}: {mistake}", file=sys.stderr)
         return 1
-    for sentence in [*former_names(values), *unusual_rates(config)]:
+    renamed = [sentence for values in sources.values() for sentence in former_names(values)]
+    for sentence in [*renamed, *unusual_rates(config)]:
         say(f"note: {sentence}", file=sys.stderr)
-    say(f"{arguments.file}: valid")
+    say(f"{files}: valid")
     return 0
 
 

@@ -1,6 +1,4 @@
-"""Body of the jobs that write one file of rollouts: sample all or one shard, merge shards, or score existing
-rollouts.
-"""
+"""Body of the jobs that write a file of rollouts: sample all or a shard, merge shards, or score existing rollouts."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ def generate_rollouts(
     *,
     token_ids: bool = False,
 ) -> None:
-    """Write `output.rollouts` for `input.policy`, with the `reward` of the training and, for harvests, the token
-    ids.
-    """
+    """Write `output.rollouts` for `input.policy`, for harvests with the training's reward and token ids."""
     given, out = snakemake.input, snakemake.output.rollouts
     if given.shards:
         write_rollouts(out, merge_shards(given.shards, problems))
@@ -109,7 +105,7 @@ def draw_in_parts(
 
     Args:
         folder: keeps the parts until all are finished.
-        job: all settings that the rollouts depend on. Parts of another job are deleted.
+        job: settings of the rollouts. Parts of another job are deleted.
         meter: counts the tokens of all attempts.
     """
     count = min(len(problems), len(problems) * samples_per_prompt // PART)

@@ -1,4 +1,4 @@
-"""Policies, harvests and trainings of a configuration, from its arms, for jobs and table rows."""
+"""Policies, harvests and trainings of a configuration, for jobs and table rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def keys(config: Config, model: str, arm: Arm, points: Iterable[Point]) -> Itera
 
 
 def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
-    """Return the policies whose answers the page shows side by side: main grid, first seed, at least two per model."""
+    """Return the policies whose answers the page shows side by side, if a model has two: main grid, first seed."""
     main = [key for key in policies(config) if key.role in ("base", "dpo", "auto", "grpo")]
     first = [key for key in main if key.seed in (None, config.seeds[0])]
     by_model = {model: [key for key in first if key.model == model] for model in config.models}
@@ -76,7 +76,7 @@ def has_curves(config: Config) -> bool:
 def trainings(config: Config) -> list[PolicyKey]:
     """Return all trained policies: evaluated ones, then online ones that are only harvested or continued.
 
-    After an interim analysis, only the policies that it selects and all that they are made from.
+    After an interim analysis, only the policies that it selects and their ancestors.
     """
     if config.reached is not None:
         needed = set(with_all_behind(policies(config)))
@@ -107,7 +107,7 @@ def with_all_behind(wanted: Iterable[PolicyKey]) -> list[PolicyKey]:
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
     """Return the policies along each online training, K ascending, by the last one; its log has all steps.
 
-    If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
+    If each K is a separate training (`warmup.schedule: per_k`), only the last one.
     """
     groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
@@ -129,7 +129,7 @@ def chosen_by(config: Config, name: str) -> list[str]:
 
 
 def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """Return the checkpoints that each selected policy is chosen from: all K of one training, ascending."""
+    """Return the checkpoints that each selected policy is chosen from, K ascending."""
     selected = [key for key in policies(config) if key.arm.selected]
     return {k: [PolicyKey.of(k.model, k.arm.online, at, k.seed) for at in k.arm.points] for k in selected}
 
@@ -145,7 +145,7 @@ def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
 
 
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
-    """Return the policies with the K that tables show: the rounded mean over seeds if it differs by seed."""
+    """Return the policies with the K of tables: the rounded mean over seeds if it differs by seed."""
     steps: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
         if key.arm.stops or key.arm.selected:
@@ -199,9 +199,7 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 
 
 def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return the files with several answers per problem (pass@k, maj@n): beside greedy answers, or the evaluation
-    itself.
-    """
+    """Return the files with several answers per problem (pass@k, maj@n)."""
     places = _samples(config, "samples") | _samples(config, "eval")
     return {at: f"results/{place}.parquet" for at, place in places.items()}
 
@@ -249,7 +247,7 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def other_reward(config: Config, variant: str) -> str:
-    """Describe the reward behind a variant's harvests in words; "" if it is the correct answer."""
+    """Return the reward behind a variant's harvests in words; "" for correctness."""
     return online_arm(any_arms(config), variant).other_reward
 
 
@@ -261,7 +259,6 @@ def controls(config: Config) -> dict[str, str]:
 
 
 def control_rewards(config: Config) -> dict[str, str]:
-    """Return the kind of reward of each control."""
     return {name: any_arms(config)[name].reward.reward for name in controls(config)}  # type: ignore[union-attr]
 
 

@@ -1,4 +1,4 @@
-"""Keys of policies and harvests of the grid, and their folders below the results folder."""
+"""Keys of policies and harvests, and their folders below the results folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def label_of(regime: str, k: int) -> str:
 
 
 def called(policy: str, k: object, group_size: object = 0) -> str:
-    """Name a policy in a sentence: M0, DPO (K=0), G2D (K=50), or G2D (K=50, G=2) with its group size."""
+    """Name a policy in a sentence: M0, DPO (K=0), G2D (K=50), or G2D (K=50, G=2)."""
     group = f", G={group_size}" if group_size else ""
     return POLICY_NAMES["base"] if policy == "base" else f"{POLICY_NAMES.get(policy, policy)} (K={k}{group})"
 
@@ -60,7 +60,6 @@ class PolicyKey:
 
     @property
     def role(self) -> str:
-        """One of `ROLES`."""
         on_curve = self.arm.role == "grpo" and any(k > self.k for _, k in self.arm.points)
         return "curve" if on_curve else self.arm.role
 
@@ -88,8 +87,8 @@ class PolicyKey:
 
     @property
     def reference(self) -> PolicyKey:
-        """Policy of the main grid to compare an ablation or entry with, at the same K and G (Table 3); for rounds and
-        stages DPO on the harvest of M0.
+        """Policy of the main grid to compare with, at the same K and G (Table 3); for rounds and stages DPO on M0's
+        harvest.
         """
         if self.arm.in_rounds:
             return replace(self, regime="dpo", group_size=0, k=0, arm=MAIN["dpo"])
@@ -102,14 +101,14 @@ class PolicyKey:
 
     @property
     def steps_spent(self) -> int:
-        """Steps of its online phase that were trained, including steps after a selected checkpoint."""
+        """Steps of its online phase that were trained, also after a selected checkpoint."""
         if self.arm.last_trained is not None:
             return self.arm.last_trained
         return self.k if self.arm.selected else self.shown_k
 
     @property
     def online_steps(self) -> int:
-        """All online steps before the policy: its own K, and the steps of the policy that it started from."""
+        """All online steps before the policy, including the policies that it started from."""
         return self.shown_k + (self.start.online_steps if self.start else 0)
 
     @property
@@ -129,7 +128,7 @@ class PolicyKey:
 
 @dataclass(frozen=True, order=True)
 class HarvestKey:
-    """Key of one harvest: the rollouts of pi_K, trained with group size G and one seed."""
+    """Key of the rollouts of one pi_K."""
 
     model: str
     group_size: int

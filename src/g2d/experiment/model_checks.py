@@ -1,4 +1,4 @@
-"""Rules between sections of a configuration that was resolved for one model, with key and fix."""
+"""Rules between sections of one model's configuration."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
 
 
 def _missing(where: str, wanted: Any, key: str, steps: Sequence[int], model: str) -> Iterator[str]:
-    """Yield the `wanted` K, one or a list, that are missing from `steps`, the values of a key. Words are ignored."""
+    """Yield the `wanted` K, one or a list, that are not in `steps`, the values of a key. Words are ignored."""
     for step in [wanted] if isinstance(wanted, int) else wanted if isinstance(wanted, list) else ():
         if step not in steps:
             yield f"{where}: K={step} is not in {key} {steps} of {model}: add it there or choose another"

@@ -1,4 +1,4 @@
-"""Prompts that a policy was trained on, in its own online phase and before."""
+"""Prompts that a policy was trained on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THEN = ", then "  # between the kinds of prompts of successive trainings
 def prompts_asked(config: Config, key: PolicyKey) -> int:
     """Return the number of prompts sampled to make a policy, by online steps and harvests.
 
-    All prompts of a teacher count, even if both share a start.
+    A teacher's prompts all count, even if both share a start.
     """
     phase = key.arm.phase
     harvests = {"offline": 1, "rounds": key.shown_k}.get(str(phase), 0)  # each samples the whole training set
@@ -47,7 +47,7 @@ def online_phases(key: PolicyKey) -> Iterator[tuple[str, int, int]]:
 
 
 def prompts_behind(config: Config, regime: str) -> str:
-    """Return the kinds of prompts that a policy was trained on, such as "verifiable, then open_ended"; "" for M0."""
+    """Return the kinds of prompts of a policy's trainings, such as "verifiable, then open_ended"; "" for M0."""
     arm: Arm | None = any_arms(config)[regime].online if regime != "base" else None
     kinds: list[str] = []
     while arm is not None:

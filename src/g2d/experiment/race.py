@@ -1,7 +1,7 @@
 """Seeds of each policy after the interim analyses so far.
 
-Their files, `results/looks/look1.json` and so on, are the only state. `g2d.analysis.looks` decides, `g2d.tables.looks`
-writes the files.
+Their files, `results/looks/look1.json` and so on, are the only state: `g2d.analysis.looks` decides, `g2d.tables.looks`
+writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def look_name(looks: Looks, number: int) -> str:
 
 
 def decided(config: Config, results: str | Path = "results") -> Config:
-    """Return the configuration with the seeds after the interim analyses so far, unchanged if it has none."""
+    """Return the configuration with the seeds after the interim analyses so far."""
     return at_end(config, taken(config.looks, results)) if config.looks else config
 
 
@@ -57,12 +57,12 @@ def _having(config: Config, reached: Reached | None) -> Config:
 
 
 def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the last of these interim analyses, by file; None before the first."""
+    """Return the last interim analysis, None before the first."""
     return list(looks.values())[-1] if looks else None
 
 
 def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, Any]]:
-    """Return the finished interim analyses, by file, first to last.
+    """Return the finished interim analyses, by file, in order.
 
     Raises:
         ConfigError: one is missing or cannot be read.

@@ -1,6 +1,6 @@
-"""Check what a run needs before it starts: files, packages, context length for prompts, Hub repositories.
+"""Check what a run needs before it starts: files, packages, context lengths, Hub repositories.
 
-Each `require_` function raises a ConfigError with one line, key and fix for each mistake.
+Each `require_` function raises a ConfigError with a line per mistake.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def fetched_models(config: Config) -> dict[str, ModelSource]:
 
 
 def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
-    """Check that each teacher has the vocabulary of its students, if the files are on this machine.
+    """Check that teachers have the vocabulary of their students, if the files are on this machine.
 
     Args:
         fetch: download tokenizers of Hub models first.
@@ -233,7 +233,7 @@ RepoType = Literal["model", "dataset"]
 
 
 def require_repositories(config: Config) -> None:
-    """Look up all Hub repositories that are not in the local cache, so a wrong id is not found in a queued job."""
+    """Look up Hub repositories that are not in the local cache, before a queued job fails on a wrong id."""
     named: list[tuple[str, RepoType, Any]] = [(place, "model", source) for place, source in _models(config).items()]
     named += [(place_of(name), "dataset", source) for name, source in config.problem_sources.items()]
     named += [(f"rewards.{name}", "model", settings) for name, settings in config.rewards.items()]
@@ -246,9 +246,9 @@ def require_repositories(config: Config) -> None:
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
-    """Download and check the Hub reward models of jobs, which have no network.
+    """Download and check the reward models of jobs, because jobs have no network.
 
-    They are no inputs of these jobs, because new inputs would run finished trainings again.
+    They are no inputs, because a new input runs finished trainings again.
     """
     needed = [part for params in judged_by for part in parts(reward_settings(params))]
     for name, settings in config.rewards.items():
@@ -263,7 +263,7 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
 
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
-    """Return the problem with a repository in one line, None if it can be read."""
+    """Return the problem with a repository, None if it can be read."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (

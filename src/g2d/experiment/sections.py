@@ -1,7 +1,7 @@
 """The configuration: `Config`, and its sections about the whole grid. Other packages declare the sections they read.
 
-`g2d config docs` generates `config/schema.json` and `config/README.md` from these classes. Nothing here imports torch,
-so mistakes are reported within a second. Defaults are the paper's values (G2D, arXiv 2605.21266) if it states them.
+Nothing here imports torch, so mistakes are reported within a second. Defaults are the paper's values (G2D, arXiv
+2605.21266) if it states them.
 """
 
 from __future__ import annotations
@@ -43,19 +43,14 @@ FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 class Probe(Section):
     """A cheap test before the grid: harvest a few prompts at every K of the first seed (`snakemake advice`)."""
 
-    prompts: int = key(50, "Prompts to harvest: the first of the training set.", ge=2)
+    prompts: int = key(50, "Prompts to harvest.", ge=2)
     compare: bool = key(False, "Compare the advice with the grid's results.")
 
 
 class Frontier(Section):
     """Accuracy against cost, over all regimes (`g2d.analysis.frontier`)."""
 
-    margin: float = key(
-        0.02,
-        "Acceptable loss of accuracy against the best policy (0.02: two points).",
-        gt=0,
-        lt=1,
-    )
+    margin: float = key(0.02, "Acceptable loss of accuracy against the best policy (0.02: two points).", gt=0, lt=1)
     axis: Literal["device_hours", "tokens_generated", "updates", "critical_path_hours"] = key(
         "device_hours", "Cost that the frontier is tested on (docs/analysis.md).", neutral="device_hours"
     )
@@ -65,12 +60,11 @@ PerHour = Annotated[float, Field(ge=0)]
 
 
 class Price(Section):
-    """Price of an hour of a device; makes money one of the costs (docs/analysis.md)."""
+    """Price of a device-hour, to show costs in money (docs/analysis.md)."""
 
     currency: str = key(..., "Currency of the price, for example EUR.", pattern="^[A-Za-z]{1,12}$")
     devices: PerHour | Annotated[dict[str, PerHour], Field(min_length=1)] = key(
-        ...,
-        "Price per hour, for all devices or by name as in cost.csv (cpu: all cores of a job).",
+        ..., "Price per hour, for all devices or by name as in cost.csv (cpu: all cores of a job)."
     )
 
     def per_hour(self, device: str) -> float | None:
@@ -81,7 +75,7 @@ class Price(Section):
         return prices.pop() if len(prices) == 1 else None
 
     def of_any(self, hours: float) -> str:
-        """Return future hours in money, None if their price depends on the device."""
+        """Return future hours in money, "" if their price depends on the device."""
         return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
 
 
@@ -91,10 +85,7 @@ class Looks(Section):
     looks: list[Annotated[int, Field(ge=2, le=MOST_SEEDS)]] = key(
         ..., "Number of seeds at each interim analysis, ascending.", min_length=1
     )
-    plan: Name | None = key(
-        None,
-        "Name of the plan; a changed plan needs a new name.",
-    )
+    plan: Name | None = key(None, "Name of the plan; a changed plan needs a new name.")
     spending: Literal["obrien_fleming", "pocock"] = key(
         "obrien_fleming", "Lan-DeMets spending function; pocock spends more of the error early."
     )
@@ -104,18 +95,8 @@ class Looks(Section):
         gt=0,
         lt=0.5,
     )
-    futility: float = key(
-        0.015,
-        "Stop a comparison if more seeds settle it with a smaller chance.",
-        ge=0,
-        lt=1,
-    )
-    until: int | None = key(
-        None,
-        "Last analysis to run; null: as many as needed.",
-        ge=1,
-        neutral=None,
-    )
+    futility: float = key(0.015, "Stop a comparison if more seeds settle it with a smaller chance.", ge=0, lt=1)
+    until: int | None = key(None, "Last analysis to run.", ge=1, neutral=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -152,14 +133,9 @@ class Looks(Section):
 
 
 class Collapse(Section):
-    """Definition of a collapse of an online training (`g2d.analysis.dynamics`)."""
+    """Collapse of an online training (`g2d.analysis.dynamics`)."""
 
-    share: float = key(
-        0.2,
-        "Entropy or length below this share of its initial value is a collapse.",
-        gt=0,
-        lt=1,
-    )
+    share: float = key(0.2, "Entropy or length below this share of its initial value is a collapse.", gt=0, lt=1)
 
 
 class Contamination(Section):
@@ -239,22 +215,17 @@ class Baselines(Section):
 
     grpo_group_sizes: list[int] = key([2, 4], "Evaluate GRPO at the largest K, for these G.", paper="2 and 4")
     grpo_steps: Literal["last", "all"] = key(
-        "last",
-        "all: evaluate GRPO at every K that the warm-up saves.",
-        neutral="last",
+        "last", "all: evaluate GRPO at every K that the warm-up saves.", neutral="last"
     )
 
 
 class OpenEnded(Sampling):
-    """Prompts without a verifiable answer: some to train on, others held out to compare each policy with M0."""
+    """Prompts without a verifiable answer, to train on and to compare policies with M0."""
 
     pool: ProblemSource = key(..., "Prompts to train on; answers are ignored.", paper="100,000 of WildChat")
     held_out: ProblemSource = key(..., "Held-out prompts for the win rates.", paper="AlpacaEval 2, ArenaHard")
     development: ProblemSource | None = key(
-        None,
-        "Prompts to select checkpoints by (`select`).",
-        paper="470, none of AlpacaEval 2",
-        neutral=None,
+        None, "Prompts to select checkpoints by.", paper="470, none of AlpacaEval 2", neutral=None
     )
     reward: RewardName = key(..., "Entry of `rewards` to train on.", paper="Athene-RM-8B")
     judge: RewardName | None = key(
@@ -276,11 +247,10 @@ class OpenEnded(Sampling):
 
 
 class Sweep(Section):
-    """Tune regimes and select checkpoints on development problems, in neither training nor benchmarks."""
+    """Tune regimes and select checkpoints on development problems."""
 
     development: Annotated[int, Field(ge=1)] | ProblemSource = key(
-        ...,
-        "Number of problems to hold out of the pool, or a source as for `pool`.",
+        ..., "Number of problems to hold out of the pool, or a source as for `pool`."
     )
     regimes: dict[str, dict[str, list[float]]] = key(
         {},
@@ -311,10 +281,7 @@ class Config(Section):
     title: str = key("G2D", "Title of the report.")
     demonstration: str | None = key(None, "Mark on pages and figures of a demonstration.")
     seeds: list[Seed] = key(
-        [0, 1, 2, 3, 4],
-        "Seeds: a list, or stages as `{looks: [2, 3, 5, 8]}`.",
-        paper="5 seeds",
-        min_length=1,
+        [0, 1, 2, 3, 4], "Seeds: a list, or stages as `{looks: [2, 3, 5, 8]}`.", paper="5 seeds", min_length=1
     )
     looks: Looks | None = key(None, "Seeds in stages (docs/race.md), as `seeds: {looks: ...}`.", neutral=None)
     models: dict[Name, ModelSource] = key(..., "Base models M0, by name.", min_length=1)
@@ -334,32 +301,17 @@ class Config(Section):
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Variants of the main policies (paper, Table 3).")
     regimes: dict[Name, AnyEntry] = key({}, "Other training methods, by name.", neutral={})
-    rewards: dict[Name, AnyReward] = key(
-        {},
-        "Rewards, by name.",
-        neutral={},
-    )
+    rewards: dict[Name, AnyReward] = key({}, "Rewards, by name.", neutral={})
     open_ended: OpenEnded | None = key(None, "Prompts without a right answer (docs/rewards.md).", neutral=None)
     baselines: Baselines = key(Baselines(), "GRPO without an offline phase.")
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
-    frontier: Frontier | None = key(
-        None,
-        "Tables of accuracy against cost; null: only with `regimes`.",
-        neutral=None,
-    )
+    frontier: Frontier | None = key(None, "Tables of accuracy against cost; null: only with `regimes`.", neutral=None)
     price_per_device_hour: Price | None = key(None, "Price of a device-hour.", neutral=None)
-    collapse: Collapse | None = key(
-        None,
-        "Tables of training dynamics; null: only with `regimes`.",
-        neutral=None,
-    )
+    collapse: Collapse | None = key(None, "Tables of training dynamics; null: only with `regimes`.", neutral=None)
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
     contamination: Contamination | None = key(None, "Contamination check of the benchmarks.", neutral=None)
     drift: Drift | None = key(None, "KL divergence of every policy from M0 (drift.csv).", neutral=None)
-    share_imports: bool = key(
-        True,
-        "Start jobs faster, as forks of one process; not on a cluster or with vLLM.",
-    )
+    share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")
     training: Processes = key(Processes(), "GPUs and precision of a training.")
     checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints of interrupted trainings.")
     logging: Logging = key(Logging(), "Logging of training curves.")
@@ -379,7 +331,7 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
-        """Return the seeds after the interim analyses so far; None for the whole grid."""
+        """Return the seeds after the interim analyses; None for the whole grid."""
         return self._reached
 
     @property
@@ -393,7 +345,7 @@ class Config(Section):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Keys that change more than speed and place: equal ones give equal results."""
+        """Keys that change results: equal ones give equal results."""
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)
@@ -403,7 +355,7 @@ class Config(Section):
 
     @cached_method
     def for_model(self, name: str) -> Config:
-        """Return the configuration for one model: its `settings` merged over the common sections."""
+        """Return the configuration of one model: its `settings` merged over the common sections."""
         changes = self.models[name].settings
         if unknown := sorted(set(changes) - MODEL_SECTIONS):
             raise ValueError(
@@ -447,9 +399,9 @@ class Config(Section):
 
     @cached_method
     def warmup_of(self, variant: str) -> Warmup:
-        """Return the warmup section of the main grid ("" and `AUTO`) or of an ablation with its own warm-up.
+        """Return the warmup section of an ablation, or the main one ("" and `AUTO`).
 
-        An ablation has the main grid's horizon unless it sets another one, so that learning rates stay comparable.
+        An ablation has the main horizon unless it sets one, so learning rates stay comparable.
         """
         if variant in ("", AUTO):
             return self.warmup

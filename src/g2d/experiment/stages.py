@@ -1,12 +1,12 @@
-"""Version of each stage, a param of its rule; the version of a regime is in its own module.
+"""Version of each stage, a param of its rule; a regime's version is in its module.
 
-Snakemake does not notice changes of imported modules. Raise the number of a stage if a change alters its results, and
-exactly the affected jobs run again.
+Snakemake does not notice changes of imported modules. Raise the number if a change alters results, and exactly the
+affected jobs run again.
 """
 
 from __future__ import annotations
 
-from g2d.regimes.catalogue import ENTRIES, REGIMES
+from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
 
 VERSIONS = {
     "embedded_model": 1,
@@ -50,15 +50,22 @@ VERSIONS = {
     **{f"train_{regime.name}_auto": regime.version for regime in ENTRIES if regime.phase == "online"},
 }
 
+TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
+AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their last step
+IN_STAGES = tuple(f"train_{regime.name}" for regime in of_phase("stages"))
+ONLINE_STAGES = (*TO_K, *AUTO_STAGES, *IN_STAGES)
+OFFLINE_STAGES = tuple(f"train_{regime.name}" for regime in (*of_phase("offline"), *of_phase("rounds")))
+
 # Stages that hold a device, in the order in which a policy passes through them.
 RUNNING_ORDER = (
     "calibrate",
-    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase == "online"),
-    *(f"train_{name}_auto" for name, regime in REGIMES.items() if regime.phase == "online"),
+    *TO_K,
+    *AUTO_STAGES,
     "answer_development",
     "reply_to_development",
     "harvest_rollouts",
-    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase in ("offline", "rounds", "stages")),
+    *OFFLINE_STAGES,
+    *IN_STAGES,
     "evaluate",
     "draw_samples",
     "measure_drift",

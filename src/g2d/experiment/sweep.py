@@ -1,7 +1,7 @@
-"""Sweep: tune learning rates and other keys of each regime on development problems.
+"""Sweep: tune learning rates and other keys on development problems.
 
 A candidate is an ablation or entry with other values of the swept keys, one seed and one K. Trainings read the chosen
-values from a file (`with_choice`), so the graph does not depend on the choice.
+values from a file (`with_choice`), so the graph does not depend on them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def swept_section(config: Config, name: str) -> tuple[str, Section]:
 
 
 def candidates(config: Config) -> list[Candidate]:
-    """Return all candidates, by what is swept, in ascending order of their values."""
+    """Return all candidates, by what is swept, values ascending."""
     all_candidates: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
         (_, base), k = swept_section(config, name), k_of(config, name)

@@ -1,4 +1,4 @@
-"""Run the training of one rule and write the policy that later stages read."""
+"""Run the training of one rule and write its policy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from g2d.regimes.run.training import write_metrics
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
 
-# Files and folders that a training may leave in its work folder for its policy.
+# Files and folders of a policy in the work folder of its training.
 PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 
 
@@ -103,8 +103,8 @@ def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
 def training(snakemake: Any) -> Iterator[GridTraining]:
     """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
 
-    The work folder is deleted when all outputs exist. Then, with `checkpoints.keep: last`, the checkpoint that the
-    training continued is emptied.
+    When all outputs exist, the work folder is deleted and, with `checkpoints.keep: last`, the continued checkpoint
+    emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen

@@ -50,7 +50,7 @@ from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 
-AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM answers all in one batch
+AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM has one batch
 SHOWN = 1200  # characters of a completion to print without --full
 WIDTH = 118
 MANY = 0.1  # share of answers that causes a hint
@@ -75,7 +75,7 @@ class Trial:
     decoding: Decoding
     rollouts: list[Rollout]
     seconds: float  # for generating and judging, without loading
-    rewards: list[float] | None = None  # rewards by --reward, unless that is correctness
+    rewards: list[float] | None = None  # by --reward, unless that is correctness
 
 
 def register(subparsers: Any) -> None:
@@ -127,9 +127,9 @@ def tried(
     reward: str | None = None,
     show: Callable[[Trial, int, int], None] = lambda trial, first, total: None,
 ) -> Trial:
-    """Let M0 answer problems of a set: the pool as in the harvest, a benchmark as in the evaluation.
+    """Let M0 answer problems: of the pool as in the harvest, of a benchmark as in the evaluation.
 
-    `show` gets the answers so far, the number of the first new one, and the number of all problems.
+    `show` gets the answers so far, the number of the first new one, and the number of problems.
     """
     resolved = config.for_model(model)
     section = "evaluation" if problems in config.benchmarks else "harvest"
@@ -173,7 +173,7 @@ def tried(
 
 
 def not_a_number(policy: Policy) -> str | None:
-    """Return the name of an infinite or NaN weight of M0, None if there is none."""
+    """Return the name of an infinite or NaN weight, None if there is none."""
     from safetensors import safe_open
 
     for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
@@ -238,7 +238,6 @@ def _block(name: str, text: str) -> Iterator[str]:
 
 
 def summary(trial: Trial) -> Iterator[str]:
-    """Yield counts, seconds, and hints."""
     n, decoding = len(trial.rollouts), trial.decoding
     how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
     yield (

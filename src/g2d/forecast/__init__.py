@@ -1,1 +1,1 @@
-"""Forecast of memory and hours of a configuration, before anything runs (`g2d plan`)."""
+"""Forecasts of memory, hours and power."""

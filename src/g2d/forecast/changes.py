@@ -11,7 +11,7 @@ SHARES = tuple(n / 20 for n in range(1, 19))  # shares of the card for vLLM
 
 
 def training_change(training: Training, need: Need, forecast: Forecast) -> str | None:
-    """Return which settings to change, or that no change helps; None if the job fits."""
+    """Return the settings to change, or that no change helps; None if the job fits."""
     if need.verdict == "fits":
         return None
     passes = [n for n in range(training.units, 0, -1) if training.units % n == 0]

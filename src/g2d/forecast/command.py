@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 def model_forecast(
     config: Config, name: str, given: dict[str, Path], memory: int, prompt_tokens: int = PROMPT_TOKENS
 ) -> dict[str, Any]:
-    """Return the forecast of one model on a card of `memory` bytes, as JSON; without a card (0) only tokens."""
+    """Return the forecast of one model as JSON, on a card of `memory` bytes; without one (0) only tokens."""
     model_config = config.for_model(name)
     result: dict[str, Any] = {"model": name, "engine": model_config.engine.name, "tokens": _tokens(model_config)}
     jobs = result["jobs"] = []

@@ -67,13 +67,13 @@ def components(sd: float, samples: int = 1) -> Components:
 def read_accuracies(
     file: Path, questions: int | None = None, seeds: int | None = None, sd: float = 1.0
 ) -> pd.DataFrame:
-    """Read published accuracies; the arguments fill in columns that the file lacks.
+    """Read published accuracies; the arguments fill in missing columns.
 
     Returns:
         One row per policy and benchmark: benchmark, policy, accuracy (percent), questions, seeds, samples, sd (points).
 
     Raises:
-        ValueError: the file is no CSV, a column is missing, or a value is no such number.
+        ValueError: the file is no CSV, a column is missing, or a value is out of range.
     """
     try:
         rows = pd.read_csv(file, comment="#", skipinitialspace=True)
@@ -105,8 +105,8 @@ def reach(rows: pd.DataFrame, n_policies: int | None = None) -> float:
     """Return the smallest difference from the first row that is found with 80 % probability, in points.
 
     Args:
-        rows: rows of one benchmark, as by `read_accuracies`. The smallest seeds, questions and samples count.
-        n_policies: number of policies that were compared, if there are more than rows.
+        rows: of one benchmark. The smallest seeds, questions and samples count.
+        n_policies: number of compared policies, if there are more than rows.
     """
     n = n_policies or len(rows)
     smallest, sd = rows[["questions", "seeds", "samples"]].min().astype(int), float((rows["sd"] ** 2).mean() ** 0.5)

@@ -20,7 +20,7 @@ class Device:
     caveat: str
 
     def hours(self, cost: Cost) -> float:
-        """Return the hours of a job on such a device; 0 if it ran on the other kind."""
+        """Return a job's hours on such a device; 0 if it ran on the other kind."""
         if (cost.device != "cpu") is not self.is_card:
             return 0.0
         return (cost.device_s if self.is_card else cost.cpu_s) / 3600

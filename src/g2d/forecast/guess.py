@@ -71,7 +71,7 @@ def seconds(work: Work, size: float, engine: str) -> float:
 
 
 def core_seconds(work: Work, size: float, operations: float) -> float:
-    """Return the CPU seconds of a job, on a core with this many operations per second."""
+    """Return the CPU seconds of a job on a core with so many operations per second."""
     teacher = 0.0 if work.teacher is None else work.teacher or size
     drawn = work.drawn * ((work.prompt - work.beginning) / work.group + work.length)
     trained = work.trained * (work.prompt / work.shared + work.length)
@@ -94,13 +94,7 @@ def _tokens(messages: Messages) -> float:
 
 
 def guess(
-    config: Config,
-    stage: str,
-    model: str,
-    wildcards: Wildcards,
-    units: float,
-    arm: Arm | None,
-    device: Device = CARD,
+    config: Config, stage: str, model: str, wildcards: Wildcards, units: float, arm: Arm | None, device: Device = CARD
 ) -> float:
     """Return the hours of a job on a device.
 

@@ -1,7 +1,6 @@
 """GPU-hours or CPU hours of jobs, for `snakemake -n` and `g2d status`.
 
-A rate is the mean over finished jobs of the stage and model, or a guess. With `warmup.iterations` above 1 or
-`warmup.replay`, the hours are an upper bound.
+A rate is the mean over finished jobs of the stage and model, or a guess.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.race import at_look, decided
 from g2d.experiment.sections import Config, Price
+from g2d.experiment.stages import AUTO_STAGES, IN_STAGES, ONLINE_STAGES
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
-from g2d.forecast.rates import AUTO_STAGES, IN_STAGES, ONLINE_STAGES, measured_rates
+from g2d.forecast.rates import measured_rates
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, Key
 from g2d.jobs.cost import Cost
@@ -26,7 +26,7 @@ from g2d.jobs.cost import Cost
 
 @dataclass(frozen=True)
 class GpuJob:
-    """A job that holds a GPU; its hours are proportional to `units`, completions of an online training."""
+    """A job on a device; its hours are proportional to `units`, completions of an online training."""
 
     stage: str
     model: str
@@ -118,7 +118,7 @@ def report(lines: Sequence[Line], price: Price | None = None, device: Device = C
 def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
     """Return the cost of the next look at the rates of finished jobs: device-`hours` and, with a price, `money`.
 
-    None if one is unknown. Keys with `_at_most`: each policy that gets seeds gets all.
+    None if unknown. Keys with `_at_most`: each policy that gets seeds gets all.
     """
     price = config.price_per_device_hour
     worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}

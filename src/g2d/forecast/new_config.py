@@ -41,25 +41,8 @@ COLUMNS = {  # likeliest first
     "answer": ("answer", "reference", "target", "solution"),
     "level": ("level", "difficulty"),
 }
-MOST_PROMPTS = 1500
-ON_CARD = {
-    "engine": "vllm",
-    "seeds": [0, 1, 2],
-    "n": MOST_PROMPTS,
-    "budget": 512,  # tokens
-    "steps": [0, 50, 100, 200],
-    "prompts_per_step": 16,
-    "problems_per_level": 200,
-}
-ON_CPU = {
-    "engine": "transformers",
-    "seeds": [0],
-    "n": 200,
-    "budget": 64,
-    "steps": [0, 25, 50],
-    "prompts_per_step": 8,
-    "problems_per_level": 40,
-}
+SIZES: dict[str, dict[str, Any]] = yaml.safe_load((TEMPLATES / "sizes.yaml").read_text(encoding="utf-8"))
+MOST_PROMPTS: int = SIZES["card"]["n"]
 
 
 def register(subparsers: Any) -> None:
@@ -80,14 +63,14 @@ def register(subparsers: Any) -> None:
         "--max-completion-length",
         type=int,
         metavar="N",
-        help=f"tokens of a completion ({ON_CARD['budget']}; without a card {ON_CPU['budget']})",
+        help=f"tokens of a completion ({SIZES['card']['budget']}; without a card {SIZES['cpu']['budget']})",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the file")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and print whether it fits; raises ConfigError if an answer is missing or invalid."""
+    """Write the file and print whether it fits; raises ConfigError for a missing or invalid answer."""
     from g2d.forecast.command import memory_here
 
     file = arguments.file
@@ -134,7 +117,7 @@ def written(model: str, problems: str, benchmark: str | None, memory: float, bud
     sections = {"title": f"How much online RL {subject}?", "models": {name: source}}
     sections |= {"pool": pool, "benchmarks": benchmarks}
     values: dict[str, Any] = {key: _yaml({key: value}) for key, value in sections.items()}
-    values |= ON_CARD if memory else ON_CPU
+    values |= SIZES["card" if memory else "cpu"]
     values |= {"n": 300 if demonstration else min(values["n"], n), "budget": budget or values["budget"]}
     values["answer_budget"] = 2 * values["budget"]
     template = TEMPLATES / ("demonstration.yaml" if demonstration else "real.yaml")

@@ -22,7 +22,7 @@ ASSUMPTION = (
 
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
-    """Return paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none without two K."""
+    """Return paragraphs and Markdown tables on the power of a grid's tests; none without two K."""
     sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
     planned = planned_power(config, sizes)
     if planned.empty:
@@ -75,7 +75,7 @@ def needed_words(rows: pd.DataFrame) -> str:
 
 
 def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:
-    """Return the number of problems of every benchmark; None if it is not available yet."""
+    """Return the number of problems of every benchmark, None if not loaded yet."""
     return {name: _size(source, Path(results, f"problems/{name}.jsonl")) for name, source in config.benchmarks.items()}
 
 

@@ -1,4 +1,4 @@
-"""Device-hours of the rest of the grid after a probe, and of only the advised K: the table advice_hours.csv.
+"""Device-hours of the rest of the grid after a probe, and of only the advised K (advice_hours.csv).
 
 Rates come only from calibration and probe, so the advice does not depend on other finished jobs.
 """
@@ -15,10 +15,10 @@ from scipy.optimize import nnls
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.stages import OFFLINE_STAGES, ONLINE_STAGES
 from g2d.forecast.devices import CARD, Device, device_of
 from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
-from g2d.forecast.rates import OFFLINE_STAGES, ONLINE_STAGES
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job
 from g2d.jobs.cost import CostFile
@@ -46,7 +46,7 @@ class Rates:
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:
-        """Return the tokens per prompt at (G, K); the mean of all probes if that point was not probed."""
+        """Return the tokens per prompt at (G, K), or the mean of all probes."""
         return self.tokens.get(point, fsum(self.tokens.values()) / len(self.tokens))
 
 
@@ -87,8 +87,7 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
 def hours_advice(
     config: Config, model: str, measured: Rates, advised: tuple[int, int] | None, n_problems: Mapping[str, int]
 ) -> Rows:
-    """Yield a row per scope and stage with a model's remaining hours after the probe; null if the stage was not
-    measured.
+    """Yield a model's remaining hours after the probe, by scope and stage; null if not measured.
 
     The scope "advised K" has M0 and that (G, K), with every seed.
     """
@@ -125,7 +124,7 @@ def hours_advice(
 
 
 def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[Job]]:
-    """Return a model's remaining jobs after calibration and probe by stage, of the whole grid or of `only` one (G, K).
+    """Return a model's jobs after calibration and probe, by stage, of the grid or of `only` one (G, K).
 
     Shards are left out: their merged job counts.
     """

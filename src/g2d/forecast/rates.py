@@ -1,4 +1,4 @@
-"""Durations of finished jobs, and usual durations before the first one has finished."""
+"""Durations of finished jobs, and usual durations before."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from g2d.experiment.stages import IN_STAGES, OFFLINE_STAGES, ONLINE_STAGES
 from g2d.forecast.devices import CARD
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
-from g2d.regimes.catalogue import ENTRIES, of_phase
+from g2d.regimes.catalogue import ENTRIES
 
 Rates = dict[tuple[str, str], list[float]]  # hours (or money) per unit of every finished job, by (stage, model)
-TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
-AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their last step
-IN_STAGES = tuple(f"train_{regime.name}" for regime in of_phase("stages"))
-ONLINE_STAGES = (*TO_K, *AUTO_STAGES, *IN_STAGES)
-OFFLINE_STAGES = tuple(f"train_{regime.name}" for phase in ("offline", "rounds") for regime in of_phase(phase))
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used.
 USUAL: dict[str, float] = {
@@ -56,7 +52,7 @@ class Pace:
 
 
 def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:
-    """Return the rates of all finished jobs, from cost files; jobs that read an unreadable one report it."""
+    """Return the rates of all finished jobs, from readable cost files."""
     rates: Rates = {}
     for model in models:
         for path in sorted(Path(results, model).rglob("*cost.json")):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
-from g2d.forecast.rates import IN_STAGES, TO_K
+from g2d.experiment.stages import IN_STAGES, TO_K
 from g2d.graph.build import grid_jobs
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
@@ -57,7 +57,7 @@ def _place(arm: Arm) -> int:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of the results after all trainings, and of temporary files during trainings."""
+    """Bytes of results after all trainings, and of temporary files during them."""
 
     policies: int
     policy: int

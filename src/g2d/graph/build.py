@@ -1,7 +1,7 @@
 """The table of jobs of a configuration, with one function per stage.
 
-It has all jobs that the configuration may need, whatever interim analyses decide; `Jobs.behind` selects the jobs of a
-target. Only `g2d.graph.finished` reads results.
+It has all jobs that may be needed, whatever interim analyses decide; `Jobs.behind` selects jobs of a target. Only
+`g2d.graph.finished` reads results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Param = Callable[[], Any]  # computes a param of a job when it is needed
 
 @cached_method
 def build(config: Config, after: bool = False) -> Jobs:
-    """Return the table of jobs. With interim analyses, tables and page are as far as these have decided.
+    """Return the table of jobs; tables and page are as far as interim analyses have decided.
 
     Args:
         after: read finished results (`g2d.graph.finished`) on lookup; otherwise plan for an empty folder.
@@ -442,11 +442,11 @@ class _Stages:
         bills: Iterable[str] = (),
         **more: Any,
     ) -> Iterator[Job | Deferred]:
-        """Yield the job that writes a file of rollouts, after the jobs of its shards.
+        """Yield the job that writes a file of rollouts, and the jobs of its shards.
 
         Args:
             stem: its output without the suffix.
-            kind: the key of `engine.shards` with the number of shards; "" for one piece.
+            kind: key of `engine.shards`; "" for one piece.
             bills: costs of the job's inputs.
         """
         model = model_of(wildcards)

@@ -1,7 +1,4 @@
-"""Tables and figures of a grid: titles, sections of the page, and which configurations have them.
-
-CONTRIBUTING.md describes how to add one.
-"""
+"""Tables and figures: titles, sections of the page, and the configurations that have them."""
 
 from __future__ import annotations
 
@@ -38,16 +35,8 @@ SECTIONS = (
 )
 
 
-def _factorial(config: Config) -> bool:
-    return any(grid.factorial_files(config, model) for model in config.models)
-
-
 def _training(config: Config) -> bool:
     return bool(asked_for(config, "entry") or config.collapse) and bool(grid.trajectories(config))
-
-
-def _frontier(config: Config) -> bool:
-    return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
 
 
 def _extrapolation(config: Config) -> bool:
@@ -59,10 +48,6 @@ def _terms(config: Config) -> bool:
     return any((twin, "majority") in kinds for twin, kind in kinds if kind == "random") and bool(grid.policies(config))
 
 
-def _open_ended(config: Config) -> bool:
-    return config.open_ended is not None
-
-
 def _synthesis(config: Config) -> bool:
     studies = len(config.models) * len(config.benchmarks)
     return studies >= FEWEST_STUDIES and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
@@ -72,15 +57,15 @@ def _synthesis(config: Config) -> bool:
 class Table:
     name: str
     title: str
-    function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
-    reads: str = ""  # arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
+    function: str = ""  # computes it, as "module:function"; empty if its rule has a script
+    reads: str = ""  # arguments, as attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS  # of the page
     enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
     rule: str = "make_tables"  # writes it
 
     @property
     def build(self) -> Any:
-        """Its function; None where there is none."""
+        """Its function, None if its rule has a script."""
         module, _, function = self.function.partition(":")
         return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
 
@@ -138,10 +123,12 @@ TABLES = (
     Table("attempts", "Cost of all attempts, failed ones included",
           "costs:attempt_table", "attempts", section=BILL),
     Table("factorial", "Difficulty by level and temperature",
-          "harvest:factorial_table", "temperatures", enabled=_factorial, rule="make_factorial"),
+          "harvest:factorial_table", "temperatures", rule="make_factorial",
+          enabled=lambda config: any(grid.factorial_files(config, model) for model in config.models)),
     Table("frontier", "Accuracy against cost",
           "frontier:frontier_table", "answers paid margin calibrated price tested_axis",
-          section=FRONTIER, enabled=_frontier),
+          section=FRONTIER,
+          enabled=lambda config: bool((asked_for(config, "entry") or config.frontier) and grid.policies(config))),
     Table("regimes", "Cost and accuracy by regime",
           "costs:regime_table", "answers device_hours spent",
           enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
@@ -181,8 +168,8 @@ TABLES = (
           "contamination:contamination_table", "continued questions fresh shown_share", section=CONTAMINATION,
           enabled=lambda config: config.contamination is not None, rule="make_contamination_table"),
     Table("win_rates", "Win rate against M0",
-          "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED, enabled=_open_ended,
-          rule="make_win_rates"),
+          "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED,
+          enabled=lambda config: config.open_ended is not None, rule="make_win_rates"),
     *(
         Table(name, title, section=ADVISED, rule=rule, enabled=lambda config: config.probe.compare)
         for name, title, rule in (
@@ -193,7 +180,7 @@ TABLES = (
     ),
 )
 # fmt: on
-# Tables of earlier versions, which docs/recipes.md computes.
+# Tables of earlier versions; docs/recipes.md computes them.
 REMOVED = ("matched", "equal_compute", "bridging", "scenarios", "factorial_effects", "advice_levels")
 FIGURES = (
     Figure("accuracy", "Figure 2: accuracy against K"),
@@ -204,7 +191,7 @@ FIGURES = (
 
 
 def table(name: str) -> Table:
-    """The table of that name; KeyError without one."""
+    """Return a table by name; raises KeyError."""
     return {one.name: one for one in TABLES}[name]
 
 
@@ -213,15 +200,13 @@ def tables_of(config: Config) -> dict[str, Table]:
 
 
 def tables_of_rule(config: Config, rule: str) -> list[Table]:
-    """The tables that a rule writes; all of them where the configuration has none, and the rule therefore no job."""
+    """Return the tables that a rule writes; all of them if the configuration has none, and so no such job."""
     tables = [one for one in TABLES if one.rule == rule]
     return [one for one in tables if one.enabled(config)] or tables
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Return files in a folder of tables that belong to other configurations or earlier versions, without the
-    advice.
-    """
+    """Return files in a folder of tables that belong to other configurations or versions, without the advice."""
     advised = {table.name for table in TABLES if table.section == ADVISED}
     names = (*(table.name for table in TABLES), *REMOVED)
     gone = [name for name in names if name not in advised | tables_of(config).keys()]
@@ -230,7 +215,7 @@ def left_over(config: Config, folder: Path) -> list[Path]:
 
 
 def figure(name: str) -> Figure:
-    """The figure of that name; KeyError without one."""
+    """Return a figure by name; raises KeyError."""
     return {one.name: one for one in FIGURES}[name]
 
 

@@ -1,5 +1,5 @@
-"""Values that the table of jobs reads from finished results, so that a K added between others, or another number of
-shards, makes nothing stale.
+"""Values that the table of jobs reads from finished results, so that another K or number of shards makes nothing
+stale.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from g2d.policies.policy import read_policy
 def continued_step(
     record: str, settings: Callable[[], dict[str, Any]], choices: Iterable[str], planned: int | None
 ) -> int | None:
-    """Return the K of the checkpoint that a training continues: if finished with these settings, the recorded one."""
+    """Return the K of the checkpoint that a training continues: the recorded one if finished with these settings."""
     if (at := storage.find(record)) is None:
         return planned
     finished, expected = read_policy(at), settings()
@@ -28,7 +28,7 @@ def continued_step(
 
 
 def n_shards(bill: str, folder: str, planned: int) -> int:
-    """Return the number of shards: of a finished file the one in its costs, otherwise the planned one."""
+    """Return the number of shards: of a finished file, the one in its costs."""
     if (at := storage.find(bill)) is None:
         return planned
     return sum(record.job.startswith(f"{folder}/") for record in read_cost(at).ancestry)

@@ -31,11 +31,11 @@ class Job:
     Args:
         inputs, outputs: files by name, "" for unnamed ones.
         state: computes the params that depend on the configuration.
-        arm: arm of the policy that it trains.
+        arm: of the policy that it trains.
         continues: K of the checkpoint that it continues.
         devices: number of GPUs, if there are any.
         merged_into: for a shard, the file that it becomes part of.
-        settled: it samples nothing: rollouts are merged from shards or belong to another harvest.
+        settled: its rollouts are merged from shards or belong to another harvest, so it samples nothing.
     """
 
     rule: str
@@ -55,7 +55,7 @@ class Job:
 
     @property
     def model(self) -> str:
-        """The model that it belongs to, "" for none."""
+        """The model that it belongs to, or ""."""
         return model_of(vars(self.wildcards))
 
     @cached_property
@@ -74,7 +74,7 @@ class Job:
 
     @cached_property
     def done(self) -> tuple[str, ...]:
-        """Files that exist when it has finished: the rule's first output, and the costs, written last."""
+        """Files that exist when it has finished: the first output, and the costs, written last."""
         first = self.outputs["policy"] if "policy" in self.outputs else next(flat(self.outputs))
         bills = [file for file in flat(self.outputs) if file.endswith("cost.json")]
         return str(first), *bills
@@ -122,7 +122,7 @@ def flat(named: Mapping[str, Files]) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """A job that depends on finished results. They are read on lookup: a cluster job reads only its own.
+    """A job that depends on finished results, read on lookup: a cluster job reads only its own.
 
     Args:
         jobs: yields it, and jobs that it needs and that may be missing from the table.
@@ -168,7 +168,7 @@ class Jobs(Mapping[Key, Job]):
         return {file: job for job in self.values() for file in flat(job.outputs)}
 
     def beside(self, job: Job) -> list[str]:
-        """Return a job's unnamed inputs, and files that it opens beside its inputs: a storage retrieves only inputs.
+        """Return a job's unnamed inputs, and files beside its inputs that a storage would not retrieve.
 
         They are no inputs without a storage, because a new input makes finished jobs run again.
         """
@@ -184,7 +184,7 @@ class Jobs(Mapping[Key, Job]):
 
     @cached_property
     def _base_models(self) -> dict[str, list[str]]:
-        """Files of each M0 that a rule makes, by its record. Reads no finished results."""
+        """Files of each M0 that a rule makes, by its record, without reading results."""
         jobs = [job for job in self._jobs.values() if isinstance(job, Job) and job.rule.endswith("_model")]
         made = {str(job.outputs["policy"]): flat(job.outputs) for job in jobs if "policy" in job.outputs}
         return {record: [file for file in files if "/base/model/" in file] for record, files in made.items()}
@@ -198,7 +198,6 @@ class Jobs(Mapping[Key, Job]):
         return self.needed_for(self[rule,].files, rule)
 
     def needed_for(self, files: Iterable[str], rule: str = "") -> list[Job]:
-        """Return the jobs behind files that a rule reads."""
         makers, given = self.makers, self.given
         todo, needed = [(file, rule) for file in files], set[Job]()
         while todo:

@@ -1,4 +1,4 @@
-"""Params of jobs: the settings that each depends on. A job is stale if they change."""
+"""Params of jobs: the settings that each depends on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,7 @@ Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a train
 
 
 class Params:
-    """Params of the jobs of one model.
-
-    Args:
-        config: the configuration with the candidates of its sweep.
-        model: a name in `models`.
-    """
+    """Params of the jobs of one model, from the configuration with the candidates of its sweep."""
 
     def __init__(self, config: Config, model: str) -> None:
         self.config, self.resolved = config, config.for_model(model)
@@ -34,7 +29,7 @@ class Params:
 
     @property
     def engine(self) -> str:
-        """Engine that generates. The script reads its GPUs and memory, since they change no result."""
+        """Engine that generates. Its GPUs and memory change no result."""
         return self.resolved.engine.name
 
     # ------------------------------------------------------------------------------------------------------ generation
@@ -82,7 +77,7 @@ class Params:
         return self.sections("prompt", "pairs")
 
     def several_pairs(self) -> Settings:
-        """Return the settings of several pairs per prompt. `pairs.seed` is not used; younger keys are, if set."""
+        """Return the settings of several pairs per prompt: without `pairs.seed`, and younger keys if set."""
         pairs = self.resolved.pairs.params(without={"seed"})
         return self.sections("prompt") | ({"pairs": pairs} if pairs else {})
 
@@ -94,7 +89,7 @@ class Params:
         return judge
 
     def judge_of(self, arm: Arm) -> Section | None:
-        """Return the reward of an online training and its harvests; None if it is the correct answer."""
+        """Return the reward of an online training and its harvests; None for correctness."""
         if not arm.asked.asks_open_ended:
             return arm.reward
         return ByKind(verifiable=arm.reward or TRUTH, open_ended=self.judge_of_replies("reward"))
@@ -128,7 +123,7 @@ class Params:
         return list(self._left_to_sweep(arm))
 
     def _left_to_sweep(self, arm: Arm) -> dict[str, set[str]]:
-        """Return the keys of a training that a sweep chooses, by what is swept. A candidate has its own values."""
+        """Return the keys of a training that a sweep chooses, by what is swept."""
         chosen: dict[str, set[str]] = {}
         for name in arm.swept_as:
             if keys := swept_keys(self.config, name).difference(arm.own, *chosen.values()):
@@ -136,9 +131,7 @@ class Params:
         return chosen
 
     def _left_open(self, arm: Arm, values: Settings) -> Settings:
-        """Remove the keys that a sweep chooses, and keep the keys that an ablation sets even if their values are
-        neutral.
-        """
+        """Remove the keys that a sweep chooses, and keep keys that an ablation sets even if they are neutral."""
         chosen_later = set().union(*self._left_to_sweep(arm).values())
         fixed = {key: value for key, value in values.items() if key not in chosen_later}
         set_here = arm.own & swept_keys(self.config, arm.swept_as[-1])

@@ -1,4 +1,4 @@
-"""Records of all attempts at jobs, under `results/attempts/`: Snakemake deletes the outputs of a failed job."""
+"""Records of attempts, under `results/attempts/`: Snakemake deletes the outputs of a failed job."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
 
 started_by: int | None = None  # the process that waits for this one, if not Snakemake (`shared_imports`)
 BEAT_S = 30.0
-SILENT_S = 4 * BEAT_S  # without an update an attempt counts as ended; long, for slow shared file systems
+SILENT_S = 4 * BEAT_S  # an attempt without an update counts as ended; long, for slow shared file systems
 
 
 class Stopped(BaseException):
-    """A signal asked the job to stop. A BaseException, so that no library handles it as an error."""
+    """A signal stopped the job. A BaseException, so that no library handles it as an error."""
 
-    saved = False  # what it had done is kept
+    saved = False  # its work was kept
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     pid: int
-    machine: str  # where `pid` is unique (`this_machine`)
+    machine: str  # `this_machine`
     slurm_job: str | None
 
 
@@ -69,7 +69,7 @@ def attempt_file(log: str | Path) -> Path:
 
 @contextmanager
 def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
-    """Record the block as an attempt. A record that cannot be written is reported and does not stop the job."""
+    """Record the block as an attempt. A record that cannot be written does not stop the job."""
     started = time.time()
     start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
     process = Process(os.getpid(), this_machine(), os.environ.get("SLURM_JOB_ID"))
@@ -135,8 +135,7 @@ def _is_hidden(pid: int) -> bool:
 def read_attempts(folder: str | Path) -> list[Attempt]:
     """Return all ended attempts below a folder, sorted by stage, job and start.
 
-    Without a final record, an attempt was killed if its job was attempted again, or if its record is older than
-    `SILENT_S`.
+    An attempt without a final record was killed if its job was attempted again or its record is older than `SILENT_S`.
     """
     attempts = sorted(
         map(read_attempt, Path(folder).rglob("*.json")), key=lambda attempt: (attempt.cost.key, attempt.started)
@@ -156,7 +155,7 @@ def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
-    """Return the device seconds of each job that its cost file does not contain."""
+    """Return each job's device seconds that its cost file does not contain."""
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
     for attempt in attempts:
@@ -184,7 +183,7 @@ def log_of(record: Path, folder: Path) -> Path | None:
 
 
 def read_attempt(file: str | Path) -> Attempt:
-    """Read the record of one attempt; a ValueError names the file."""
+    """Read one record; a ValueError names the file."""
     values = read_json(file)
     try:
         return parse_record(Attempt, values, "record")

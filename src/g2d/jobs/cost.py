@@ -1,4 +1,4 @@
-"""Cost of a job, and of all jobs it depends on (`ancestry`): the GPU-hours of the paper's Table 1."""
+"""Cost of a job and of all jobs it depends on: the GPU-hours of the paper's Table 1."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Cost:
 
 
 def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
-    """Return one record for two attempts at a job; the later resumed from a checkpoint of the earlier."""
+    """Add the costs of two attempts; the later resumed from a checkpoint of the earlier."""
     if earlier is None:
         return later
     overlaps = [part.overlap_s for part in (earlier, later) if part.overlap_s is not None]
@@ -65,7 +65,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class CostFile:
-    """Costs of a job and of every job it depends on, each once, oldest first."""
+    """Costs of a job and of every job it depends on (`ancestry`), each once, oldest first."""
 
     own: Cost
     ancestry: tuple[Cost, ...]
@@ -88,7 +88,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Meter:
-    """Measures a job. A resumed training sets `carried`, the cost up to its checkpoint."""
+    """Measures a job; `carried` is the cost up to the checkpoint of a resumed training."""
 
     job: str
     stage: str
@@ -106,7 +106,7 @@ class Meter:
         self.progress = Progress(step, steps, self.progress.since if self.progress else step)
 
     def measured(self) -> Cost:
-        """Return the cost of this attempt. It calls CUDA, so only the main thread may call it."""
+        """Return the cost of this attempt. Only the main thread may call it: it calls CUDA."""
         return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self.energy))
 
     def spent(self) -> Cost:

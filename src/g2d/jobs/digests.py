@@ -1,6 +1,6 @@
-"""SHA-256 digests of every job's outputs and external inputs, next to its log.
+"""SHA-256 digests of every job's outputs and external inputs.
 
-Snakemake compares large files by time stamp, and a copy may change those.
+Snakemake compares large files by time stamps, which a copy may change.
 """
 
 from __future__ import annotations
@@ -28,16 +28,13 @@ def digest_file(log: str | Path) -> Path:
 
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
-    """Write the digests of a job's outputs, and of external inputs before the job (`read`).
-
-    If an input changes meanwhile, the job runs again.
-    """
+    """Write the digests of a job's outputs, and of external inputs before it started (`read`)."""
     digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """Return all digests; a ValueError names a list that cannot be read."""
+    """Return all digests; a ValueError names an unreadable list."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 
@@ -51,7 +48,7 @@ def _read_list(listed: Path) -> dict[str, str]:
     try:
         lines = read_lines(listed)
     except ValueError as error:
-        reason = str(error).partition(";")[0]  # its advice would make the job run again
+        reason = str(error).partition(";")[0]  # without its advice, which would make the job run again
         raise ValueError(f"{reason}; {UNKNOWN}") from None
     digests = {}
     for number, line in lines:
@@ -66,14 +63,14 @@ class ChangedError(ValueError):
     """A file's content is not the recorded one."""
 
 
-BASE_RECORD = "/base/policy.json"  # end of the path of M0's record
+BASE_RECORD = "/base/policy.json"  # M0's record
 
 
 def require_recorded(files: Iterable[str]) -> None:
     """Raise a ChangedError if a file does not have its recorded digest; print how many files have none.
 
-    With weights, all files that their job wrote to the same folder are compared; with M0's record, all that its job
-    read or wrote.
+    Weights are compared with all files that their job wrote to the same folder, M0's record with all that its job read
+    or wrote.
     """
     lists = {str(listed): _read_list(listed) for listed in sorted((Path("results") / FOLDER).rglob("*.sha256"))}
     recorded: dict[str, dict[str, str]] = {}  # list by file and digest; several lists if a rule was renamed
@@ -140,8 +137,8 @@ def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
 
 
 MEMORY = Path(".snakemake/g2d_digests.json")
-REMEMBERED_FROM = 2**24  # bytes: a smaller file takes some 10 ms to read
-SETTLED_S = 2.0  # a file that changed within this time may change again and keep its time stamps
+REMEMBERED_FROM = 2**24  # bytes; smaller files are read in some 10 ms
+SETTLED_S = 2.0  # a file may change again within this time and keep its time stamps
 
 
 def remembered_digest(path: str | Path) -> str:
@@ -170,9 +167,9 @@ def remembered_digests(paths: Iterable[str]) -> dict[str, str]:
 
 
 def identity(path: str | Path) -> list[int]:
-    """Return inode, size, mtime and ctime (nanoseconds) of a file; no program can set ctime.
+    """Return inode, size, mtime and ctime (nanoseconds); no program can set ctime.
 
-    The file is opened because NFS fetches its present values only then.
+    The file is opened because only then NFS fetches present values.
     """
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())

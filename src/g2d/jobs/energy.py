@@ -1,4 +1,4 @@
-"""Energy of GPUs, from NVML's counters before and after a job; NVML is shut down before any fork."""
+"""Energy of GPUs, from NVML's counters; NVML is shut down before any fork."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ def read(gpus: Sequence[str]) -> Readings | None:
 
 
 def joules_since(before: Readings | None) -> float | None:
-    """Return the energy used since the readings; None if unknown."""
     now = read(list(before)) if before else None
     if before is None or now is None:
         return None
     used = [now[card] - before[card] for card in before]
-    return sum(used) / 1000 if min(used) >= 0 else None  # a counter begins anew with the driver
+    return sum(used) / 1000 if min(used) >= 0 else None  # counters restart with the driver
 
 
 def _counter(pynvml: Any, gpu: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Reading and writing files. A file is complete or absent: it is written under another name and renamed."""
+"""Files that are complete or absent: they are written under another name and renamed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DiskError(OSError):
 
 @contextmanager
 def disk_errors(path: str | Path) -> Iterator[None]:
-    """Raise `DiskError` for any error on a full or read-only disk: most libraries do not name the file."""
+    """Raise `DiskError` for any error on a full or read-only disk; most libraries do not name the file."""
     try:
         yield
     except DiskError:
@@ -77,7 +77,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = _draft(target)
         draft.unlink(missing_ok=True)
-        # Made before the body runs: a private file is private from its first byte.
+        # A private file is private from its first byte.
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o666))
         try:
             if target.exists():
@@ -91,7 +91,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a draft for a folder. The old folder is deleted: never use it for a name that a user gives."""
+    """Yield a draft that replaces the folder `path`, which is deleted: never use it for a user's folder."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
         raise NotADirectoryError(f"{path}: a file has the name of a folder that is to be made: move it away")
@@ -110,7 +110,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def require_replaceable(path: str | Path) -> Path:
-    """Return the file that writing to a path would replace, links followed; raises OSError if it cannot."""
+    """Return the file that writing would replace, links followed; an OSError if it cannot."""
     target = Path(os.path.realpath(path))
     if target.is_dir() or Path(path).name in ("", "..") or str(path).endswith(os.sep):
         raise IsADirectoryError(f"{path}: a folder: name a file")
@@ -188,7 +188,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def parse_record(kind: type[Record], values: Any, where: str) -> Record:
-    """Return a dataclass from its JSON; a ValueError begins with `where` and names a wrong field.
+    """Return a dataclass from its JSON; a ValueError begins with `where` and names the wrong field.
 
     Fields are text, finite numbers from 0, or other such dataclasses. Older files may lack fields with a default.
     """
@@ -258,7 +258,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
-    """Parse a line of a user's JSONL file; a ValueError has reason and fix."""
+    """Parse a line of a user's JSONL; a ValueError has reason and fix."""
     try:
         value = parse_json(line.decode("utf-8-sig"), surrogates=surrogates)
     except UnicodeDecodeError as error:
@@ -274,7 +274,7 @@ def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield number and object of every non-blank line of a user's JSONL file; a ValueError names file and line."""
+    """Yield number and object of every non-blank line of a user's JSONL; a ValueError names file and line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -294,7 +294,7 @@ def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of every line; a ValueError if a file is empty or ends within a line."""
+    """Yield number and text of every line; a ValueError if the file is empty or ends within a line."""
     text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")

@@ -1,7 +1,4 @@
-"""Locks on GPUs, for parallel jobs on one machine.
-
-A job locks as many as its rule requests and hides the others before torch is imported.
-"""
+"""Locks on GPUs, for parallel jobs on one machine."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def visible() -> list[str]:
 
 
 def take(wanted: int) -> list[str]:
-    """Lock this many GPUs, or as many as the process sees, and hide the others; waits for other jobs."""
+    """Lock this many GPUs, or as many as the process sees; hide the others, before torch is imported."""
     # Otherwise `is_available` initialises CUDA, and forks cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     given = visible()
@@ -46,7 +43,7 @@ def take(wanted: int) -> list[str]:
 
 
 def _locked(given: list[str], wanted: int) -> list[str]:
-    """Lock the first free GPUs; none if too few are free, so that two jobs never deadlock."""
+    """Lock the first free GPUs, or none if too few are free: two jobs never deadlock."""
     folder = own_folder()
     free = []
     with ExitStack() as files:

@@ -1,4 +1,4 @@
-"""Variables of a launcher (torchrun, accelerate), with which accelerate would wait for other processes."""
+"""Variables of torchrun and accelerate, with which a job would wait for other processes."""
 
 from __future__ import annotations
 

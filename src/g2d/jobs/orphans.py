@@ -1,7 +1,6 @@
-"""A job ends with the Snakemake that started it.
+"""End a job with the Snakemake that started it: after `kill -9` the next run would write the same files.
 
-After `kill -9` of Snakemake the next run would write the same files. Snakemake is identified by `name_of`, not as the
-parent process, because it may end during the job's imports.
+Snakemake is not identified as the parent process, because it may end during the job's imports.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ RUN = "G2D_RUN"  # name of the Snakemake that runs this job; set in common.smk
 
 @cache
 def this_machine() -> str:
-    """Return a name for the scope in which PIDs are unique: one boot, and one PID namespace."""
+    """Return a name for one boot and PID namespace, within which PIDs are unique."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -38,9 +37,9 @@ def name_of(pid: int) -> str:
 
 
 def watched(name: str) -> int | None:
-    """Return a file descriptor that is readable once the process has ended; raises ProcessLookupError if it has.
+    """Return a file descriptor that is readable once the process ends; raises ProcessLookupError if it has ended.
 
-    None for a process of another machine, or without `pidfd_open` (not Linux).
+    None for a process of another machine, or without `pidfd_open`.
     """
     pid, ticks, machine = name.split(" ", 2)
     if not hasattr(os, "pidfd_open") or machine != this_machine():
@@ -70,7 +69,7 @@ def has_ended(name: str) -> bool | None:
 
 
 def when_ends(name: str, then: Callable[[], object]) -> None:
-    """Call a function in a thread once the process has ended; never if `watched` returns None."""
+    """Call a function in a thread once the process ends; never if `watched` returns None."""
     if (process := watched(name)) is None:
         return
 
@@ -113,4 +112,4 @@ def _ticks(pid: int) -> str:
         if Path("/proc/self/stat").exists():
             raise ProcessLookupError(f"there is no process {pid}") from None
         return ""  # not Linux
-    return status.rpartition(")")[2].split()[19]  # the command in parentheses may contain anything
+    return status.rpartition(")")[2].split()[19]  # the command in parentheses may have any text

@@ -95,7 +95,6 @@ def _set_times(folder: Path) -> int:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a running or killed Snakemake has the folder's lock."""
     return any((folder / LOCKS).glob("*"))
 
 
@@ -103,7 +102,7 @@ def require_no_snakemake(folder: Path) -> None:
     for process in psutil.process_iter(["cwd", "cmdline"]):
         here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
         command = process.info["cmdline"] or []
-        # A Snakemake with --target-jobs belongs to a job, and is cancelled with it.
+        # A Snakemake with --target-jobs is cancelled with its job.
         if here and any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
             raise RuntimeError(
                 f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
@@ -111,7 +110,7 @@ def require_no_snakemake(folder: Path) -> None:
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:
-    """Return the Slurm jobs submitted from a folder; a RuntimeError if Slurm does not answer."""
+    """Return the Slurm jobs of a folder; a RuntimeError if Slurm does not answer."""
     command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -128,7 +127,7 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
 
 
 def require_no_orphans(folder: Path) -> None:
-    """Raise a RuntimeError if another run's jobs are queued; wait for jobs that are ending."""
+    """Raise a RuntimeError if jobs of another run are queued; wait for jobs that are ending."""
     waited = False
     while jobs := unfinished_jobs(folder):
         if running := [job for job in jobs if job.state != "COMPLETING"]:

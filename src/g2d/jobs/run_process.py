@@ -1,7 +1,7 @@
-"""Processes that the jobs of one Snakemake run share, one per machine, run, purpose and set of visible GPUs.
+"""Processes that jobs share, one per machine, run, purpose and set of visible GPUs.
 
-The first job starts one as `python -m MODULE SOCKET RUN ...`; others find it by its socket. Messages are unpickled, so
-folder and socket are closed to other users, and each end checks the user of the other.
+The first job starts one as `python -m MODULE SOCKET RUN ...`; others find its socket. Messages are unpickled, so folder
+and socket are closed to other users, and each end checks the other's user.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has 
 
 
 def current_run() -> str | None:
-    """Return the name of the Snakemake that may share processes among its jobs.
+    """Return the name of the Snakemake whose jobs may share processes.
 
-    None if each job runs in its own container: a shared process would lose the image's files.
+    None if each job has a container: a shared process would lose the image's files.
     """
     run = os.environ.get(RUN)
     return run if run is not None and has_ended(run) is False and _sees_files_of(run) else None
@@ -48,7 +48,7 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # may be inherited from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -70,7 +70,7 @@ def socket_of(run: str, purpose: str = "engine") -> Path:
 
 
 def greeted(socket: Path) -> tuple[Connection, Any] | None:
-    """Return a connection to a shared process and its first message; a RuntimeError if it is another user's."""
+    """Return a connection and the first message; None without a process, a RuntimeError if it is another user's."""
     try:
         connection = Client(str(socket), "AF_UNIX")
         if (user := _user_of(connection)) != os.getuid():
@@ -84,9 +84,9 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 def connect(
     module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
-    """Return a connection as `greeted`, but start a process if none listens; a RuntimeError if it cannot start.
+    """Return the result of `greeted`, starting a process if none listens; a RuntimeError if it cannot start.
 
-    `arguments` follow socket and run on its command line; `output` is its standard output and error (None: as here).
+    `output` is its standard output and error (None: as here).
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None
@@ -94,7 +94,7 @@ def connect(
         if started is not None and started.poll():
             raise RuntimeError(f"the process of {module} could not start (exit status {started.returncode})")
         if started is None or started.poll() == 0:  # 0: another process had the lock; it may have ended by now
-            # The process outlives this job, so it gets a new session.
+            # A new session, because the process outlives this job.
             started = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
@@ -110,7 +110,7 @@ def listen(socket: Path) -> Listener:
 
 
 def accept(listener: Listener) -> Connection | None:
-    """Accept the next connection; refuse another user's and return None."""
+    """Accept a connection; None if it was another user's."""
     connection = listener.accept()
     if (user := _user_of(connection)) == os.getuid():
         return connection
@@ -127,7 +127,7 @@ def _user_of(connection: Connection) -> int:
 
 
 def only_one(file: Path) -> IO[str] | None:
-    """Return the lock of the shared process; None if another process has it. Cleans up after killed processes."""
+    """Return the lock of the shared process, None if another has it. Clean up after killed processes."""
     lock = _locked(file, "a+")
     if lock is None:
         return None
@@ -142,7 +142,7 @@ def only_one(file: Path) -> IO[str] | None:
 
 
 def name_scratch(lock: IO[str], folder: str | Path) -> None:
-    """Write a folder into the lock: if the process is killed, `only_one` removes it."""
+    """Write a folder into the lock, so that `only_one` removes it after a kill."""
     lock.write(str(folder))
     lock.flush()
 

@@ -1,7 +1,7 @@
 """Jobs forked from one process that has imported torch, transformers, PEFT and TRL (`share_imports`).
 
-The process that Snakemake started waits for its child, forwards signals and exits with the child's status. The shared
-process never initialises CUDA: its forks could not use it then.
+The process that Snakemake started waits for the fork, forwards signals and exits with its status. The shared process
+never initialises CUDA: its forks could not use it then.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ LOG = f"{LOGS}/shared_imports.log"
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
     end_with_snakemake()  # imports take long
     enter(snakemake)
-    shared = _shared(snakemake)
+    try:
+        shared = _shared(snakemake)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     if shared is None:
         main(snakemake)
         return
@@ -74,7 +77,7 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
-    """Wait until the child's status can be read: processes of the child may keep the connection open."""
+    """Wait until the child's status can be read; the child's own children may keep the connection open."""
     for process in (host, child):
         descriptor = watched(process)
         assert descriptor is not None
@@ -121,15 +124,15 @@ def main(socket_file: Path, run: str) -> None:
     if _forks_cannot_use_cuda():
         sys.exit("an import has begun CUDA, which no fork can use then: share_imports: false saves this attempt")
     gc.collect()
-    gc.freeze()  # otherwise a collection in a child copies the pages of all imports
+    gc.freeze()  # else a collection in a child copies all pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run
     _serve(socket_file, ends_with)
-    Path(lock.name).unlink(missing_ok=True)  # last: from here on another process may take it
+    Path(lock.name).unlink(missing_ok=True)  # last: then another process may take it
     os._exit(0)
 
 
 def _forks_cannot_use_cuda() -> bool:
-    """Return whether CUDA was initialised, tested in a fork: `is_initialized` does not see a count of the devices."""
+    """Test in a fork, because `is_initialized` does not notice that devices were counted."""
     import torch
 
     if (child := os.fork()) == 0:
@@ -166,7 +169,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                         connection.send(error)
                     continue
                 assert child.pid is not None
-                # Not its sentinel, a pipe that its own children hold too.
+                # Its sentinel is a pipe that its own children hold too.
                 children[os.pidfd_open(child.pid)] = child, connection
                 import_usage = None
             else:

@@ -1,4 +1,4 @@
-"""Wrapper of every stage: log, cost, record of the attempt, digests, and one line on failure."""
+"""Wrapper of every stage: log, cost, record of the attempt, and digests."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from g2d.jobs.orphans import end_with_snakemake
 from g2d.jobs.storage import enter
 from g2d.plain import say
 
-# Local rules that may use the network; all others run offline and without a token.
+# Rules that may use the network; all others run offline and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
-CLOCK_SKEW = 60  # seconds by which the clocks of a file server and a node may differ
+CLOCK_SKEW = 60  # seconds between the clocks of a file server and a node
 RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
@@ -34,12 +34,12 @@ RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 def stage(snakemake: Any) -> Iterator[Meter]:
     """Run the body of a rule's script, with its output in the rule's log.
 
-    On an exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
+    An exception or SIGTERM ends the process with a traceback in the log and one line on the terminal.
     """
     enter(snakemake)
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
-    # Read when torch is imported, which no script does before.
+    # torch reads it at import, which is later.
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
     pin_embedded(snakemake)
     if "torch" in sys.modules:
@@ -56,7 +56,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
-        require_clock(snakemake.input)  # before a training's work folder goes: the next attempt continues there
+        require_clock(snakemake.input)  # while a training's work folder, where it continues, exists
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         fetched = snapshots(snakemake.output) if rule in FETCHING else []
@@ -76,7 +76,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 def require_clock(files: Iterable[str]) -> None:
     """Wait until no input is newer than the clock: Snakemake deletes outputs that look older than an input.
 
-    A RuntimeError if the clock is over a minute behind: it was set back, or the input was written by a wrong one.
+    A RuntimeError if the clock is over a minute behind.
     """
     newest, file = max(((_changed(file), file) for file in files), default=(0.0, ""))
     if (behind := newest - time.time()) > CLOCK_SKEW:
@@ -88,7 +88,6 @@ def require_clock(files: Iterable[str]) -> None:
 
 
 def _changed(file: str) -> float:
-    """Return a file's time stamp, 0 if it is gone."""
     try:
         return Path(file).stat().st_mtime
     except FileNotFoundError:
@@ -106,7 +105,7 @@ def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
 
 
 def go_offline(rule: str | None = None) -> None:
-    """Switch off telemetry, and the Hub for rules that do not fetch, before its client is imported."""
+    """Switch off telemetry and, for rules that do not fetch, the Hub, before its client is imported."""
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     if rule not in FETCHING:
         os.environ["HF_HUB_OFFLINE"] = "1"

@@ -1,7 +1,4 @@
-"""Results in a storage (`--default-storage-provider`): where planning and jobs find them (docs/kubernetes.md).
-
-Without a storage nothing here changes a path.
-"""
+"""Paths of results in a storage (docs/kubernetes.md); without a storage they are unchanged."""
 
 from __future__ import annotations
 
@@ -9,23 +6,23 @@ import os
 from pathlib import Path
 from typing import Any
 
-# Environment variable: folder for checkpoints of running jobs, which survives them. Unset: beside the results.
+# Folder for checkpoints of running jobs, which survives them. Unset: beside the results.
 WORK = "G2D_WORK"
 
 
 def find(file: str) -> str | None:
-    """Return where a finished result can be read, None if there is none; `workflow/rules/common.smk` replaces this."""
+    """Return the path of a finished result, or None; `workflow/rules/common.smk` replaces this function."""
     exists = os.path.exists  # twice as fast as `Path` for thousands of files
     return file if exists(file) else None
 
 
 def work_place(folder: Path) -> Path:
-    """Return the folder in which a job keeps what its next attempt continues."""
+    """Return the folder for the state that a job's next attempt continues."""
     return Path(os.environ.get(WORK) or "", folder)
 
 
 def enter(snakemake: Any) -> None:
-    """Change to the folder with the local copies of `results/`, and shorten the job's paths to `results/...`."""
+    """Change to the folder with the local copies of `results/`, and adapt the job's paths."""
     here, (root, _, _) = Path.cwd(), str(snakemake.log[0]).rpartition("results/logs/")
     if not root:
         return

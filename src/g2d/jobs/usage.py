@@ -1,4 +1,4 @@
-"""Usage of this process, and of other processes for its job."""
+"""Resources used by this process, and by others for its job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cpu_seconds() -> float:
 
 
 def visible_devices() -> tuple[str, int]:
-    """Return name and number of the job's devices. Never imports torch: a job without it used no GPU."""
+    """Return name and number of the job's devices; a job that has not imported torch used no GPU."""
     for part in reversed(_elsewhere):
         if part.device is not None:
             return part.device, part.devices
@@ -58,7 +58,7 @@ _elsewhere: list[Elsewhere] = []
 
 
 def charge(part: Elsewhere) -> None:
-    """Add another process's usage to this job's cost, except wall time: the job waited for it."""
+    """Add another process's usage to this job's cost, except wall time."""
     _elsewhere.append(part)
 
 

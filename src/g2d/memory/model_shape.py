@@ -1,4 +1,4 @@
-"""Sizes of a model, counted on a model without weights that is built from its config.json."""
+"""Sizes of a model, counted on a model without weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NoConfigError(ValueError):
 
 
 def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
-    """Return the path of a model's config.json; a NoConfigError says how to get a missing one."""
+    """Return a model's config.json; a NoConfigError says how to get a missing one."""
     if isinstance(source, GgufModel):
         if (made := Path("results", name, "base/model", CONFIG)).is_file():
             return made
@@ -50,10 +50,7 @@ def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
 
 
 def model_config(file: Path) -> Any:
-    """Load a transformers configuration without running the model's code.
-
-    A ValueError names the file if it is no configuration or transformers does not support the architecture.
-    """
+    """Load a configuration without the model's code; a ValueError names a file that transformers cannot read."""
     from transformers import AutoConfig
 
     try:

@@ -51,7 +51,7 @@ class Need:
         return "fits" if self.total <= ROOMY * self.card else "tight"
 
     def has_room(self, free: int) -> bool:
-        """Return whether `free` bytes suffice if the forecast, except vLLM's share, is too low by `DOUBT`."""
+        """Return whether `free` bytes suffice if all but vLLM's share is too low by `DOUBT`."""
         sure = sum(part.bytes for part in self.parts if part.name == VLLM)
         return not self.needs_more and (100 + DOUBT) * (self.total - sure) <= 100 * (free - sure)
 
@@ -66,7 +66,6 @@ class Forecast:
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
-        """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 
@@ -191,9 +190,7 @@ class Forecast:
         return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
-        """Choose the largest number of rows that fit into `free` bytes, then turn checkpointing off if activations
-        fit.
-        """
+        """Choose the most rows that fit into `free` bytes, then turn checkpointing off if activations fit."""
         free = self.memory if free is None else free
 
         def has_room(found: Training) -> bool:

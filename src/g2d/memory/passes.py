@@ -1,7 +1,7 @@
 """Memory of one pass through a model, computed from its config.json.
 
-The model's code runs on torch's fake tensors, and every living storage is counted, so no architecture needs a formula.
-Two short models are extrapolated to all blocks. Not counted: workspaces of kernels, the CUDA context, and gaps.
+The model's code runs on torch's fake tensors and storages are counted, so no architecture needs a formula. Two short
+models are extrapolated to all blocks. Workspaces of kernels, the CUDA context and gaps are not counted.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
 def _extrapolated(
     measure: Callable[Concatenate[Counted, Any, Given], Passage],
 ) -> Callable[Concatenate[Counted, Given], Passage]:
-    """Make a method that measures a given model extrapolate from two short models."""
+    """Extrapolate a method's result from two short models."""
 
     @cached_method
     @wraps(measure)
@@ -126,9 +126,9 @@ def _extrapolated(
 
 
 class Counted:
-    """Passes of one model with one adapter, each measured once.
+    """Passes of one model and adapter, each measured once.
 
-    `half` means bfloat16, autocast and checkpointing, as in trainings on a GPU; else float32, as on a CPU.
+    `half`: bfloat16, autocast and checkpointing, as on a GPU; else float32, as on a CPU.
     """
 
     def __init__(self, config: Any, lora: Lora, *, half: bool = True) -> None:
@@ -149,7 +149,7 @@ class Counted:
 
     @_extrapolated
     def reading(self, config: Any, rows: int, tokens: int, adapted: bool = True) -> Passage:
-        """Pass without gradients: a reference, or a frozen policy if not `adapted`."""
+        """Pass without gradients, of a frozen policy if not `adapted`."""
         with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
             del hidden
@@ -171,10 +171,10 @@ class Counted:
             return Passage(kept, counted.peak)
 
     def head(self, scored: int) -> int:
-        """Bytes of the language-model head, forward and backward, for `scored` tokens.
+        """Return the bytes of the head, forward and backward, for `scored` tokens.
 
-        TRL's `_ChunkedLogProbFunction` holds one tile of the logits (its gradient replaces it in place) and the
-        gradient of the hidden states in float32.
+        TRL's `_ChunkedLogProbFunction` holds one tile of the logits, which its gradient replaces, and the gradient of
+        the hidden states in float32.
         """
         from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
         from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-# Division of an update into passes. `equal`: with the same number of rows. `by_length`: rows of similar length.
-# `groups`: whole groups.
+# Passes of an update have equal numbers of rows, rows of similar length, or whole groups.
 Passes = Literal["equal", "by_length", "groups"]
 
 
@@ -15,7 +14,7 @@ class Drawing:
     name: str
     section: str
     budget: int  # most tokens per completion
-    batch: int  # generated together, with transformers
+    batch: int  # completions that transformers generates together
     samples: int
     completions: int | None  # per job; None if not configured
     compared: bool = False  # then read by the policy and by M0
@@ -31,7 +30,7 @@ class Training:
     teacher: float | None = None  # parameters of a frozen teacher; 0: as many as M0
     adapters: int = 1  # 2 if the reference is not M0
     at_once: int | None = None  # completions that one process generates
-    batch: int | None = None  # transformers generates them together
+    batch: int | None = None  # completions that transformers generates together
     own_copy: bool = False  # transformers generates from copies of M0
     completions: int | None = None
     group: int = 1

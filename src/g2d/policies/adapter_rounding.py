@@ -1,7 +1,6 @@
 """LoRA adapters of bfloat16 models: rounding once, the effect of rounding twice, and unbiased merging.
 
-PEFT rounds a layer's output to bfloat16, adds the adapter's output and rounds again; changes below half of the last
-place are lost (docs/performance.md).
+PEFT rounds a layer's output before and after adding the adapter's, and loses small changes (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 
 class OnceRounded(Linear):
-    """A linear layer that rounds its output to bfloat16 after adding its adapters."""
+    """A linear layer that rounds its output only after adding its adapters."""
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         weight = self.base_layer.weight
@@ -43,7 +42,7 @@ class OnceRounded(Linear):
 
 
 class _Float32Linear(torch.autograd.Function):
-    """x W^T for bfloat16 inputs, accumulated and returned in float32; W gets no gradient."""
+    """x W^T for bfloat16 inputs, in float32; W gets no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -81,9 +80,9 @@ def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
 
 
 def effect_left(base: str | Path, adapter: str | Path) -> float | None:
-    """Return the share of an adapter's effect that remains after rounding twice, averaged over layers.
+    """Estimate the share of an adapter's effect that remains after rounding twice, averaged over layers.
 
-    Estimated from the weights with random inputs; None if M0's file stores its layers differently.
+    Inputs are random. None if M0's file stores its layers differently.
     """
     generator = torch.Generator().manual_seed(0)
     shares = []
@@ -100,10 +99,10 @@ def effect_left(base: str | Path, adapter: str | Path) -> float | None:
 def adapted_layers(
     base: str | Path, adapter: str | Path, n_rows: int, most: int | None = None
 ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor, float]]:
-    """Yield layers from the files of M0 and an adapter: name, first rows of M0's weights (n_rows, inputs), A
-    (rank, inputs), first rows of B (n_rows, rank), and the scale of B A.
+    """Yield about `most` layers, evenly spaced, without those that M0's file stores transposed or packed.
 
-    Layers that M0's file stores transposed or packed are left out. With `most`, yield about that many, evenly spaced.
+    A layer is its name, the first rows of M0's weights (n_rows, inputs), A (rank, inputs), the first rows of B (n_rows,
+    rank), and the scale of B A.
     """
     settings = read_json(Path(adapter) / "adapter_config.json")
     tensors = load_file(Path(adapter) / "adapter_model.safetensors")
@@ -123,7 +122,7 @@ def adapted_layers(
 
 
 def round_stochastically(model: torch.nn.Module, seed: str) -> None:
-    """Convert float32 weights to bfloat16 without bias, reproducibly by seed on one kind of device."""
+    """Convert float32 weights to bfloat16 without bias; a seed fixes the result on one kind of device."""
     for name, weights in model.named_parameters():
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator(weights.device).manual_seed(int.from_bytes(digest[:4], "big"))
@@ -131,9 +130,9 @@ def round_stochastically(model: torch.nn.Module, seed: str) -> None:
 
 
 def to_bfloat16(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Round float32 numbers to one of their two bfloat16 neighbours at random, such that E[result] = number.
+    """Round float32 numbers at random to one of their two bfloat16 neighbours, so that E[result] = number.
 
-    bfloat16 is the upper half of float32's bits, so adding a random lower half carries with the right probability.
+    bfloat16 is the upper half of float32: adding a random lower half carries with the right probability.
     """
     bits = weights.contiguous().view(torch.int32)
     noise = torch.randint(0, 2**16, bits.shape, dtype=torch.int32, device=bits.device, generator=generator)

@@ -1,7 +1,4 @@
-"""GGUF files as base models.
-
-Every plan reads the header, so it is parsed here: the package gguf takes seconds to import.
-"""
+"""GGUF files as base models. Every plan reads their headers, and the package gguf takes seconds to import."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ READER = "gguf==0.19.0"  # also in envs/smollm2.txt
 MAGIC = b"GGUF"
 STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-# Elements and bytes per block, by GGML's type number; tensors of other types are not checked.
+# Elements and bytes per block, by GGML's type number; other types are not checked.
 BLOCKS = {
     **{0: (1, 4), 1: (1, 2), 30: (1, 2)},  # F32, F16, BF16
     **{2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34)},  # Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
@@ -45,7 +42,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Header:
-    """Arrays in `metadata` are replaced by their length."""
+    """In `metadata`, an array is its length."""
 
     metadata: dict[str, Any]
     parameters: int
@@ -66,7 +63,7 @@ class Header:
 
 @cache
 def read_header(path: str) -> Header:
-    """Read the header; a ValueError names the file if it is damaged or truncated."""
+    """Read the header; a ValueError names a damaged or truncated file."""
     with open(path, "rb") as file:
         size = Path(path).stat().st_size
         if file.read(len(MAGIC)) != MAGIC:
@@ -128,7 +125,7 @@ class _Cursor:
 
 
 def file_in(source: Source) -> Path:
-    """File of a source; a ValueError if its package is missing or has another version."""
+    """Return a source's file; a ValueError if its package is missing or has another version."""
     if source.path is not None:
         return Path(source.path)
     name, _, version = str(source.package).partition("==")
@@ -149,7 +146,6 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
-    """None if the file is not on this machine."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):
@@ -250,7 +246,7 @@ def _complete(tokenizer: PreTrainedTokenizerBase, header: Header, file: Path) ->
 
 
 def _unquantized(model: PreTrainedModel) -> PreTrainedModel:
-    """Copy the weights into a model that can be saved: `save_pretrained` refuses one read from GGUF."""
+    """Copy the weights: `save_pretrained` refuses a model that was read from GGUF."""
     import torch
 
     values = model.config.to_dict()

@@ -1,7 +1,4 @@
-"""Record of a policy (`policy.json`): its weights, and how they were trained.
-
-It has digests, so later results become stale only if the policy has really changed.
-"""
+"""Record of a policy (`policy.json`). Digests in it make later results stale only if the policy has changed."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ class Policy:
 
     @property
     def is_scratch(self) -> bool:
-        """g2d trained M0: it computes in float32 on a CPU, reproducibly bit by bit."""
+        """Whether g2d trained M0, which computes in float32 on a CPU, reproducibly bit by bit."""
         return self.settings.get("source") in ("embedded", "scratch")
 
     @property
@@ -80,7 +77,7 @@ class Policy:
 
     @property
     def public_base(self) -> str:
-        """Publishable name of M0: Hub repository, relative folder, or a placeholder."""
+        """M0's Hub repository, relative folder, or a placeholder: no path of the machine."""
         if "id" in self.settings:
             return str(self.settings["id"])
         folder = Path(self.base)
@@ -90,7 +87,7 @@ class Policy:
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
-    """Record as written; fields newer than 0.1.0 are left out if None."""
+    """Return the record as written; fields newer than 0.1.0 are left out if None."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
@@ -156,9 +153,9 @@ def require_own_base_files(policy: Policy) -> None:
 
 
 def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
-    """Load M0's tokenizer and set `chat_template_kwargs` in its chat template.
+    """Load M0's tokenizer, with `chat_template_kwargs` in its chat template.
 
-    A ValueError names the folder if it was changed, or lacks a chat template with these variables or an eos token.
+    A ValueError names a folder that was changed, or lacks an eos token or a chat template with these variables.
     """
     from transformers import AutoTokenizer
 
@@ -192,7 +189,6 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
 
 
 def _way_back(policy: Policy) -> str:
-    """Only files that g2d made or downloaded may be deleted."""
     source = policy.settings.get("source")
     if source in MADE:
         return "delete the folder to have it made again"
@@ -202,7 +198,7 @@ def _way_back(policy: Policy) -> str:
 
 
 def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end a completion: all that M0 declares (Llama-3.1 has three), and the tokenizer's."""
+    """Return the tokens that end a completion: M0 may declare several, unlike its tokenizer."""
     files = [Path(policy.base) / name for name in ("generation_config.json", "config.json")]
     ends = next((read_json(file).get("eos_token_id") for file in files if file.is_file()), None)
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -215,7 +211,7 @@ def context_limit(policy: Policy) -> int | None:
 
 
 def require_own_weights(policy: Policy) -> None:
-    """Raise a ValueError if the trained weights are missing, truncated or do not match the record."""
+    """Raise a ValueError if the trained weights do not match the record."""
     for file in policy.files[:1]:
         recorded = policy.weights_sha256
         if not file.is_file() or (recorded is not None and remembered_digest(file) != recorded):
@@ -225,7 +221,7 @@ def require_own_weights(policy: Policy) -> None:
 
 
 def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """Load the weights of M0, or full weights: safetensors only, in float32 if `exact`."""
+    """Load M0, or full weights, from safetensors; in float32 if `exact`."""
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
@@ -249,7 +245,7 @@ def precision() -> torch.dtype:
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """Load the policy in evaluation mode; the adapter is merged if `exact`."""
+    """Load the policy for evaluation; the adapter is merged in float32."""
     import torch
 
     require_own_weights(policy)
@@ -260,9 +256,9 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
 
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
-    """Apply trained weights in a folder to a model, in place.
+    """Apply the trained weights in a folder to a model, in place.
 
-    An adapter is not merged into bfloat16 weights: rounding would remove most of it (docs/performance.md).
+    Rounding would remove most of an adapter that is merged into bfloat16 (docs/performance.md).
     """
     import torch
 

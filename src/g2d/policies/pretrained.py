@@ -16,7 +16,7 @@ HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
 def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Policy:
-    """Make the record of M0, downloading weights from the Hub; raises the errors of `load_tokenizer`."""
+    """Record M0, downloading it from the Hub; raises the errors of `load_tokenizer`."""
     base = Policy(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
     if isinstance(source, RecordedModel):
         return replace(base, base=source.path, weights_sha256=sha256(source.path))

@@ -1,7 +1,4 @@
-"""The embedded demonstration model: a tiny Llama, trained in about a minute on a CPU.
-
-Its corpus is designed so that online RL can improve the model, so its results are no evidence.
-"""
+"""Training of the demonstration model: a tiny Llama, in about a minute on a CPU."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ OTHER_LEARNING_RATE = 2e-3  # AdamW, for embeddings and norms
 WARMUP_STEPS = 30
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Keller Jordan's quintic, kellerjordan.github.io/posts/muon
 ITERATIONS = 5
-# A tiny model is underconfident: sharper logits make temperature 1.3 comparable with a large model's.
+# A tiny model is underconfident; sharper logits make temperature 1.3 comparable with a large model's.
 LOGIT_SCALE = 1.9
 
 
@@ -65,7 +62,7 @@ def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
 
 
 def train_scratch(settings: ScratchModel, out: Path) -> None:
-    """Train the model and save it; on one machine, the result depends only on `settings`."""
+    """Train and save the model; on one machine, it depends only on `settings`."""
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
     tokenizer = build_tokenizer(replies=settings.replies > 0)
@@ -119,10 +116,9 @@ def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose update is approximately the nearest orthogonal matrix, in float32.
+    """`torch.optim.Muon` with Nesterov momentum and `adjust_lr_fn="original"`, in float32.
 
-    It equals `torch.optim.Muon` with Nesterov momentum and `adjust_lr_fn="original"` up to rounding, but is faster on a
-    CPU without bfloat16: 10 instead of 60 % of a training of M0.
+    On a CPU without bfloat16 it takes 10 instead of 60 % of a training of M0.
     """
 
     def __init__(
@@ -147,7 +143,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
-    """Move the singular values of matrices (n, rows, columns) close to 1, by Newton-Schulz iterations."""
+    """Move the singular values of matrices (n, rows, columns) close to 1 (Newton-Schulz)."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices

@@ -20,7 +20,7 @@ CONTEXT_LENGTH = 256  # tokens, of the embedded model and scratch models
 
 
 class ScratchModel(Section):
-    """A tiny Llama, trained from scratch by the workflow on synthetic problems."""
+    """A tiny Llama that the workflow trains on synthetic problems."""
 
     source: Literal["scratch"] = key(..., "Train a demonstration model.")
     steps: int = key(400, "Optimiser steps.", ge=1)
@@ -47,7 +47,7 @@ class ScratchModel(Section):
 
 
 class EmbeddedModel(Section):
-    """The demonstration model that comes with g2d, trained as `source: scratch` with the keys in its `recipe.json`."""
+    """The demonstration's model, trained as `source: scratch` with the keys in its `recipe.json`."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
     settings: dict[str, Any] = key({}, "Sections with other values for this model.")
@@ -79,7 +79,7 @@ class HubModel(WithTemplate):
 
 
 class GgufModel(WithTemplate):
-    """A model in one GGUF file, local or in an installed Python package, converted once per run."""
+    """A model in a GGUF file, local or in a Python package, converted once per run."""
 
     source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder with float32 weights.")
     path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
@@ -97,7 +97,7 @@ class GgufModel(WithTemplate):
 
 
 class RecordedModel(Section):
-    """Recorded completions, used as calibration and as the harvest at K=0; nothing is trained."""
+    """Recorded completions: calibration and harvest at K=0, without trainings."""
 
     source: Literal["recorded"] = key(..., "Replay recorded completions.")
     path: str = key(..., "JSONL or Parquet file with problem_id or prompt, completion, and optionally finish_reason.")
@@ -166,7 +166,6 @@ ALL_FILES = ("weights/model.safetensors", "weights/config.json")
 
 
 def lora_config(lora: Lora) -> LoraConfig | None:
-    """PEFT configuration of the adapter (paper, section 4.1)."""
     if lora.trains_all:
         return None
     from peft import LoraConfig
@@ -212,17 +211,14 @@ def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
 
 
 def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
-    """Folder of a repository in the Hub's cache, whether or not it exists.
-
-    `try_to_load_from_cache` takes 0.3 s to import.
-    """
+    """Return a repository's folder in the Hub's cache; `try_to_load_from_cache` takes 0.3 s to import."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE, f"{repo_type}s--{repo_id.replace('/', '--')}/snapshots/{revision}")
 
 
 BYTES = 2  # per parameter
-HEADER = 100_000_000  # largest header of safetensors, in bytes
+HEADER = 100_000_000  # most bytes of a header of safetensors
 ASSUMED_PARAMETERS = 7.6e9
 
 

@@ -1,6 +1,6 @@
 """Long exact calculations, generated for each run so that no model can have seen them (arXiv 2507.10532).
 
-An expression is a random binary tree over + - * / and the integers 2 to 20; the level is the number of operations.
+An expression is a random binary tree over + - * / and the integers 2 to 20; its level is the number of operations.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from g2d.problems.synthetic import Split, numbered, shares, split_of
 STEPS = (5, 10, 15, 20)
 INTEGERS = range(2, 21)
 LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # bounds of every intermediate result
-# Two operations with only +, - and integers give 27,436 expressions; each held-out split has a tenth.
+# Two operations + or - give 27,436 expressions; a held-out split has a tenth.
 MOST_PER_LEVEL = 2_000
 
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {"+": add, "-": sub, "*": mul, "/": truediv}
 OPERATORS = "+-*+-*/"  # weighted: division enlarges denominators, and sums would exceed the bounds
-# The expression comes last, so that the end of a question cannot be guessed.
+# The expression comes last: the end of a question cannot be guessed.
 QUESTION = "Calculate exactly, as an integer or a fraction in lowest terms: {expression}"
 
 
@@ -84,7 +84,6 @@ def _joined(left: Expression, right: Expression, operator: str, value: Fraction)
 
 
 def _apply(left: Expression, operator: str, right: Expression) -> Fraction | None:
-    """None if out of bounds or a division by zero."""
     if operator == "/" and right.value == 0:
         return None
     value = OPERATIONS[operator](left.value, right.value)

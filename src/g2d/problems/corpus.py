@@ -1,6 +1,6 @@
 """Pretraining corpus of the demonstration model: solutions by an imperfect author, so that online RL can improve it.
 
-The author writes in four styles and gets some facts systematically wrong. Drills are facts without a problem.
+The author has four styles and gets some facts systematically wrong. Drills are facts without a problem.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ WORD_PROBLEM_SHARE = 0.25  # share of the solutions
 DRILL_FACTS = 7  # about the length of a worked level-5 solution
 DRILL_OPERATORS: tuple[Operator, ...] = ("+", "-", "+", "-", "*", "mod")
 
-# Log-odds that the author shows the work. The verb makes prompts of a level easier or harder, so that some have both
-# right and wrong rollouts.
+# Log-odds that the author shows the work. They differ by verb, so that some prompts have right and wrong rollouts.
 LEVEL_BIAS = {1: 2.6, 2: -0.3, 3: -0.1, 4: -0.6, 5: -3.0}
 VERB_BIAS = dict(zip(VERBS, (3.4, 2.4, 1.4, 0.5, -0.5, -1.4, -2.4, -3.4), strict=True))
 WORD_PROBLEM_BIAS = 2.2
@@ -56,7 +55,7 @@ def corpus_document(rng: random.Random) -> tuple[str, str]:
     family: Family = "word_problems" if rng.random() < WORD_PROBLEM_SHARE else "arithmetic"
     exercise = draw(rng, family, "train", rng.choice(LEVELS[family]))
     style = draw_style(rng, exercise)
-    # The hasty author states the right answer; the model cannot always compute it in one step.
+    # The hasty author is right, but the model cannot always compute the answer in one step.
     steps = exercise.steps if style == "hasty" else with_slips(rng, exercise.steps)
     return exercise.prompt, render(steps, style)
 
@@ -113,9 +112,9 @@ def render(steps: Steps, style: Style) -> str:
 
 
 def vocabulary_texts() -> Iterator[str]:
-    """Yield texts that together contain every word and number, each with and without a leading space.
+    """Yield texts with every word and number, each with and without a leading space.
 
-    Numbers over 99 are split into groups of two digits: a slip can make a product larger than 99, or negative.
+    Larger numbers are split into groups of two digits.
     """
     for number in range(100):
         yield f"{number} {number} {{{number}}}"

@@ -9,7 +9,7 @@ from g2d.problems.settings import OF_THE_RUN, Generated, ProblemSource, Reasonin
 
 
 def generate(source: SyntheticProblems) -> list[Problem]:
-    """Draw the problems; a ValueError if too few exist, or before `with_seed`."""
+    """Draw problems; a ValueError if too few exist, or before `with_seed`."""
     if isinstance(source.seed, str):
         raise ValueError("the seed of the run was not drawn yet")
     if source.family == "calculation":

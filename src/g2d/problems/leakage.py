@@ -1,7 +1,4 @@
-"""Train/test leakage: benchmark problems that are also in the training pool.
-
-Layout is ignored. Paraphrases and translations are not detected.
-"""
+"""Train/test leakage: benchmark problems in the training pool, also in another layout, but not paraphrased."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from itertools import islice
 
 from g2d.problems.problem import Problem
 
-# An ellipsis is mathematics (1,2,...,5) and ! is a factorial. Commas can go: numbers remain separate tokens.
+# An ellipsis (1,2,...,5) and a factorial are mathematics. Commas can go: numbers remain separate tokens.
 _TOKEN = re.compile(
     r"""
       \\[A-Za-z]+            # a LaTeX command
@@ -49,7 +46,7 @@ def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, s
 def assert_no_leakage(
     train: Sequence[Problem], test: Sequence[Problem], place: str, among: str = "the training pool"
 ) -> None:
-    """Raise a ValueError if problems of the benchmark at `place` in the configuration are in the pool `among`."""
+    """Raise a ValueError if problems of the benchmark at the key `place` are in the pool `among`."""
     if leaks := find_leaks(train, test):
         first = ", ".join(f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3))
         raise ValueError(

@@ -1,7 +1,4 @@
-"""The manifest of a set of problems, stored next to its JSONL file.
-
-It lists reference answers that the verifier does not accept as equal to themselves. No problem is dropped.
-"""
+"""The manifest of a set of problems, with the reference answers that the verifier does not accept."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from g2d.verifier.reasoning import Entry
 from g2d.verifier.verdict import Judgement
 
 Verify = Callable[[Sequence[tuple[str | Entry | None, str]]], Sequence[Judgement]]
-"""Judges pairs of (reference answer, completion): `g2d.verifier.verify_batch`."""
 
 
 def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify) -> dict[str, Any]:

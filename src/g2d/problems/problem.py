@@ -33,7 +33,7 @@ class Problem:
 
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """One JSON object per line; `entry` and `cluster` are left out if None."""
+    """Return one JSON object per line, without `entry` and `cluster` if they are None."""
 
     def record(problem: Problem) -> dict[str, Any]:
         values = asdict(problem)

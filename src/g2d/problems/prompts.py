@@ -1,6 +1,6 @@
-"""The messages around a problem, and their tokens, the same in training, harvest and evaluation.
+"""Messages around a problem, and their tokens, for training, harvest and evaluation.
 
-Only the chat template creates special tokens: a problem with `<|im_end|>` cannot end its turn and begin another.
+Only the chat template creates special tokens: a problem with `<|im_end|>` cannot end its turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from g2d.settings import Section, key
 
 
 class Example(Section):
-    """A worked example: a user turn with the problem and an assistant turn with the answer."""
+    """A worked example: user and assistant turn."""
 
     problem: str = key(..., "Text of the problem; `template` is applied to it.")
     answer: str = key(..., "Reply of the assistant, verbatim.")
@@ -28,10 +28,10 @@ class Prompt(Section):
     """Prompt format. The chat template comes from the model."""
 
     system: str | None = key(
-        None, "System message; null: none (Qwen's template inserts its own).", paper="not printed in the paper"
+        None, "System message (Qwen's template inserts its own).", paper="not printed in the paper"
     )
     template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
-    examples: list[Example] = key([], "Worked examples, shown before every problem.", paper="none", neutral=[])
+    examples: list[Example] = key([], "Worked examples before every problem.", paper="none", neutral=[])
     open_ended: str = key(
         "{problem}",
         "User message of open-ended prompts, without system message or examples.",
@@ -51,10 +51,7 @@ Messages = list[dict[str, str]]
 
 
 def conversation(problem: Problem, prompt: Prompt) -> Messages:
-    """Build the conversation for a problem.
-
-    Open-ended prompts have a separate template and no examples (arXiv 2506.21495, figures 4 and 5).
-    """
+    """Open-ended prompts have a separate template and no examples (arXiv 2506.21495, figures 4 and 5)."""
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
     messages: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
@@ -65,7 +62,7 @@ def conversation(problem: Problem, prompt: Prompt) -> Messages:
 
 
 def document(tokenizer: Any, text: str) -> str:
-    """Text as the beginning of a document, after the tokenizer's first token if it adds one."""
+    """Return a text after the first token that the tokenizer adds to a document."""
     return f"{tokenizer.bos_token}{text}" if _adds_first_token(tokenizer) else text
 
 
@@ -74,7 +71,7 @@ def _adds_first_token(tokenizer: Any) -> bool:
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
-    """Tokens of texts, without tokens that the tokenizer would add."""
+    """Return the tokens of texts, without those that the tokenizer would add."""
     return tokenizer([*texts], add_special_tokens=False)["input_ids"]
 
 
@@ -83,7 +80,7 @@ def render(tokenizer: Any, conversation: Messages) -> str:
 
 
 def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
-    """Tokens of a conversation up to the assistant's turn, or of a text as the beginning of a document."""
+    """Return the tokens of a conversation up to the assistant's turn, or of a `document`."""
     if not isinstance(shown, str):
         return conversation_ids(tokenizer, shown)
     first = [tokenizer.bos_token_id] if _adds_first_token(tokenizer) else []
@@ -91,10 +88,10 @@ def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
 
 
 def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_prompt: bool = True) -> list[int]:
-    """Tokens of a conversation in the model's chat template; message text never becomes a special token.
+    """Return the tokens of a conversation; message text never becomes a special token.
 
-    Private characters replace texts of special tokens while the template is rendered. Raises a ValueError if the
-    tokenizer cannot do that.
+    Private characters replace texts of special tokens in the rendered template. Raises a ValueError if the tokenizer
+    cannot do that.
     """
     special, pattern = _special_tokens(tokenizer)
     matches = {text for message in conversation for text in pattern.findall(message["content"])}
@@ -112,7 +109,7 @@ def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_p
         raise ValueError(f"{min(matches)} in it is a special token to this tokenizer, a slow one: remove it")
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     tokens, places = encoded["input_ids"], encoded["offset_mapping"]
-    # Special tokens from the template; unknown tokens, which may be special too, do not match the text.
+    # Special tokens from the template. Unknown tokens may be special too, but do not match the text.
     written = [
         i
         for i, (token, (first, last)) in enumerate(zip(tokens, places, strict=True))
@@ -134,7 +131,7 @@ PRIVATE = range(0xF0000, 0xFFFFE)  # a Unicode private use area
 
 
 def plain_ids(tokenizer: Any, text: str) -> list[int]:
-    """Tokenize as plain text; a ValueError if the tokenizer cannot spell out a special token."""
+    """Tokenize as plain text; a ValueError if the tokenizer cannot spell a special token."""
     ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     special, _ = _special_tokens(tokenizer)
     if left := special.keys() & (set(ids) - {tokenizer.unk_token_id}):

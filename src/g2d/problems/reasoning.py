@@ -1,7 +1,4 @@
-"""Problems of reasoning-gym (https://github.com/open-thought/reasoning-gym).
-
-A separate process draws them: some tasks depend on Python's hash seed. A hash of the question decides its split.
-"""
+"""Problems of reasoning-gym, drawn in a separate process because some tasks depend on Python's hash seed."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from g2d.problems.synthetic import Split, shares, split_of
 PACKAGE = "reasoning_gym"
 INSTALL = "reasoning-gym is not installed in this environment: pip install -e '.[reasoning-gym]'"
 RESERVED = ("seed", "size")  # set by g2d
-CHECK_S = 20.0  # CPU seconds; the slowest tasks take 0.3 s per problem
+CHECK_S = 20.0  # CPU seconds; a problem takes up to 0.3 s
 # Draws in a row without a new question of the split.
 PATIENCE, PATIENCE_PER_QUESTION = 500, 10
 
@@ -44,7 +41,7 @@ def split_for(name: str, source: ReasoningProblems) -> Split:
 
 
 def generate(name: str, source: ReasoningProblems) -> list[Problem]:
-    """Draw n different problems, spread evenly over the levels; a TaskError if the task cannot provide them."""
+    """Draw n different problems, evenly over the levels; a TaskError if the task cannot provide them."""
     split = split_for(name, source)
     return [
         Problem(
@@ -63,7 +60,7 @@ def require(name: str, source: ReasoningProblems) -> None:
 
 
 def _drawn(source: ReasoningProblems, split: Split, seconds: float | None) -> list[dict[str, Any]]:
-    """Draw rows in a child process: all, or as many as it makes in `seconds` of CPU time."""
+    """Draw rows in a child process, all or as many as it makes in `seconds` of CPU time."""
     if find_spec(PACKAGE) is None:
         raise TaskError("source", INSTALL)
     request = source.model_dump(mode="json") | {"split": split, "seconds": seconds}
@@ -155,7 +152,7 @@ def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], le
 
 
 def _plain(value: Any) -> Any:
-    """A literal can only hold Python's scalars, not NumPy's."""
+    """Replace NumPy's scalars, which no literal can hold."""
     if isinstance(value, dict):
         return {_plain(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

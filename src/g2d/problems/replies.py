@@ -1,6 +1,6 @@
-"""A synthetic open-ended family: requests, replies of known politeness and length, and judges with known preferences.
+"""A synthetic open-ended family: requests, replies of known politeness and length, and judges of known preferences.
 
-With `length_bias`, a judge also prefers sentences without content (arXiv 2506.21495, section 4.2).
+With `length_bias` a judge also prefers sentences without content (arXiv 2506.21495, section 4.2).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Preference:
 
 
 def generate(split: Split, n: int, seed: int) -> list[Problem]:
-    """Draw n different requests; a hash of the words decides a request's split."""
+    """Draw n different requests."""
     require_capacity(split, n)
     drawn = random.Random(f"replies/{split}/{seed}").sample(_requests(split), n)
     return numbered(f"replies-{split}", "replies", split, ((prompt, None, None) for prompt, _ in drawn))
@@ -78,7 +78,6 @@ def draw_request(rng: random.Random, split: Split = "train") -> tuple[str, str]:
 
 
 def draw_reply(rng: random.Random, place: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
-    """Draw a reply; politeness and number of fillers are random if None."""
     politeness = rng.randint(-2, 2) if politeness is None else politeness
     fillers = rng.randint(0, MOST_FILLERS) if fillers is None else fillers
     rest = [*rng.sample(POLITE if politeness > 0 else RUDE, abs(politeness)), *rng.sample(FILLERS, fillers)]

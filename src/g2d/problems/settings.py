@@ -11,14 +11,14 @@ from g2d.settings import MistakeInKeyError, Revision, Section, Seed, key, repeat
 
 
 class Fields(Section):
-    """Column names of a data set."""
+    """Names of a data set's columns."""
 
-    prompt: str = key("problem", "Column with the problem text.")
-    answer: str = key("answer", "Column with the reference answer, or a solution that contains it.")
-    level: str | None = key(None, 'Column with the difficulty level; 3, "3" and "Level 3" are equal.')
-    subject: str | None = key(None, "Column with the subject.")
-    id: str | None = key(None, "Column with an identifier; null: the row number.")
-    cluster: str | None = key(None, "Column with clusters, such as passages or templates, for tests.", neutral=None)
+    prompt: str = key("problem", "Problem.")
+    answer: str = key("answer", "Reference answer, or a solution that contains it.")
+    level: str | None = key(None, 'Difficulty level; 3, "3" and "Level 3" are equal.')
+    subject: str | None = key(None, "Subject.")
+    id: str | None = key(None, "Identifier; null: the row number.")
+    cluster: str | None = key(None, "Cluster, such as a passage or template, for tests.", neutral=None)
 
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
@@ -31,7 +31,7 @@ ANSWER_FORMAT_DOC = (
 
 
 class SyntheticProblems(Section):
-    """Generated problems with known answers; splits never share an expression."""
+    """Generated problems; splits never share an expression."""
 
     source: Literal["synthetic"] = key(..., "Generate the problems.")
     family: Literal["arithmetic", "word_problems", "calculation", "replies"] = key(
@@ -77,7 +77,7 @@ class SyntheticProblems(Section):
 
 
 class ReasoningProblems(Section):
-    """Problems of a procedural task of reasoning-gym, judged by the task; splits never share a question."""
+    """Problems of a task of reasoning-gym, judged by it; splits never share a question."""
 
     source: Literal["reasoning_gym"] = key(..., "Generate with the package reasoning-gym.")
     task: str = key(..., "Name of the task, as chain_sum.")
@@ -85,7 +85,7 @@ class ReasoningProblems(Section):
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed = key(0, "Seed of the problems.")
     config: dict[str, Any] = key({}, "Settings of the task, as {max_terms: 3}.")
-    levels: list[dict[str, Any]] | None = key(None, "Task settings of level 1, 2, ...; null: no levels.", min_length=1)
+    levels: list[dict[str, Any]] | None = key(None, "Task settings of level 1, 2, ...", min_length=1)
 
 
 class LocalProblems(Section):

@@ -1,7 +1,4 @@
-"""Problems of a configured source.
-
-`datasets` takes seconds to import, so it is only imported for the Hub.
-"""
+"""Problems of a configured source. Only the Hub needs `datasets`, which takes seconds to import."""
 
 from __future__ import annotations
 
@@ -37,13 +34,13 @@ Row = tuple[str, Mapping[str, Any]]  # (place for messages, columns)
 
 
 class ProblemError(ValueError):
-    """Problems that cannot be read as configured; one line with place, column or key, and the fix."""
+    """Problems cannot be read as configured; one line with place, column or key, and fix."""
 
 
 def load_problems(name: str, source: ProblemSource) -> list[Problem]:
-    """Read the problems of the pool or of a benchmark, in the order of their source.
+    """Read the problems of the pool or a benchmark, in the order of their source.
 
-    Raises a ProblemError if a row does not fit the configuration, ids repeat, or the source cannot be reached.
+    A ProblemError if a row does not fit the configuration, ids repeat, or the source cannot be reached.
     """
     key = place_of(name)
     rows: Iterable[Row]
@@ -121,7 +118,7 @@ def parse_level(value: Any) -> int | None:
 def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
     """Read the reference answer; a ValueError if there is none in this format.
 
-    An empty box gives "", as in two solutions of MATH's train split.
+    An empty box, as in two solutions of MATH, gives "".
     """
     if value is None or isinstance(value, (bool, list, dict)):
         raise ValueError(f"expected text or a number, not {value!r}")
@@ -144,7 +141,7 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
 
 
 def _plain(value: str | int | float) -> str:
-    """142.0 becomes "142": some publishers store integers as floats."""
+    """Some publishers store integers as floats: 142.0 is "142"."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a finite number")

@@ -1,4 +1,4 @@
-"""Subsets of a pool. They do not depend on its order, and a larger n includes every problem of a smaller one."""
+"""Subsets of a pool, independent of its order; a larger n includes every problem of a smaller one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Level = int | None
 def sample_per_level(
     pool: Sequence[Problem], per_level: int, seed: int, only: Collection[Level] | None = None
 ) -> list[Problem]:
-    """Draw up to `per_level` problems of every level, or of those in `only`.
+    """Draw up to `per_level` problems of every level, or of the levels `only`.
 
-    Problems without a level are left out. A pool without any levels is sampled as one level.
+    Problems without a level are left out; a pool without levels is one level.
     """
     return [
         problem
@@ -30,7 +30,7 @@ def sample_per_level(
 def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Problem]]:
     """Split a pool into held-out and remaining problems; a ValueError if none would remain.
 
-    Repetitions of a held-out problem are in neither list.
+    Repetitions of held-out problems are left out.
     """
     by_digest = sorted(pool, key=lambda problem: hashlib.sha256(f"development/{problem.problem_id}".encode()).digest())
     chosen = {problem.problem_id for problem in by_digest[:n]}
@@ -49,7 +49,7 @@ def levels_of(pool: Sequence[Problem]) -> list[Level]:
 
 
 def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int, seed: int) -> list[Problem]:
-    """Draw n problems of the given levels, uniformly and without replacement; a ValueError if there are fewer."""
+    """Draw n different problems of the given levels, uniformly; a ValueError if there are fewer."""
     candidates = _shuffled(pool, levels, f"training_set/{seed}")
     if len(candidates) < n:
         raise ValueError(

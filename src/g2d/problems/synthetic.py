@@ -1,7 +1,7 @@
 """Generated problems of the demonstration, with answers known by construction.
 
-A problem is a chain of operations applied from left to right: "Compute 7 + 3 * 2." is 20, unlike the usual 13. Every
-number is in 0..24, so that a tiny model can learn every fact. A hash of the expression decides its split.
+Operations are applied from left to right: "Compute 7 + 3 * 2." is 20, not 13. Every number is in 0..24, so that a tiny
+model can learn every fact. A hash of the expression decides its split.
 """
 
 from __future__ import annotations
@@ -69,10 +69,7 @@ class Exercise:
 
 
 def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[int] | None = None) -> list[Problem]:
-    """Draw n different problems, spread evenly over the levels.
-
-    `levels` are ascending; the lowest get one more if n is not divisible.
-    """
+    """Draw n different problems, evenly over ascending levels; the lowest get one more if n is not divisible."""
     levels = levels or LEVELS[family]
     require_capacity(family, split, n, tuple(levels))
     rng = random.Random(f"{family}/{split}/{seed}")
@@ -100,7 +97,7 @@ def numbered(
 
 @cache
 def require_capacity(family: Family, split: Split, n: int, levels: tuple[int, ...]) -> None:
-    """Raise a ValueError if n different problems, spread over these levels, do not exist."""
+    """Raise a ValueError if n different problems of these levels do not exist."""
     for level, share in shares(levels, n):
         available = _count(family, split, level, share)
         if available < share:
@@ -149,7 +146,7 @@ def expression(steps: Steps) -> str:
 
 
 def split_of(text: str) -> Split:
-    """Split of a text, the same on every machine and Python."""
+    """Return a text's split, the same on every machine."""
     bucket = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 10
     return "train" if bucket < 8 else "development" if bucket == 8 else "test"
 
@@ -170,7 +167,7 @@ def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
 
 
 def _count(family: Family, split: Split, level: int, enough: int) -> int:
-    """Count up to `enough` problems: level 5 has 70 million expressions."""
+    """Count up to `enough` problems; level 5 has 70 million."""
     available = 0
     for steps in _all_steps(level, tuple(dict.fromkeys(operators(family, level)))):
         if available >= enough:

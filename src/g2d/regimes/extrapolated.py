@@ -27,14 +27,14 @@ _From: Any = create_model("_From", __base__=Entry, **_KEYS)
 
 
 class Extrapolated(_From):
-    """Policies at larger K, extrapolated linearly from two K of the GRPO warm-up, without training."""
+    """Policies at larger K, extrapolated linearly from two K of the warm-up."""
 
     phase: ClassVar[Phase] = "extrapolated"
     regime: Literal["extrapolated"] = key(..., "Extrapolate the weights of the warm-up.")
     to: list[Steps] = key(..., "K to extrapolate to.", paper="2000", min_length=1)
     policies: list[Literal["extrapolated", "dpo"]] = key(
         ["extrapolated"],
-        "Evaluate the extrapolated policy (extrapolated), DPO on its harvest (dpo), or both.",
+        "Evaluate the extrapolated policy, DPO on its harvest, or both.",
         min_length=1,
     )
 
@@ -80,7 +80,7 @@ def extrapolate(job: TrainingJob) -> Trained:
 
 
 def combine_adapters(weighted: list[tuple[Path, float]], folder: Path) -> None:
-    """Write the adapter of a weighted sum of the changes of adapters; they have one rank and one scale."""
+    """Write the adapter whose change is a weighted sum of the adapters'; they have one rank and one scale."""
     import torch
     from safetensors.torch import load_file, save_file
 

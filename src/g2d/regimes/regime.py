@@ -68,7 +68,7 @@ class OfflineEntry(Entry):
 
     phase: ClassVar[Phase] = "offline"
     steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
-    start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
+    start: Literal["base", "warmup"] = key("base", "Start from M0, or from pi_K.")
     harvest: Name | None = key(None, "Harvests of this ablation or online entry; null: the main grid's.", neutral=None)
 
     def sequences(self, samples: int, pairable: float) -> float:
@@ -101,12 +101,12 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     phase: ClassVar[Phase] = "online"
     steps: list[Steps] = key(..., "K in updates, to evaluate.")
-    horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
+    horizon: int | None = key(None, "Length of the schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(None, "Stop as in `warmup.auto`, at the latest at the only K.", neutral=None)
     policies: list[Literal["online", "dpo"]] = key(
-        ["online"], "Evaluate the policy (online), DPO on its harvest, or both.", min_length=1
+        ["online"], "Evaluate the policy, DPO on its harvest, or both.", min_length=1
     )
     start: Name = key(
         "base", "M0 (base), a warm-up policy (warmup), or an online entry's policy.", paper="M0", neutral="base"
@@ -153,18 +153,11 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         if self.asks_open_ended:
             raise ValueError("auto: probes have only verifiable prompts: drop it, or write prompts: verifiable")
         if len(self.steps) > 1:
-            raise ValueError(
-                f"steps: with auto there is one K, the largest number of updates: keep one of {self.steps}"
-            )
-        if (first := auto.first_decline) > self.steps[-1]:
-            raise ValueError(
-                f"auto could never stop: a decline shows at update {first} at the earliest (1 + patience probes), "
-                f"beyond K={self.steps[-1]}: lower auto.every or auto.patience, or raise K"
-            )
+            raise ValueError(f"steps: auto has one K, the largest number of updates: keep one of {self.steps}")
+        if auto.first_decline > self.steps[-1]:
+            raise ValueError(f"{auto.too_late('update', f'K={self.steps[-1]}')}, or raise K")
         if self.reward is not None:
-            raise ValueError(
-                "auto: H and mu are computed from correctness, not from another reward: drop auto or reward"
-            )
+            raise ValueError("auto: H and mu are computed from correctness, not from a reward: drop auto or reward")
 
     @property
     def total_steps(self) -> int:
@@ -209,10 +202,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:
-                yield (
-                    f"{name}={prompts} exceeds training_set.n={n_problems} of {model}: lower it or draw a larger "
-                    "training set"
-                )
+                yield f"{name}={prompts} exceeds training_set.n={n_problems} of {model}: lower it, or raise n"
 
 
 def updates_words(settings: Any) -> str:

@@ -37,7 +37,7 @@ class Answer:
     model: str
     benchmark: str
     sentences: tuple[str, ...]
-    details: tuple[str, ...] = ()  # costs, and the warm-up that stopped automatically
+    details: tuple[str, ...] = ()  # costs, automatic warm-up
     notes: tuple[str, ...] = ()  # method
     headline: str = ""
     caveats: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Answer:
 class Row:
     at: At
     name: str
-    bound: Mapping[Any, Any] | None  # its row of `margins.csv`
+    bound: Mapping[Any, Any]  # its row of `margins.csv`, empty if there is none
     hours: float | None
     n_seeds: int
     n_problems: int
@@ -70,7 +70,7 @@ class Difference:
 
     accuracy: float
     distinct: bool
-    evidence: str  # for `distinct`
+    evidence: str
     test: Mapping[Any, Any] | None = None  # its row of `comparisons.csv`
 
     @property
@@ -93,7 +93,7 @@ class _Grid:
         self.none = next((row for row in self.candidates if row.k == 0), None)  # DPO at K=0
         self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
         self.bounded = [row for row in self.candidates if row.bound]
-        self.enough = next((row for row in self.bounded if row.bound and row.bound["enough"]), None)  # the smallest K
+        self.enough = next((row for row in self.bounded if row.bound["enough"]), None)  # the smallest K
         grpo = [row for row in policies if row.at[0] == "grpo"]
         last = max((row.k for row in grpo), default=0)  # not the best of its learning curve
         self.grpo = _most_accurate([row for row in grpo if row.k == last])
@@ -140,8 +140,7 @@ def answer(
 
     Args:
         rows, comparisons, margins: its rows of Table 1, `comparisons.csv` and `margins.csv`.
-        cheapest: names of the cheapest policies within the margin of the best.
-        margin: in 0..1.
+        cheapest: names of the cheapest policies within `margin` (in 0..1) of the best.
     """
     grid = _Grid(benchmark, rows, comparisons, margins)
     if not grid.candidates:
@@ -179,7 +178,7 @@ def _verdict(grid: _Grid) -> str:
         others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
         return f"no training is shown to help on {where}: M0 {grid.base.score(0)}, {others}"
     effect, better = grid.compare(warmed, none), grid.better_than_none
-    if none.bound and none.bound["enough"]:
+    if none.bound.get("enough"):
         verdict = f"K=0 was enough on {where} (margin {_points(none.bound['margin'])}): {none.score(0)}"
         though = f", although {better.name} is better by {grid.compare(better, none).shown}" if better else ""
         return f"{verdict}, {_at_most_worse(none.bound)}{though}"
@@ -188,7 +187,8 @@ def _verdict(grid: _Grid) -> str:
             f"K=0 was not enough on {where}: {percent(none.accuracy, 0)}, {better.name} {percent(better.accuracy, 0)}"
         )
         enough = ""
-        if grid.enough is not None and (bound := grid.enough.bound):  # a K > 0, since K=0 is not
+        if grid.enough:  # a K > 0, since K=0 is not
+            bound = grid.enough.bound
             enough = f"; {grid.enough.name} was (margin {_points(bound['margin'])}), {_at_most_worse(bound)}"
         return f"{verdict}, {grid.compare(better, none).shown}{enough}"
     if effect.distinct:
@@ -245,7 +245,7 @@ def _against(grid: _Grid) -> str:
 def _enough(grid: _Grid) -> tuple[str, ...]:
     if len(grid.bounded) < 2:
         return ()
-    bounds = {row.name: row.bound for row in grid.bounded if row.bound}
+    bounds = {row.name: row.bound for row in grid.bounded}
     worse = [f"{name} at most {at_most(bound['margin_shown'])}" for name, bound in bounds.items()]
     worse[0] = worse[0].replace(" at most", " is at most", 1) + " points worse than the best K"
     margin = f"{100 * next(iter(bounds.values()))['margin']:g} points"
@@ -349,7 +349,7 @@ def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
         name = f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name
         hours = None if pd.isna(row["device_hours"]) else row["device_hours"]
         cells = ["n_seeds", "n_problems", "accuracy", "ci_low", "ci_high", "std_over_seeds"]
-        policies.append(Row(at, name, bounds.get(at), hours, **{column: row[column] for column in cells}))
+        policies.append(Row(at, name, bounds.get(at, {}), hours, **{column: row[column] for column in cells}))
     return policies
 
 

@@ -41,7 +41,7 @@ SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw accuracy against K; policies whose K is not a number of GRPO warm-up steps have a separate axis."""
+    """Draw accuracy against K; policies whose K does not count GRPO warm-up steps are right of the others."""
     rows = drawn(main, styles)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
     of_warmup = pd.Series([style.of_warmup for style in styles_of(trained, styles)], trained.index, bool)
@@ -83,7 +83,6 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw accuracy against device-hours, with policies of a series joined in the order of K."""
     rows = drawn(main.dropna(subset=["device_hours"]), styles)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
@@ -92,7 +91,6 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def accuracy_by_stages(stages: pd.DataFrame) -> Spec:
-    """Draw accuracy against the number of stages, from DPO to GRPO, with device times."""
     unit, factor = time_unit(stages["device_hours"].max())
     rows = stages.assign(
         name=stages["policy"].map(lambda policy: POLICY_NAMES.get(policy, policy)),
@@ -121,7 +119,7 @@ def against_cost(
     under: Sequence[alt.Chart] = (),
     opacity: Any = alt.Undefined,
 ) -> Spec:
-    """Draw accuracy against a cost: a mark per policy, with interval and name.
+    """Draw accuracy against a cost.
 
     Args:
         rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
@@ -279,8 +277,7 @@ def differences(comparisons: pd.DataFrame) -> Spec:
 
 
 def terms(table: pd.DataFrame) -> Spec:
-    """Draw the parts of each policy's gain over all problems, with intervals."""
-    rows = table[table["level"].isna()]
+    rows = table[table["level"].isna()]  # over all problems
     rows = rows.assign(name=names(rows))
     parts = [
         rows[["name"]].assign(part=part, value=rows[part], low=rows[f"{part}_low"], high=rows[f"{part}_high"])
@@ -348,7 +345,6 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
 
 
 def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw accuracy against the token budget, with a line per policy of the main grid."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))
@@ -382,7 +378,7 @@ def _stacked(rows: pd.DataFrame) -> alt.Chart:
 
 
 def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of each curve: GRPO with several K from M0 on, and G2D from DPO (K=0) on."""
+    """Return the rows of each curve: GRPO with several K starts at M0, G2D at DPO (K=0)."""
     several = [name for name, runs in trained[trained["policy"] == "grpo"].groupby("series") if len(runs) > 1]
     at_zero = trained[trained["policy"] == "dpo"]
     others = dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"])

@@ -36,8 +36,8 @@ def differences(recorded: Path, again: Path) -> list[str]:
         return []
     try:
         if recorded.suffix == ".json":
-            found = differing(read_json(recorded), read_json(again)).items()
-            keys = {key: map(_short, values) for key, values in found if key.split(".")[-1] not in NOT_COMPARED}
+            values_of = differing(read_json(recorded), read_json(again))
+            keys = {key: map(_short, values_of[key]) for key in values_of if key.split(".")[-1] not in NOT_COMPARED}
             return [f"{key}: {' recorded, '.join(values)} computed" for key, values in keys.items()]
         before, after = _parts(recorded), _parts(again)
     except (OSError, ValueError) as error:

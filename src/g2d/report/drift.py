@@ -16,8 +16,7 @@ from g2d.tables.drift import KL_COLUMNS
 
 
 def gain_by_divergence(drift: pd.DataFrame, styles: Styles) -> Spec | None:
-    """Draw gain against the divergence from M0, for one model and benchmark of `drift.csv`; None if either is
-    missing."""
+    """Draw gain over M0 against divergence from M0; None if either was not measured."""
     base = drift.loc[drift["policy"] == "base", "accuracy"]
     rows = drift[drift["kl"] > 0] if "kl" in drift else drift.head(0)
     if base.empty or rows.empty:

@@ -17,8 +17,6 @@ from g2d.report.vega import Spec, dashed_line, finished, named_scale, tips
 
 
 def extrapolation_sentences(table: pd.DataFrame, linearity: pd.DataFrame | None = None) -> list[str]:
-    """Return a sentence for each row of `extrapolation.csv`, and one for the last K of each chain in
-    `linearity.csv`."""
     sentences = [_sentence(row, table["model"].nunique() > 1) for row in table.to_dict("records")]
     for (model, size), rows in [] if linearity is None else linearity.groupby(["model", "group_size"], sort=False):
         last = rows[rows["K"] == rows["K"].max()]
@@ -54,7 +52,6 @@ def extrapolated_and_trained(table: pd.DataFrame, _: Styles) -> Spec:
 
 
 def linear_share(table: pd.DataFrame, _: Styles) -> Spec:
-    """Draw the share of linear weights against K, a line per group size, mean over seeds."""
     rows = table.groupby(["group_size", "K"], as_index=False)["linear"].mean()
     rows = rows.assign(series=[f"G={size}" for size in rows["group_size"]])
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(grid=False))

@@ -29,7 +29,7 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.results import Results
 
 SCORER = "verifier"
-# Inspect's values: all other verdicts are wrong. Only C counts.
+# Other verdicts are I, incorrect; inspect counts only C.
 VALUES = {"correct": "C", "no_boxed": "N", "truncated": "N"}
 REASONS = {
     "correct": "the answer equals the reference",
@@ -56,13 +56,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write `{folder of the policy}/{benchmark}.eval` for every finished evaluation.
-
-    Raises:
-        RuntimeError: inspect_ai is not installed.
-        FileNotFoundError: there is no such folder, or no evaluation has finished in it.
-        ValueError: a file of the folder cannot be read, or an answer belongs to no problem.
-    """
+    """Write `{folder of the policy}/{benchmark}.eval` for each finished evaluation."""
     try:
         from inspect_ai.log import EvalLog, write_eval_log
     except ImportError:
@@ -90,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 def log_of(
     results: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
 ) -> dict[str, Any]:
-    """Return the `inspect_ai.log.EvalLog` of one evaluation. Without an `attempt`, its time is the file's."""
+    """Return an `inspect_ai.log.EvalLog`; without an `attempt`, its time is the file's."""
     file = results.folder / key.folder / f"eval/{benchmark}.parquet"
     answers = read_rollouts(file)
     by_id = {problem.problem_id: problem for problem in problems}

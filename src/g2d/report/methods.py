@@ -51,7 +51,6 @@ def methods(
     harvest: pd.DataFrame,
     tables: Collection[str] = (),
     sweep: pd.DataFrame | None = None,
-    same_choices: bool = True,
     plan: str = "",
     steps: str = "holm",
 ) -> str:
@@ -59,7 +58,7 @@ def methods(
 
     Args:
         tables: names of the tables that were made; tests without a table are not mentioned.
-        sweep: `sweep.csv`; `same_choices`: whether all models share its choice.
+        sweep: `sweep.csv`.
         plan: `g2d.tables.dated_plan.plan_words`.
         steps: `g2d.tables.looks.steps_of`.
     """
@@ -80,7 +79,7 @@ def methods(
             "tables": tables,
             "sweep": sweep,
             "sweep_sentences": [] if sweep is None else sweep_sentences(sweep),
-            "same_choices": same_choices,
+            "n_choices": 0 if sweep is None else sweep[sweep["chosen"]].groupby("swept")["settings"].nunique().max(),
             "plan": plan,
             "steps": steps.capitalize(),
             "models": [_model(name, source, provenance) for name, source in config.models.items()],

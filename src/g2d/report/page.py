@@ -31,7 +31,6 @@ from g2d.plain import plain
 from g2d.report import charts, drift, extrapolation, summary, training
 from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
 from g2d.report.contamination import contamination_sentences
-from g2d.report.looks import CAVEAT
 from g2d.report.looks import path as look_path
 from g2d.report.markup import coded
 from g2d.report.methods import sweep_sentences
@@ -74,7 +73,6 @@ class Section:
 
 def build(
     tables: Mapping[str, str | Path],
-    titles: Mapping[str, str],
     figures: Mapping[str, str | Path],
     captions: Mapping[str, Mapping[str, Any]],
     config: Config,
@@ -99,23 +97,13 @@ def build(
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
     styles = series_styles(config)
-    staged, left = (CAVEAT,) if config.looks else (), provenance.get("effect_left", {})
-    lost = provenance.get("lost_losses", {})
-    caveats = {
-        model: summary.quantized_caveats(provenance, model)
-        + summary.loss_caveats(lost, model)
-        + summary.rounding_caveats(left, model, config)
-        + staged
-        for model in config.models
-    }
     frames = {name: read_by_name(path) for name, path in tables.items()}
-    for model in config.models:
-        caveats[model] += summary.calibration_caveats(frames.get("calibration"), model)
+    caveats = {model: summary.model_caveats(model, config, provenance, frames) for model in config.models}
     panels = summary.panels(frames, benchmarks, specs, styles, caveats)
     entries = {
         name: Entry(
             name=name,
-            title=titles[name],
+            title=catalogue.table(name).title,
             caption=coded(captions[name]["caption"]),
             definitions={term: coded(text) for term, text in captions[name]["definitions"].items()},
             href=_relative(path, folder),

@@ -80,13 +80,6 @@ def named(text: str) -> tuple[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Upload, or print what would be uploaded.
-
-    Raises:
-        FileNotFoundError: there is no results folder.
-        ValueError: nothing in it is finished, a name is not valid on the Hub, or M0 has none.
-        RuntimeError: the Hub refuses, or cannot be reached.
-    """
     push = Push(arguments.results, arguments.to, dict(arguments.base), arguments.only)
     repositories = list(push.repositories())
     for name, file in push.left_out.items():
@@ -149,7 +142,7 @@ class Push:
         return [key for key in grid.harvests(self.config) if self._is_whole(key)]
 
     def _is_whole(self, key: PolicyKey | HarvestKey) -> bool:
-        """Return whether all files that are uploaded or described in the card are unchanged since their jobs."""
+        """Return whether all files that are uploaded, or described in the card, are as their jobs left them."""
         if isinstance(key, HarvestKey):
             files = [f"{key.folder}/{name}" for name in (*HARVESTED, "informativeness.json")]
         else:
@@ -243,7 +236,7 @@ class Push:
 
 
 def loadable(weights: Path, config: Path, base: Policy, m0: Path) -> dict[str, Path | str]:
-    """Return a policy's files: an adapter that names M0 as on the Hub (`base`), or all weights with the tokenizer."""
+    """Return an adapter whose configuration names M0 as on the Hub, or all weights with the tokenizer."""
     files: dict[str, Path | str] = {weights.name: weights, config.name: config}
     if weights.name == Path(ADAPTER_FILES[0]).name:
         named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
@@ -282,7 +275,7 @@ def upload(repositories: list[Repository], *, public: bool) -> None:
 
 
 def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
-    """Commit and return the URL in words; refuse a public repository without --public."""
+    """Return the URL of the commit, or "nothing new"; refuse a public repository without --public."""
     from huggingface_hub import CommitOperationAdd
 
     api.create_repo(one.id, repo_type=one.kind, private=not public, exist_ok=True)

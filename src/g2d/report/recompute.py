@@ -40,13 +40,14 @@ def recompute(
     """
     if not SNAKEFILE.is_file():
         raise FileNotFoundError(f"{SNAKEFILE} is not there: install the package from a checkout (pip install -e .)")
-    copy_inputs(results, folder, jobs, before)
+    link_beside(results, folder)
+    _copy_inputs(results, folder, jobs, before)
     for listed in _lists(folder, jobs).values():
         listed.unlink()  # a job writes it last
     rules = sorted({job.rule for job in jobs} | {f"{job.rule}_shard" for job in jobs if job.inputs.get("shards")})
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", "results/config.yaml"]
     command += ["--cores", str(threads or os.cpu_count()), "--keep-going", "--quiet", "rules", "--nolock", "--no-hooks"]
-    # In the mode of a cluster job, missing outputs of other jobs are not made again.
+    # A cluster job (`--mode remote`) does not make missing outputs of other jobs.
     command += ["--mode", "remote", "--force", "--allowed-rules", *rules, "--target-jobs", *map(_target, jobs)]
     command += ["--set-threads", *(f"{rule}={threads}" for rule in rules)] if threads else []
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
@@ -56,8 +57,15 @@ def recompute(
     return {job: _reason([*map(plain, lines)], f"{job.rule}: ") for job in jobs if job not in made}
 
 
-def copy_inputs(results: Path, folder: Path, jobs: Sequence[Job] = (), before: float = 0.0) -> None:
-    """Copy the inputs of jobs with one time stamp, and link the files beside the results."""
+def link_beside(results: Path, folder: Path) -> None:
+    """Link the files beside the results, which a configuration may name."""
+    for beside in results.absolute().parent.iterdir():
+        if beside.name not in (results.name, "results") and not beside.name.startswith("."):
+            (folder / beside.name).symlink_to(beside)
+
+
+def _copy_inputs(results: Path, folder: Path, jobs: Sequence[Job], before: float) -> None:
+    """Copy the inputs of jobs with one time stamp."""
     read = {file for job in jobs for file in job.files}
     read |= {str(Path(*Path(file).parts[:3])) for file in read if "/base/" in file}  # M0's whole folder
     now = time.time() - 60
@@ -71,9 +79,6 @@ def copy_inputs(results: Path, folder: Path, jobs: Sequence[Job] = (), before: f
             (folder / inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / inside)
             os.utime(folder / inside, (now, now))
-    for beside in results.absolute().parent.iterdir():
-        if beside.name not in (results.name, "results") and not beside.name.startswith("."):
-            (folder / beside.name).symlink_to(beside)
 
 
 def outputs(results: Path, job: Job) -> Iterator[Path]:
@@ -84,8 +89,8 @@ def outputs(results: Path, job: Job) -> Iterator[Path]:
 
 
 def _files(path: Path) -> list[Path]:
-    found = (file for file in sorted(path.rglob("*")) if file.is_file())
-    return [file for file in found if file.name != MARK and not file.name.endswith(".partial")]
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    return [file for file in files if file.name != MARK and not file.name.endswith(".partial")]
 
 
 def _lists(folder: Path, jobs: Sequence[Job]) -> dict[Job, Path]:
@@ -98,5 +103,5 @@ def _target(job: Job) -> str:
 
 
 def _reason(lines: Sequence[str], start: str) -> str:
-    own = [line.removeprefix(start) for line in lines if line.startswith(start)]
-    return next(iter([*own, *filter(None, reversed(lines))]), "no output")
+    reasons = [line.removeprefix(start) for line in lines if line.startswith(start)]
+    return next(iter([*reasons, *filter(None, reversed(lines))]), "no output")

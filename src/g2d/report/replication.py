@@ -35,7 +35,7 @@ Weight = Literal["asked", "noise", "matters", "missing", "expected"]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between two folders.
+    """A difference between two folders.
 
     `asked`: another configuration. `expected`: other tokens or software. `noise`: another accuracy, not significantly.
     `matters`: a significantly different accuracy. `missing`: a file of the configured grid is missing.

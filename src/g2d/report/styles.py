@@ -14,7 +14,7 @@ from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey, called
 from g2d.regimes.catalogue import REGIMES
 
-# Okabe and Ito's colours for colour-blind readers, in the order of the families.
+# Okabe and Ito's colours for colour-blind readers.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 PALETTE = (*OKABE_ITO, "#332288", "#661100", "#999933")  # and three of Paul Tol's
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")

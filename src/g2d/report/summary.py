@@ -16,6 +16,7 @@ from g2d.policies.gguf import origin
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
+from g2d.report.looks import CAVEAT as STAGED_SEEDS
 from g2d.report.phrases import NBSP, listed, percent, points_of, signed, signed_interval, these_weights
 from g2d.report.styles import Styles
 from g2d.report.vega import Spec
@@ -31,8 +32,8 @@ def panels(
     styles: Styles,
     more: Mapping[str, tuple[str, ...]],
 ) -> list[dict[str, Any]]:
-    """Return the answer for each model and benchmark, with caveats (`more`: further ones by model) and charts, which
-    are added to `specs`."""
+    """Return the answer for each model and benchmark, with caveats (`more`: further ones by model). Charts are added
+    to `specs`."""
     main = tables["main"]
     shown = []
     for benchmark in benchmarks:
@@ -114,23 +115,28 @@ def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]
     )
 
 
+def model_caveats(
+    model: str, config: Config, provenance: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]
+) -> tuple[str, ...]:
+    """Return the caveats that hold for all answers of a model."""
+    converted = provenance["models"].get(model, {}).get("converted_from")
+    levels = tables.get("calibration")
+    few = None if levels is None else few_mixed(levels[levels["model"] == model])
+    return (
+        *([f"M0 was {origin(converted)}."] if converted else []),
+        *loss_caveats(provenance.get("lost_losses", {}), model),
+        *rounding_caveats(provenance.get("effect_left", {}), model, config),
+        *([STAGED_SEEDS] if config.looks else []),
+        *([few] if few else []),
+    )
+
+
 def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
-    """Return a sentence if losses of a model's trainings were not finite (`lost_losses` of the provenance)."""
     runs = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
     if not runs:
         return ()
     shown = runs if len(runs) <= NAMED else [*runs[:NAMED], f"{len(runs) - NAMED} more"]
     return (f"Losses were not finite in the training of {listed(shown)}: ignore the results of these policies.",)
-
-
-def quantized_caveats(provenance: Mapping[str, Any], model: str) -> tuple[str, ...]:
-    converted = provenance["models"].get(model, {}).get("converted_from")
-    return (f"M0 was {origin(converted)}.",) if converted else ()
-
-
-def calibration_caveats(calibration: pd.DataFrame | None, model: str) -> tuple[str, ...]:
-    warning = None if calibration is None else few_mixed(calibration[calibration["model"] == model])
-    return (warning,) if warning else ()
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:
@@ -154,7 +160,6 @@ def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -
 
 
 def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
-    # A test that is not significant does not show that a control is as good as correctness, or that it learnt nothing.
     by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
     if not by_policy:
         return ()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
@@ -43,27 +44,24 @@ def cells_of(frame: pd.DataFrame) -> Table:
     frame = with_policies_named(frame)
     qualified = qualifiers(frame)
     hidden = {column for columns in qualified.values() for column in columns}
-    shown_columns = sorted((column for column in frame.columns if column not in hidden), key=_place)
-    digits = {column: decimals(frame[column]) for column in shown_columns if _is_number(frame[column])}
-    of_bounds = {
-        column: decimals(pd.Series(frame[[*bounds]].to_numpy().ravel()))
-        for column, bounds in qualified.items()
-        if column not in digits
+    columns = sorted((column for column in frame.columns if column not in hidden), key=_place)
+    numeric = {column: _is_number(frame[column]) for column in columns}
+    digits = {
+        column: decimals(frame[[column] if numeric[column] else [*qualified.get(column, ())]]) for column in columns
     }
     by_measure = frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
     of_measures: dict[Any, int] = {measure: decimals(rows["value"]) for measure, rows in by_measure}
-    constant = [column for column in shown_columns if _is_constant(frame[[column, *qualified.get(column, ())]])]
-    shown = [column for column in shown_columns if column not in constant]
+    constant = [column for column in columns if _is_constant(frame[[column, *qualified.get(column, ())]])]
+    shown = [column for column in columns if column not in constant]
     records = frame.head(MAX_ROWS).to_dict("records")
 
     def cell(row: Mapping[Any, Any], column: str) -> Cell:
-        of_column = digits.get(column, of_bounds.get(column, 0))
-        digits_shown = of_measures.get(row.get("measure"), of_column) if column == "value" else of_column
-        return _cell(row, column, qualified.get(column, ()), digits_shown)
+        decimals_shown = digits[column] if column != "value" else of_measures.get(row.get("measure"), digits[column])
+        return _cell(row, column, qualified.get(column, ()), decimals_shown)
 
     return Table(
         columns=tuple(shown),
-        numeric=tuple(column in digits for column in shown),
+        numeric=tuple(numeric[column] for column in shown),
         rows=tuple(tuple(cell(row, column) for column in shown) for row in records),
         constant=tuple((column, cell(records[0], column).text) for column in constant),
         n_rows=len(frame),
@@ -115,12 +113,13 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     return by_column
 
 
-def decimals(values: pd.Series) -> int:
+def decimals(values: pd.Series | pd.DataFrame) -> int:
     """Return the decimals of a column: three significant digits of its largest value, none for whole numbers."""
-    present = values.dropna().astype(float)
-    if present.empty or (present % 1 == 0).all():
+    numbers = values.to_numpy(dtype=float, na_value=math.nan)
+    present = numbers[~np.isnan(numbers)]
+    if (present % 1 == 0).all():
         return 0
-    return min(6, max(1, 2 - math.floor(math.log10(present.abs().max()))))
+    return min(6, max(1, 2 - math.floor(math.log10(abs(present).max()))))
 
 
 def number(value: float, digits: int) -> str:

@@ -30,19 +30,14 @@ from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.stage import FETCHING
 from g2d.plain import say
 from g2d.report.differences import beyond_bounds, differences
-from g2d.report.recompute import copy_inputs, outputs, recompute
+from g2d.report.recompute import link_beside, outputs, recompute
 from g2d.report.replication import other_software
 from g2d.settings.arguments import at_least
 
 BATCHES = "generation on a GPU is not batch-invariant (vLLM#51187)"
 SHOWN = 3  # reasons that are printed
-ALONE = {
-    *FETCHING,
-    "embedded_model",
-    "gguf_model",
-    "make_tables",
-    "record_provenance",
-}  # rules that need their own call of Snakemake
+# Rules that need their own call of Snakemake.
+ALONE = {*FETCHING, "embedded_model", "gguf_model", "make_tables", "record_provenance"}
 Status = Literal["identical", "within bounds", "different", "not comparable"]
 
 
@@ -63,14 +58,13 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     results: Path = arguments.results
-    if not (results / "config.yaml").is_file():
-        raise FileNotFoundError(f"{results}/config.yaml is not there: name the results folder of a run")
+    jobs = finished(results)
     digests = {file: digest for file, digest in digests_in(results).items() if file.is_file()}
     changed = [str(file.relative_to(results)) for file, digest in digests.items() if sha256(file) != digest]
     say(f"{len(digests) - len(changed)} of {len(digests)} files are as recorded")
     for file in changed:
         say(f"  {file}: differs from its recorded digest")
-    jobs, seed = finished(results), secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
+    seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
     costs = {job: _costs(results, job) for job in jobs if job.stage in DEVICE_STAGES}
     drawn, cheap = draw(costs, arguments.jobs, seed), [job for job in jobs if job not in costs]
     share = sum(_seconds(costs[job]) for job in drawn) / (sum(map(_seconds, costs.values())) or 1)
@@ -81,20 +75,26 @@ def run(arguments: argparse.Namespace) -> int:
         more = [f"{len(check.reasons) - SHOWN} more"] if len(check.reasons) > SHOWN else []
         why = "; ".join([*check.reasons[:SHOWN], *more])
         say(f"  {check.job}: {check.status}{why and f' ({why})'}")
-    found = Counter(check.status for check in checks)
-    say(", ".join(f"{n} {status}" for status, n in found.items()))
+    statuses = Counter(check.status for check in checks)
+    say(", ".join(f"{n} {status}" for status, n in statuses.items()))
     record = {"g2d": __version__, "date": datetime.now(UTC).isoformat(timespec="seconds"), "seed": seed}
     record |= {"share_of_hours": share, "files": len(digests), "changed": changed}
     write_json(results / VERIFIED, record | {"checks": [asdict(check) for check in checks]})
-    return 1 if changed or found["different"] else 3 if found["not comparable"] else 0
+    return 1 if changed or statuses["different"] else 3 if statuses["not comparable"] else 0
 
 
 def finished(results: Path) -> list[Job]:
-    """Return the finished jobs that the target `all` needs. Shards belong to the job that merges them."""
+    """Return the finished jobs that the target `all` needs. Shards belong to the job that merges them.
+
+    Raises:
+        ConfigError: `config.yaml` is missing or cannot be read.
+    """
+    config = read(results / "config.yaml")
     with TemporaryDirectory(prefix="g2d-") as place:
-        copy_inputs(results, Path(place))
+        link_beside(results, Path(place))
+        Path(place, "results").symlink_to(results.absolute())
         with chdir(place):
-            jobs = build(read("results/config.yaml"), after=True).behind("all")
+            jobs = build(config, after=True).behind("all")
     jobs = [job for job in jobs if job.merged_into is None]
     return [job for job in jobs if all((results / Path(file).relative_to("results")).exists() for file in job.done)]
 
@@ -144,7 +144,7 @@ def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cos
 
 
 def _others(software: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Describe the differences between the recorded software and this machine's, as far as both are known."""
+    """Describe the differences between the recorded software and this machine's, except unknown ones."""
     unknown = {"workflow.dirty"} | {key for key in ("workflow.commit",) if None in software.get(key, ())}
     return [f"{key}: {old} recorded, {new} here" for key, (old, new) in software.items() if key not in unknown]
 

@@ -57,23 +57,22 @@ def _by_wrongness(settings: Wrong, attempts: Sequence[Attempt], context: Context
 
 
 def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Also if the box is empty."""
     return [Judgement(float(last_boxed(attempt.text) is not None)) for attempt in attempts]
 
 
 def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Each visit of a prompt gets new rewards; a resumed run repeats them."""
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 
 def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2).
+    """Test-time RL, arXiv 2504.16084, section 2.2.
 
     Answers are equal if the verifier says so, with the earlier one as the reference; an empty box does not equal
-    itself. If all answers differ, the first one is rewarded.
+    itself. The first answer wins a tie.
     """
     groups = in_groups(attempts)
-    answers = [list(dict.fromkeys(a for attempt in group if (a := _answer(attempt)) is not None)) for group in groups]
+    given = [[attempt.verified.extracted_answer for attempt in group] for group in groups]
+    answers = [list(dict.fromkeys(answer for answer in group if answer is not None)) for group in given]
     pairs = list(dict.fromkeys(pair for group in answers for pair in combinations_with_replacement(group, 2)))
     judgements = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
     equal = {pair for pair, judgement in zip(pairs, judgements, strict=True) if judgement.verdict == "correct"}
@@ -84,7 +83,7 @@ def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Conte
             if (answer, answer) in equal:
                 earlier = (first for first in dict.fromkeys(stands_for.values()) if (first, answer) in equal)
                 stands_for[answer] = next(earlier, answer)
-        votes = [stands_for.get(_answer(attempt) or "") for attempt in group]
+        votes = [stands_for.get(attempt.verified.extracted_answer or "") for attempt in group]
         counts = Counter(vote for vote in votes if vote is not None)
         winner = max(counts, key=counts.__getitem__, default=None)  # the first in a tie
         details = {"majority": winner, "votes": counts[winner or ""]}
@@ -92,10 +91,6 @@ def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Conte
             won = vote is not None and vote == winner
             judged[attempt.group, attempt.sample] = Judgement(float(won), details=details)
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
-
-
-def _answer(attempt: Attempt) -> str | None:
-    return attempt.verified.extracted_answer
 
 
 MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda settings: "true rewards")

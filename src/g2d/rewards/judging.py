@@ -25,7 +25,7 @@ GROUPS_AT_ONCE = 32  # per call of a reward with a time limit
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Judge whole groups, each with the reward for its kind of problem.
 
-    A reward that raises or is late is called again for each group. Raises a RuntimeError if it fails on every group.
+    A reward that raises or is late is called again group by group; a RuntimeError if it fails on every one.
     """
     if isinstance(settings, ByKind):
         by_kind = {

@@ -94,7 +94,7 @@ PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 
 def digest(folder: str | Path) -> str:
-    """Weights are read in full, since a new head changes few bytes."""
+    """Read the weights in full: a new head changes few bytes."""
     files = sorted(file for pattern in PATTERNS for file in Path(folder).glob(pattern) if file.is_file())
     lines = (f"{remembered_digest(file)}  {file.name}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()

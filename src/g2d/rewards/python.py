@@ -36,11 +36,11 @@ PLUGIN = "plugin"  # former name, in the parameters of jobs
 
 
 class PythonReward(Section):
-    """Reward by your Python code: a function in a file, or a reward of an installed package (docs/rewards.md)."""
+    """A function in a Python file, or a reward of an installed package (docs/rewards.md)."""
 
     time_limit: float = key(
         300.0,
-        "Seconds for a call with at most 32 groups; then groups are scored singly or left out.",
+        "Seconds for up to 32 groups; then they are scored singly or left out.",
         gt=0,
         neutral=300.0,
     )
@@ -109,7 +109,7 @@ def _installed(name: str) -> Reward:
 
 
 def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Call the function for one group at a time, so that no other group can affect a judgement.
+    """Call the function group by group, since a judgement may depend only on its group.
 
     Raises a ValueError if it does not return one number per completion.
     """

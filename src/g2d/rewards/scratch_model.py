@@ -33,7 +33,7 @@ SPECIAL = ("<pad>", "<unk>", "<user>", "<assistant>", "<end>")
 
 
 class ScratchRewardModel(Section):
-    """Score of a tiny reward model that the workflow trains from scratch, with a built-in length bias."""
+    """Score of a tiny reward model that the workflow trains, with a length bias."""
 
     reward: Literal["scratch_model"] = key(..., "Reward by the embedded reward model's score.")
     seed: Seed = key(0, "Seed of weights and preferences.")
@@ -82,10 +82,7 @@ SCRATCH_MODEL = Reward(
 
 
 def train_scratch_reward(settings: ScratchRewardModel, folder: Path) -> None:
-    """Train and save the model.
-
-    The loss is Bradley-Terry: -log sigmoid(score of the chosen reply - score of the rejected reply).
-    """
+    """Train with the Bradley-Terry loss, -log sigmoid(score of the chosen - score of the rejected reply), and save."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 

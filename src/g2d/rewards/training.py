@@ -58,10 +58,8 @@ class TrainingReward:
     ) -> list[float | None]:
         """Return rewards in the order of the completions; a RuntimeError if a group is not complete.
 
-        Args:
-            completions: texts, or conversations that end with the assistant's message.
-            completion_ids: tokens, without padding.
-            columns: from TRL; `log_metric` receives the share of each verdict and status.
+        `completions` are texts, or conversations that end with the assistant's message. TRL's `log_metric` receives the
+        share of each verdict and status.
         """
         verified, judgements = self.judged(completions, problem_id, group, completion_ids)
         log_metric = columns.get("log_metric")

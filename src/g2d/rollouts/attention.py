@@ -27,7 +27,7 @@ def attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention, shape (rows, 1, heads, head size), with the signature of transformers' attention functions.
+    """Attention function of transformers, shape (rows, 1, heads, head size).
 
     Args:
         query: (rows, heads, 1, head size).

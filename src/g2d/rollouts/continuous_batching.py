@@ -1,7 +1,6 @@
 """Continuous batching: the row of a finished completion is reused for the next sample.
 
-A prompt is read once for all its samples, and a prefix that all prompts share is read once. Keys and values stay where
-they are written (`g2d.rollouts.rows`).
+A prompt is read once for all its samples, and so is a prefix that all prompts share.
 """
 
 from __future__ import annotations
@@ -26,13 +25,11 @@ LOOK = 4  # steps of fixed rows between checks for ended rows, which wait for th
 
 
 class ContinuousBatch:
-    """Samples that are generated in the rows of a batch.
+    """Generates samples in the rows of a batch.
 
     Args:
-        prompts: tokens of every prompt.
         stream: uniform numbers for the tokens of a sample, shape (max_completion_length,).
-        fixed: rows of a constant number, with steps of few shapes; None: remove rows without a sample, and let a step
-            cover only the columns in use.
+        fixed: a constant number of rows and few shapes; None: only rows with a sample, and columns in use.
     """
 
     def __init__(
@@ -115,10 +112,10 @@ class ContinuousBatch:
 
 
 def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
-    """Return the common prefix of all prompts, without any prompt's last token, if reading it separately is worthwhile.
+    """Return the common prefix of all prompts, without any prompt's last token, if it is worth reading separately.
 
-    Empty for small vocabularies: samples of g2d's models keep the bits of earlier releases. Empty with sliding windows:
-    their mask counts columns, and the padding of a prompt comes after the prefix.
+    Empty for small vocabularies: their samples keep the bits of earlier releases. Empty with sliding windows: the mask
+    would count a prompt's padding after the prefix.
     """
     large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
     if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):

@@ -1,7 +1,4 @@
-"""A step of fixed shapes, captured as a CUDA graph: one launch per token instead of hundreds.
-
-On a CPU, tests replace the graph by recording and repeating operations.
-"""
+"""A step of fixed shapes, captured as a CUDA graph: one launch per token instead of hundreds."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class FixedRows:
         self._take: Callable[[Step, int], None] | None = None
 
     def rows(self, model: Any, decoding: Decoding, end_ids: Collection[int], n: int, columns: int) -> Rows:
-        """Return at least `n` free rows with at least `columns` columns, reusing the last call's rows if possible."""
+        """Return at least `n` free rows of at least `columns` columns, the last call's if possible."""
         wanted = (model, decoding.max_completion_length, decoding.temperature, decoding.top_p, frozenset(end_ids))
         rows = self._rows
         if rows is None or self._made_for != wanted or len(rows) < n or rows.cache.columns < columns:

@@ -2,8 +2,8 @@
 
 For an answer y to a prompt x it is sum_t KL(pi(. | x, y_<t) || pi_0(. | x, y_<t)), with mean KL(pi || pi_0) over y ~ pi
 (Amini, Vieira and Cotterell 2025, "Better estimation of the Kullback-Leibler divergence between language models"). The
-mean of log pi(y | x) - log pi_0(y | x) has the same expectation, but varies more and can be negative. Both require
-temperature 1 and top_p 1. An answer cut off by the token budget counts up to there.
+mean of log pi(y | x) - log pi_0(y | x) has the same expectation, but varies more and can be negative. An answer
+cut off by the token budget counts up to there.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ def own_answers(
 ) -> pd.DataFrame:
     """Sample answers from a policy and measure its divergence from M0 on them.
 
-    Returns `COLUMNS`, one row per problem and sample, with kl in nats, summed over the answer's tokens. Transformers
-    generates with every engine, so that sampling and measuring use the same probabilities. Raises a ValueError unless
-    temperature and top_p are 1.
+    Returns `COLUMNS` by problem and sample, kl in nats. Transformers generates, so that sampling and measuring use the
+    same probabilities. Raises a ValueError unless temperature and top_p are 1.
     """
     if (decoding.temperature, decoding.top_p) != (1.0, 1.0):
         raise ValueError("the divergence is a mean over samples at temperature 1 with top_p 1")
@@ -52,10 +51,7 @@ def own_answers(
 def divergences(
     policy: PreTrainedModel | Any, base: PreTrainedModel | Any, answers: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[float]:
-    """Return the divergence for each answer in nats, summed over its tokens.
-
-    An answer is the tokens of a prompt and of its completion, including the token that ends it.
-    """
+    """Return each answer's divergence in nats, from the tokens of its prompt and of its completion with its end."""
     sums = torch.zeros(len(answers), dtype=torch.float64)
     order = sorted(range(len(answers)), key=lambda i: sum(map(len, answers[i])), reverse=True)
     while order:

@@ -51,8 +51,7 @@ def engine_for(
 ) -> Engine:
     """Return a replay of recorded completions, or the configured engine.
 
-    An engine that jobs share has room for all jobs of this M0: adapters of `adapter_rank` (None without adapters) and
-    completions of `longest` tokens.
+    A shared engine has room for adapters of `adapter_rank` (None without) and completions of `longest` tokens.
     """
     if policy.is_recorded:
         from g2d.rollouts.replay_engine import ReplayEngine
@@ -86,8 +85,8 @@ def draw_rollouts(
 
     Args:
         prompt: template of the messages; None: continue the bare text of a problem.
-        engine: an engine that holds the policy; None: load the policy.
-        verifier: an open verifier, which stays open; None: start one with `workers` workers.
+        engine: None: load the policy.
+        verifier: stays open; None: start one with `workers` workers.
         token_ids: keep the tokens, for training.
     """
     engine = engine or engine_for(policy)
@@ -139,8 +138,6 @@ def with_rewards(
     rollouts: pd.DataFrame, problems: Sequence[Problem], reward: Section, *, seed: int, stream: str, verifier: Verifier
 ) -> pd.DataFrame:
     """Add rewards to rollouts, with statuses and details unless the reward is the default; raises as `judge`.
-
-    A judgement depends on the rollout's group, its position in it and the seed, so another reward needs no model.
 
     Args:
         rollouts: whole groups, by problem_id.

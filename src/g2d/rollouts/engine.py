@@ -1,4 +1,4 @@
-"""Interface of engines: they render conversations and complete prompts."""
+"""Interface of engines: render conversations and complete prompts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Engine(Protocol):
     name: str
 
     def render(self, shown: Messages | str) -> str:
-        """Render the text to continue: a conversation in the chat template, or the beginning of a document."""
+        """Return the text to continue: a conversation in the chat template, or the beginning of a document."""
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:
         """Build the request; special tokens inside the text are plain text."""
@@ -109,7 +109,6 @@ class ModelEngine:
         # Tokens do not depend on the budget: a completion with a smaller one is a prefix.
         cut = {budget: text(tokens[:budget]) for budget in decoding.token_budgets if budget < len(tokens)}
         whole = text(tokens[:-1] if reason == "stop" else tokens)
-        # The end-of-turn token counts, since it was generated.
         return Completion(whole, len(tokens), reason, cut, prompt, tuple(tokens))
 
 

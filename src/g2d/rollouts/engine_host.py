@@ -29,7 +29,7 @@ from g2d.rollouts.settings import EngineSettings
 class SharedEngine(RemoteEngine):
     """Client of the run's shared engine; starts it if needed. `expected` are keywords of `VllmEngine`.
 
-    Each request has its own connection, also used by its generation. Connecting waits until no other job is connected.
+    A connection lasts for a request and its generation. Connecting waits until no other job is connected.
     """
 
     def __init__(self, run: str, policy: Policy, settings: EngineSettings, **expected: int | None) -> None:
@@ -38,7 +38,6 @@ class SharedEngine(RemoteEngine):
 
     def connect(self) -> None:
         """Wait for a connection; raises a RuntimeError if the process cannot be started."""
-        # The engine process prints to this job's log.
         connected = connect(__name__, socket_of(self._run), self._run, self._settings.keep_alive)
         self.connection, (self.host, log) = connected
         self.died = (

@@ -1,4 +1,4 @@
-"""Check that the share of a GPU's memory that vLLM requests is free, and name the processes that occupy it."""
+"""Check that vLLM's share of a GPU's memory is free."""
 
 from __future__ import annotations
 
@@ -43,10 +43,7 @@ def _users(own_tensors: int) -> str:
 
 
 def processes() -> list[tuple[int, int | None]]:
-    """PID and bytes of every process on the card; bytes are None if the driver does not report them.
-
-    Empty if NVML is not available, as in some containers.
-    """
+    """Return PID and bytes of every process on the card; bytes may be None, and the list is empty without NVML."""
     try:
         import pynvml
         import torch

@@ -1,4 +1,4 @@
-"""Positive and negative rollouts by reward, for regimes that train on pairs, groups or single rollouts.
+"""Positive and negative rollouts by reward.
 
 A binary reward is the label. For a scalar reward, a prompt's best rollouts are positive and its worst are negative
 (arXiv 2506.21495, section 4.2). Others, and rollouts without a reward, are neither.

@@ -2,9 +2,8 @@
 
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
-For a scalar reward, one of the best rollouts is chosen and one of the worst rejected (`labels`). Further pairs of a
-prompt are sampled from the other combinations. Draws depend on a hash of seed and problem_id, so a prompt's pair does
-not depend on other prompts or library versions.
+With a scalar reward, the best rollouts are right and the worst wrong (`labels`). Random numbers are hashes of seed and
+problem_id, so a prompt's pair does not depend on other prompts or library versions.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PairTokens(TypedDict, total=False):
-    """Tokens of a pair as sampled; absent from files of 0.1.0 and if only text was recorded."""
+    """Sampled tokens; absent from files of 0.1.0 and if only text was recorded."""
 
     prompt_ids: list[int]
     chosen_ids: list[int]
@@ -61,10 +60,9 @@ def build_pairs(
     Raises a ValueError if no prompt is pairable or a rollout's problem is missing.
 
     Args:
-        rollouts: the harvest, in any order. The pairs have tokens if every row has them.
-        problems: problems of the harvest; they determine the order of the pairs.
+        rollouts: in any order. The pairs have tokens if every row has them.
+        problems: in the order of the pairs.
         per_prompt: most pairs per prompt. The first pair does not depend on it.
-        truncated_chosen, margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
     drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample

@@ -43,7 +43,7 @@ class ReplayEngine:
         return Request(problem_id, self.render(shown))
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """Return the first `samples_per_prompt` recorded completions; a ValueError names a problem with too few."""
+        """See `Engine`; a ValueError names a problem with fewer than `samples_per_prompt` recorded completions."""
         drawn = []
         for request in requests:
             recorded = self.completions.get(request.problem_id if self.by == "problem_id" else request.prompt_text, [])
@@ -57,7 +57,7 @@ class ReplayEngine:
 
 
 def read_recorded(path: Path) -> list[dict[str, Any]]:
-    """Read a file of recorded completions; a ValueError names the file, and the row with a missing or wrong value."""
+    """Read a file; a ValueError names it, and the row with a missing or wrong value."""
     if path.suffix == ".parquet":
         numbered, place = [*enumerate(_parquet_rows(path), 1)], f"{path}, row"
     else:

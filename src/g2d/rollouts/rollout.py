@@ -21,7 +21,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One completion. `reward` is for training, by default 1 if correct and else 0; `verdict` is the verifier's."""
+    """One completion. `reward` is for training; `verdict` is the verifier's."""
 
     problem_id: str
     level: int | None
@@ -84,7 +84,7 @@ def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout])
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-    """Read columns; only `LEFT_OUT` may be missing. A ValueError names a file that lacks others or is not Parquet."""
+    """Read columns; only those of `OPTIONAL` may be missing. A ValueError names a file that cannot be read."""
     import pandas as pd
     import pyarrow.parquet
 
@@ -102,10 +102,7 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
 
 
 def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
-    """Return verdicts by token budget, ascending, indexed like the rollouts; empty without budgets.
-
-    Raises a ValueError if rows have different budgets.
-    """
+    """Return verdicts by token budget, indexed like the rollouts; a ValueError if rows have different budgets."""
     import pandas as pd
 
     recorded = [{} if pd.isna(text) else json.loads(text) for text in rollouts[BUDGET_VERDICTS]]
@@ -126,10 +123,7 @@ def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
 
 
 def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.DataFrame:
-    """Merge the rollouts of all shards, ordered by problem and sample; the number of shards does not matter.
-
-    Raises a ValueError that names a shard if it cannot be read or has other problems.
-    """
+    """Merge the rollouts of all shards, ordered by problem and sample; a ValueError names a shard that is not one."""
     import pandas as pd
 
     frames = [read_rollouts(file) for file in files]

@@ -1,8 +1,8 @@
 """The rows of a batch on the device: keys and values, sampled tokens, and the step that samples a token.
 
-Every row is written from column 0, and a mask hides unused columns. So the tensors of a step keep their shapes while
-the number of visible columns (`width`) stays the same, and no step waits for the host. A prefix of all prompts may be
-stored once, without columns.
+Every row is written from column 0, and a mask hides unused columns. So a step's tensors keep their shapes while the
+number of visible columns (`width`) is the same, and no step waits for the host. A prefix of all prompts may be stored
+once, without columns.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class RowCache(Cache):
         return read
 
     def write(self, rows: torch.Tensor, read: DynamicCache, which: torch.Tensor, padding: torch.Tensor, n: int) -> None:
-        """Write prompts into `rows` of n: row i gets prompt `which[i]` of `read`, without prefix and left padding."""
+        """Write prompts: `rows[i]` of n gets prompt `which[i]` of `read`, without prefix and left padding."""
         for index, states in enumerate(read):
             length = states[0].shape[2] - self.prefix_length
             if index == len(self.parts):
@@ -139,8 +139,8 @@ class Rows:
 
     Args:
         columns: most tokens of a prompt and its completion.
-        prefix: tokens that all prompts start with, read now and stored once; not counted in `columns` or the prompts of
-            `join`. Only for a model that `attends_by_row`.
+        prefix: tokens that all prompts start with, read now; not part of `columns` or of the prompts of `join`. Only
+            for a model that `attends_by_row`.
     """
 
     def __init__(
@@ -183,8 +183,7 @@ class Rows:
     def step(self, width: int) -> None:
         """Sample the next token of every row that is not free.
 
-        Their tokens must be in the first `width` columns; width is cut to the existing columns, since the longest row
-        may have ended.
+        Their tokens must be in the first `width` columns. A `width` beyond the existing columns is cut.
         """
         at, width = self.lengths - 1, min(width, self.cache.columns)
         self.cache.width, self.cache.places = width, (self.every, at)

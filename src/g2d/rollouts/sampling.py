@@ -28,7 +28,7 @@ def random_stream(decoding: Decoding, problem_id: str, sample: int) -> np.ndarra
 
 
 def request_seed(seed: int, problem_id: str) -> int:
-    """Return the seed of a problem's first sample: 62 bits, because further samples add to it."""
+    """Return the seed of a problem's first sample, 62 bits: sample j adds j."""
     digest = hashlib.sha256(f"{seed}/{problem_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
 
@@ -65,10 +65,7 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
 
 
 def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each row's column whose mass contains its uniform number, and the position within it, in [0, 1).
-
-    `masses` are (rows, columns), float64.
-    """
+    """Return the column of every row whose mass contains its uniform number, and the place within it, in [0, 1)."""
     cumulative = masses.cumsum(dim=-1)
     # The uniform number is below 1, so the target is below the total mass and a token is found.
     targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]

@@ -11,7 +11,7 @@ from g2d.settings import MistakeInKeyError, Section, Seed, key, repeated
 
 
 class Shards(Section):
-    """Number of jobs that generate one file of rollouts, for example one per GPU. The rows do not depend on it."""
+    """Jobs that generate one file of rollouts, for example one per GPU; the rows stay the same."""
 
     calibration: int = key(1, "Jobs per calibration of a model.", ge=1)
     harvest: int = key(1, "Jobs per harvest.", ge=1)
@@ -19,17 +19,17 @@ class Shards(Section):
 
 
 class EngineSettings(Section):
-    """Engine that generates completions in training, calibration, harvest and evaluation."""
+    """Engine that generates completions."""
 
     name: Literal["transformers", "vllm"] = key("transformers", "vllm is faster and needs its own package.")
     adapters: Literal["auto", "merge", "merge_bfloat16", "lora"] = key(
         "auto",
-        "Adapters in vLLM: merged into float32 weights (merge; twice the memory) or at random into bfloat16 "
-        "(merge_bfloat16), or applied (lora). auto: merge on a CPU, else lora.",
+        "Adapters in vLLM: merged into float32 weights (twice the memory) or at random into "
+        "bfloat16, or applied (lora). auto: merge on a CPU, else lora.",
     )
     tensor_parallel_size: int = key(1, "GPUs per frozen policy in vLLM.", ge=1)
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory for vLLM.", gt=0, le=1)
-    training_gpu_memory_utilization: float = key(0.3, "The same during GRPO, beside the trainer.", gt=0, le=1)
+    training_gpu_memory_utilization: float = key(0.3, "The same beside the trainer.", gt=0, le=1)
     keep_alive: int = key(0, "Time that vLLM waits for the next job; 0: none.", unit="seconds", ge=0)
     cuda_graph: bool = key(False, "Generate with a CUDA graph in transformers (not measured).")
     shards: Shards = key(Shards(), "Jobs that generation is split into.")
@@ -56,7 +56,7 @@ class Calibration(Sampling):
     window: tuple[float, float] = key((0.3, 0.6), "Range of pass@1 for levels.", paper="30 to 60 %")
     seed: Seed = key(0, "Seed of the problems and of the rollouts.")
     factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
-        [], "Further temperatures, to separate effects of level and temperature.", paper="confounded in Table 4 and A.1"
+        [], "Further temperatures, to separate level and temperature.", paper="confounded in Table 4 and A.1"
     )
 
     @model_validator(mode="after")
@@ -108,11 +108,11 @@ class Pairs(Section):
     seed: Seed | None = key(None, "Seed of the sample; null: the run's seed.")
     truncated_chosen: Literal["keep", "avoid"] = key(
         "keep",
-        "Right but truncated rollouts: choose them like others (keep), or only if none is complete (avoid).",
+        "Choose right but truncated rollouts like others, or only if none is complete (avoid).",
         paper="keep",
         neutral="keep",
     )
-    margin: float | None = key(None, "Scalar reward: smallest difference of a pair; null: any.", gt=0, neutral=None)
+    margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
 
 
 class SampledEvaluation(Section):
@@ -132,7 +132,7 @@ class Evaluation(Section):
 
     max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
     batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
-    sampled: SampledEvaluation | None = key(None, "Sample n completions per problem instead of greedy decoding.")
+    sampled: SampledEvaluation | None = key(None, "Sample completions instead of greedy decoding.")
     token_budgets: list[int] = key([], "Also judge completions cut after these numbers of tokens.", unit="tokens")
 
     @property

@@ -2,7 +2,7 @@
 
     python -m g2d.rollouts.trainer_engine TRAINER SOCKET       started by each training process
 
-The subprocess sees only its trainer's GPU, reads adapters from folders, and exits with its trainer.
+The subprocess sees only its trainer's GPU, and exits with its trainer.
 """
 
 from __future__ import annotations

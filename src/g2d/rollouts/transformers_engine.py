@@ -1,7 +1,6 @@
 """Completions from a transformers model in this process, on a GPU or a CPU.
 
-Models that only cache keys and values are decoded by `g2d.rollouts.continuous_batching`, with `engine.cuda_graph` on a
-GPU by a CUDA graph (`decode_graph`). Others use their `generate`. `g2d.rollouts.sampling` chooses the tokens.
+`continuous_batching` decodes models that only cache keys and values; others use their `generate`.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ class TransformersEngine(ModelEngine):
     """Generates with a model in this process.
 
     Args:
-        cuda_graph: on a GPU, take steps of fixed shapes and replay them as CUDA graphs. These hold the addresses of the
-            weights, so change weights only in place.
+        cuda_graph: on a GPU, replay steps as CUDA graphs. They hold addresses of weights: change these only in place.
         divided: the model is sharded over processes, which all get the same number of prompts.
     """
 
@@ -81,7 +79,7 @@ class TransformersEngine(ModelEngine):
         return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
-        """Sample a completion with the end of its turn per tokenized prompt; random numbers depend on the names."""
+        """See `VllmEngine`, without log-probabilities."""
         first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
         samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)

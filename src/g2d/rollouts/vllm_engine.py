@@ -1,4 +1,4 @@
-"""Completions from vLLM in this process: one call per set of prompts, continuous batching, cached prefixes.
+"""Completions from vLLM in this process.
 
 vLLM only sees tokens. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: bit
 for bit on a CPU in float32, and except for near-ties on a GPU in bfloat16.
@@ -33,15 +33,15 @@ MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of th
 
 
 class VllmEngine(ModelEngine):
-    """Generates with a vLLM engine in this process; a WrongWeightsError if the weights are not the policy's.
+    """Starts vLLM at the first `generate`, and again for a longer context.
 
-    It starts when the first `generate` gives the length of the prompts, and restarts for a longer context.
+    Raises a WrongWeightsError before the first completion if the weights are not the policy's.
 
     Args:
         adapter_rank: rank of the adapters for `use_adapter`; None if only the policy's adapter is used.
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
-        most_sequences: most concurrent completions, if fewer than vLLM's default; determines memory and CUDA graphs.
-        longest_completion: reserve room for a completion of this many tokens from the start.
+        most_sequences: most concurrent completions, if fewer than vLLM's default.
+        longest_completion: tokens of a completion to reserve room for from the start.
     """
 
     name = "vllm"
@@ -83,7 +83,7 @@ class VllmEngine(ModelEngine):
             self._load_adapter(policy.adapter)
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
-        """Sample in one call; vLLM chooses the batch size, not `decoding.batch_size`."""
+        """Sample; vLLM ignores `decoding.batch_size`."""
         outputs = self._complete(prompts, names, decoding)
         samples = [output.outputs for output in outputs]
         if given_up := {one.finish_reason for several in samples for one in several} - {"stop", "length"}:
@@ -99,8 +99,7 @@ class VllmEngine(ModelEngine):
     ) -> list[Any]:
         """Return vLLM's outputs, in order. Sample j of a prompt uses the seed of its name + j.
 
-        `log_probabilities=0` adds the log-probabilities of the sampled tokens, after temperature. Raises a
-        WrongWeightsError, before the first completion, if the weights are not the policy's.
+        `log_probabilities=0` adds the log-probabilities of the sampled tokens, after temperature.
         """
         self._reach(prompts, decoding.max_completion_length)
         if self._unchecked is not None:
@@ -128,8 +127,8 @@ class VllmEngine(ModelEngine):
     def draw(
         self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Sample one completion per tokenized prompt, for a trainer: its tokens, including the end of the turn, and
-        their log-probabilities under the sampling distribution. Random numbers depend on the names.
+        """Sample a completion per tokenized prompt: its tokens, with the end of the turn, and the log-probabilities
+        that they were sampled with. Random numbers depend on the names.
         """
         outputs = self._complete(prompts, names, decoding, log_probabilities=0)
         drawn = [output.outputs[0] for output in outputs]
@@ -195,10 +194,9 @@ class VllmEngine(ModelEngine):
         self._reach(self.tokens_of(requests), max_completion_length)
 
     def start(self, context: int) -> None:
-        """Start the engine with room for `context` tokens of prompt and completion.
+        """Start with room for `context` tokens of prompt and completion; closes a running engine of this process.
 
-        A running engine of this process is closed first. vLLM also seeds the random generators of the process, so a
-        caller with random state should start the engine first.
+        vLLM seeds the random generators of the process, so start it before anything that draws from them.
         """
         if VllmEngine._running is not None:
             VllmEngine._running.close()
@@ -275,9 +273,7 @@ class VllmEngine(ModelEngine):
 
 
 def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
-    """Return bytes of keys and values for `sequences` sequences of `context` tokens in float32, at most 1 GiB: vLLM's
-    CPU build fills them with zeros at every start.
-    """
+    """Return bytes of keys and values in float32, at most 1 GiB: vLLM's CPU build zeroes them at every start."""
     config = read_json(Path(base) / "config.json")
     try:
         heads = config["num_attention_heads"]
@@ -323,8 +319,7 @@ def on_gpu() -> bool:
 def merges_adapters(settings: EngineSettings) -> bool:
     """Return whether a policy's adapter is merged.
 
-    `auto` merges on a CPU, where merged weights are three times faster than an adapter, but not on a GPU, where a
-    float32 copy of an 8B model would take 32 GB.
+    `auto` merges on a CPU: that is three times faster. On a GPU, a float32 copy of an 8B model would take 32 GB.
     """
     return settings.adapters in ("merge", "merge_bfloat16") or (settings.adapters == "auto" and not on_gpu())
 

@@ -1,12 +1,12 @@
 """Check that an engine answers with the weights of a policy.
 
 Before vLLM's first completion for a policy, its log-probabilities of tokens in two fixed texts are compared with those
-of the policy loaded from its files by transformers. The mean absolute difference may be 0.001 nats per token if both
+that transformers computes from the policy's files. The mean absolute difference may be 0.001 nats per token if both
 compute in float32, else 0.15.
 
-In bfloat16 the effect of an adapter can be smaller than that. So the missing share of the effect is estimated too, by
-regressing the differences from the policy on the differences from M0: it is 0 for the policy and 1 for M0, and must not
-exceed 0.75 by four standard errors. An adapter that changes less than rounding does always passes.
+In bfloat16 the effect of an adapter can be smaller. So its missing share, 0 for the policy and 1 for M0, is estimated
+by regressing the differences from the policy on those from M0, and must not exceed 0.75 by four standard errors. An
+adapter that changes less than rounding always passes.
 
 Beside a trainer, the engine is compared with the trainer's model at the syncs 1, 4, 16, 64, ... of a process (GRPO)
 or of the training (on-policy entries). For the transformers engine of other jobs, only the adapter is compared with its
@@ -66,9 +66,7 @@ def candidates(texts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def log_probabilities(model: Any, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Return the log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, a list per
-    prefix.
-    """
+    """Return log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, a list per prefix."""
     import torch
 
     scored, scores = candidates(texts), list[list[float]]()
@@ -94,12 +92,12 @@ def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
 
 
 def is_due(sync: int) -> bool:
-    """Return whether a sync is compared, counted from 1: the powers of 4, to keep the cost low."""
+    """Return whether a sync, counted from 1, is compared: the powers of 4."""
     return sync & (sync - 1) == 0 and sync.bit_length() % 2 == 1
 
 
 def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
-    """Score the texts with a trainer's model, which is in evaluation mode and computes in `dtype`."""
+    """Score the texts with a trainer's model in evaluation mode, which computes in `dtype`."""
     from g2d.policies.adapter_rounding import OnceRounded
 
     # vLLM rounds an adapter's output twice, so it lacks some of the effect of layers that round once.
@@ -113,7 +111,7 @@ def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) ->
 def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) -> None:
     """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
 
-    The reference is remembered for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
+    The reference is cached for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
     memory is too short to load it.
     """
     files = [file for folder in (policy.model_folder, policy.adapter) if folder for file in Path(folder).iterdir()]
@@ -154,7 +152,7 @@ def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], refe
 
 
 def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, float]:
-    """Regress an engine's differences from the policy on M0's: return slope and standard error, clustered by prefix."""
+    """Regress an engine's differences from the policy on M0's; return the slope and its error, clustered by prefix."""
     square = float((without**2).sum())
     if square == 0:
         return 0.0, 0.0

@@ -77,7 +77,7 @@ class Section(BaseModel):
         return kept | {name: self.number(name) for name in numbers}
 
     def number(self, name: str) -> int:
-        """Value of a key; for auto, the number that represents it in the parameters of jobs."""
+        """Return the value of a key, or for auto the number that `key` declares."""
         value = getattr(self, name)
         return int(self._extra(name)[AUTO] if value == AUTO else value)
 
@@ -129,9 +129,9 @@ def key(
     """Declare a configuration key.
 
     Args:
-        neutral: the default, if it gives the same results as before the key existed. It is left out of the parameters
-            of jobs, so that no finished result becomes stale.
-        auto: the number that represents the value auto in the parameters of jobs.
+        neutral: the default, if it gives the same results as before the key existed. The parameters of jobs leave it
+            out, so that finished results stay valid.
+        auto: the number that stands for auto in the parameters of jobs.
     """
     extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper), (AUTO, auto)) if v is not None}
     if neutral is not NO_NEUTRAL:

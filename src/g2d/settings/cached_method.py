@@ -11,10 +11,7 @@ Found = TypeVar("Found")
 
 
 def cached_method(method: Callable[Concatenate[Owner, Given], Found]) -> Callable[Concatenate[Owner, Given], Found]:
-    """Cache a method's results while its owner is alive.
-
-    Owners are compared by identity, which is faster than by value. Results must not be modified.
-    """
+    """Cache a method's results while its owner, compared by identity, is alive. Results must not be modified."""
     caches: dict[int, dict[Any, Found]] = {}
 
     @functools.wraps(method)

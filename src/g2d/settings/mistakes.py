@@ -18,7 +18,7 @@ DISCRIMINATORS = ("source", "regime", "reward")  # select the type of a section
 def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
     """Copy a section with other values for some keys, `changed` in the validators' context.
 
-    Raises a ValueError with one line per mistake, each starting with `where`, the path of the section.
+    Raises a ValueError with a line per mistake, each starting with `where`.
     """
     values = common.model_dump() | dict(own)
     try:

@@ -62,14 +62,14 @@ class Snapshot:
 
     @property
     def stages(self) -> dict[str, Counter[State]]:
-        """Stages are in the order in which they run; shards count as jobs."""
+        """Job counts by stage, in the order of running; shards count as jobs."""
         by_stage: dict[str, Counter[State]] = {}
         for state in self.states:
             by_stage.setdefault(state.job.stage, Counter())[state.state] += 1
         return by_stage
 
     def of(self, *wanted: State) -> list[JobState]:
-        """Ordered by state, then by their last change, newest first."""
+        """States, ordered by kind, then by their last change, newest first."""
         chosen = [state for state in self.states if state.state in wanted]
         return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
 

@@ -1,4 +1,4 @@
-"""State of every job, derived only from the files of a results folder.
+"""State of every job, derived from the files of a results folder.
 
 A job has finished if its outputs exist; otherwise its state follows from its attempts.
 """

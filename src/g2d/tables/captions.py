@@ -17,8 +17,7 @@ FILE = Path(__file__).with_name("captions.yaml")
 
 
 def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return `caption` and `definitions` of each name, as plain text with code in backticks; KeyError if it has
-    none."""
+    """Return `caption` and `definitions` of each name, as plain text with code in backticks."""
     written = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, finalize=_visible)
     environment.globals = _names(config)

@@ -1,4 +1,4 @@
-"""Choices on development problems: the settings of a sweep, and the checkpoint of a training (docs/rewards.md).
+"""Choices on development problems: settings of a sweep, and the checkpoint of a training (docs/rewards.md).
 
 The best score is chosen, of equal ones the smallest values or K.
 """
@@ -86,11 +86,8 @@ OF_REPLIES = ("problem_id", "sample", "completion_text", "reward")
 def checkpoint_table(
     steps: Sequence[int], answers: Sequence[pd.DataFrame], replies: Sequence[pd.DataFrame]
 ) -> pd.DataFrame:
-    """Return a row per checkpoint of one training; null for a kind of prompts that is not used.
-
-    Args:
-        answers: to the verifiable development problems; may be empty.
-        replies: to the open-ended ones, with scores; may be empty.
+    """Return a row per checkpoint of one training, from its answers to verifiable development problems and its scored
+    replies to open-ended ones; null if one of them is empty.
 
     Raises:
         ValueError: checkpoints answered different problems, or no reply was judged.

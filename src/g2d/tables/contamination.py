@@ -32,9 +32,8 @@ def contamination_table(
     """A row per model and benchmark, tested against the fresh benchmarks with Fisher's exact test.
 
     Args:
-        continued: greedy rollouts of the beginnings of questions, one each, by model and benchmark.
+        continued: greedy rollouts of the first `share` of each question, by model and benchmark.
         fresh: benchmarks that were generated for this run.
-        share: share of a question's words that was shown.
 
     Raises:
         ValueError: a question was not continued.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -36,12 +37,8 @@ def controls_table(
     controls: Mapping[str, str],
     seen: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
-    """A row per policy that was trained on another reward, if M0 and its counterpart were evaluated; share is null if
-    p_truth is above 5 %.
-
-    Args:
-        controls: counterparts by control (`g2d.experiment.grid.controls`).
-        seen: `seen_in_training` of each control.
+    """A row per policy that was trained on another reward, if M0 and its counterpart (`controls`) were evaluated; share
+    is null if p_truth is above 5 %.
     """
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
@@ -63,13 +60,8 @@ def controls_table(
 
 @table_of(TERM_COLUMNS)
 def terms_table(evaluations: Evaluations, controls: Mapping[str, str], control_rewards: Mapping[str, str]) -> Rows:
-    """A row per policy whose random and majority controls were evaluated, over all problems and for each level.
-
-    null, elicitation and reward (`TERMS`) add up to the gain, and their intervals hold together.
-
-    Args:
-        controls: as for `controls_table`.
-        control_rewards: kind of reward by control.
+    """A row per policy whose random and majority controls were evaluated, over all problems and for each level; the
+    intervals of `TERMS` hold together.
     """
     names = {(twin, control_rewards[name]): name for name, twin in controls.items()}
     grouped = by_policy(evaluations)
@@ -92,10 +84,8 @@ def terms_table(evaluations: Evaluations, controls: Mapping[str, str], control_r
                 yield {
                     **named(grouped[arms["truth"]], benchmark),
                     **{"level": level, "n_seeds": gain.n_seeds, "n_problems": gain.n_problems},
+                    **dict(chain(*(_corrected(*pair).items() for pair in zip(TERMS, terms, strict=True)))),
                     **_corrected("gain", gain),
-                    **{
-                        k: v for name, term in zip(TERMS, terms, strict=True) for k, v in _corrected(name, term).items()
-                    },
                 }
 
 
@@ -106,8 +96,7 @@ def _of_level(grouped: Grouped, rows: Sequence[Row], level: int | None) -> Group
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:
-    """Return mean reward (rewarded) and share of right answers (right) of a policy's training rollouts, {} without
-    any."""
+    """Return mean reward and share of right answers of a policy's training rollouts, {} without any."""
     rows = pd.read_parquet(rollouts, columns=["reward", "verdict"])
     rewards = rows["reward"].dropna()
     if rewards.empty:

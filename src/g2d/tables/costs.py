@@ -25,7 +25,7 @@ from g2d.tables.frames import Rows, columns, mean, table_of
 # 52.2 and 54.2 at G=4. A step takes twice as long at G=4, so both have as many prompts: 8, from the batch of 4 x 4
 # completions at G=2 in appendix B.
 HOURS_PER_COMPLETION = mean_of((26.6 / 16_000, 27.2 / 16_000, 52.2 / 32_000, 54.2 / 32_000))
-# DPO with K=0: 2.2 and 2.6 hours for 12,000 rollouts and DPO on their pairs; each stage gets half.
+# DPO with K=0: 12,000 rollouts and DPO on their pairs; each stage gets half.
 HOURS_OF_HARVEST_AND_DPO = mean_of((2.2, 2.6))
 PUBLISHED = {
     "train_grpo": HOURS_PER_COMPLETION,
@@ -54,7 +54,7 @@ def cost_table(
 
     Args:
         costs: jobs charged to each policy, oldest first.
-        attempts: all attempts at the jobs of the grid.
+        attempts: all attempts of the grid.
     """
     lost_attempts, lost_s = lost(attempts), lost_device_s(attempts)
     for key, records in costs.items():
@@ -77,10 +77,8 @@ def cost_table(
 
 @table_of(ATTEMPT_COLUMNS)
 def attempt_table(attempts: Sequence[Attempt]) -> Rows:
-    """A row per stage, then one for all stages: the cost of all attempts and of the kept ones.
-
-    `_all` and peaks: all finished attempts. device_hours_kept: the last successful attempt of each job, with the
-    attempts it continued.
+    """A row per stage, then one for all stages: the cost of all finished attempts (`_all` and peaks), and of the last
+    successful attempt of each job with the attempts it continued (device_hours_kept).
     """
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     for stage in [*stages, "all"] if stages else []:
@@ -151,7 +149,7 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 
 
 def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
-    """Return a policy's cost on each axis, from the jobs that made it and `spent_on`; NaN or missing if unknown."""
+    """Return a policy's cost on each axis, from the jobs that made it and `spent_on`; missing or NaN if unknown."""
     return {
         **_axes(records, config.price_per_device_hour),
         **{axis: spent[axis] for axis in ("tokens_generated", "updates")},
@@ -188,8 +186,7 @@ def critical_path_s(records: Sequence[Cost]) -> float:
 
 
 def paper_hours(key: PolicyKey, config: Config) -> float:
-    """Return GPU-hours of a 7-8B model on one A100, without calibration, at the rates of the paper's Table 1; NaN if it
-    has none."""
+    """Return GPU-hours at the rates `PUBLISHED`, without calibration; NaN without a rate."""
     if key.kind == "base":
         return 0.0
     if key.arm.phase == "stages":
@@ -214,7 +211,7 @@ def regime_table(
     device_hours: Mapping[PolicyKey, float],
     spent: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
-    """A row per policy, without ablations of DPO: its accuracy and what it took (`spent_on`), mean over seeds."""
+    """A row per policy, without ablations of DPO: accuracy and `spent_on`, means over seeds."""
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
     for (_, benchmark), by_key in grouped.items():
         row = accuracy_row(by_key, device_hours, benchmark)
@@ -232,25 +229,22 @@ def stages_table(
     spent: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
     """A row per number of stages, between DPO on the harvest of M0 (one) and GRPO (as many as its updates)."""
+    as_long = {(key.group_size, key.arm.grpo_step) for key, _ in evaluations if key.arm.grpo_step is not None}
 
     def keep(key: PolicyKey) -> bool:
-        return key.arm.phase == "stages" or (key.role == "dpo" and key.k == 0) or key.role in ("grpo", "curve")
+        if key.role in ("grpo", "curve"):
+            return (key.group_size, key.k) in as_long
+        return key.arm.grpo_step is not None or (key.role == "dpo" and key.k == 0)
 
     shown = {at: answers for at, answers in evaluations.items() if keep(at[0])}
-    staged = {(key.group_size, spent[key]["updates"]) for key, _ in shown if key.arm.phase == "stages"}
     for row in regime_table(shown, device_hours, spent).to_dict("records"):
-        if row["policy"] == "dpo" or (row["group_size"], row["updates"]) in staged:
-            yield row | {"stages": max(1, row["K"])}
+        yield row | {"stages": max(1, row["K"])}
 
 
 def spent_on(
     key: PolicyKey, records: Sequence[Cost], config: Config, path: Callable[[str], Path] = Path
 ) -> dict[str, float]:
-    """Count gradient steps, prompts, and tokens generated, trained on and scored by a teacher.
-
-    Args:
-        records: costs of the jobs that made the policy; a training's metrics are in the same folder.
-    """
+    """Count gradient steps, prompts and tokens of the jobs that made a policy, from records and logs of trainings."""
     # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}
     for record in records:

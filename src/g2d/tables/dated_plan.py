@@ -1,7 +1,6 @@
 """The dated plan of a grid: its primary comparison, written to `results/plan.json` before the first training.
 
-An entry has its date, the number of finished evaluations of trained policies, and its digest. No job depends on the
-file, so equal results have equal files.
+No job depends on the file, so equal results have equal files.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ NOT_PLANNED = frozenset({"title", "demonstration", "price_per_device_hour"})  # 
 
 
 def primary(config: Config) -> dict[str, Any]:
-    """Return each model's primary comparison, a family of tests on the first benchmark: `PRIMARY`, or the grid's first
-    family.
-    """
+    """Return each model's primary comparison on the first benchmark: `PRIMARY`, or the grid's first family."""
     benchmark = next(iter(config.benchmarks))
     comparisons = {}
     for model in grid.trained_models(config):
@@ -55,24 +52,22 @@ def write_plan(config: Config, results: str | Path = "results", evaluations: int
     entries, plan = read_plan(results), planned(config)
     if entries and entries[-1]["plan"] == plan:
         return
-    evaluations = _finished_evaluations(results) if evaluations is None else evaluations
+    if evaluations is None:
+        evaluations = sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
     kept = entries if evaluations else []
     write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": json_sha256(entry)}]})
 
 
 def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
-    """Read the entries of `plan.json`, first to last; none without the file.
-
-    Raises:
-        ConfigError: the file cannot be read, or an entry is not as it was written.
-    """
+    """Read the entries of `plan.json`, first to last; ConfigError if it cannot be read or an entry was changed."""
     file = Path(results, PLAN)
     if not file.exists():
         return []
     try:
         entries: list[dict[str, Any]] = read_json(file)["entries"]
-        unchanged = all(json_sha256(_without_digest(entry)) == entry["sha256"] for entry in entries)
+        digests = [json_sha256({name: entry[name] for name in entry if name != "sha256"}) for entry in entries]
+        unchanged = digests == [entry["sha256"] for entry in entries]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}): put it back as it was") from None
     if not unchanged:
@@ -95,11 +90,3 @@ def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
         f"The primary comparison, planned before any trained policy was evaluated ({PLAN}), is {words}; all other "
         f"comparisons are exploratory.{changed}"
     )
-
-
-def _finished_evaluations(results: str | Path) -> int:
-    return sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
-
-
-def _without_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name != "sha256"}

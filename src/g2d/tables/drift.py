@@ -20,12 +20,8 @@ EQUAL_GAIN_COLUMNS = columns("model benchmark status n_online n_others n_seeds r
 
 @table_of(DRIFT_COLUMNS, KL_COLUMNS)
 def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
-    """A row per policy and benchmark: the length of its answers and their divergence from M0.
-
-    longer is null for M0 and without it. _low and _high are 95 % intervals over seeds and problems, for kl at least 0.
-
-    Args:
-        drifted: rows of `g2d.rollouts.divergence.own_answers` by policy and benchmark; empty without `drift`.
+    """A row per policy and benchmark: the length of its answers and their divergence from M0 (`drifted`, rows of
+    `g2d.rollouts.divergence.own_answers`). Intervals are over seeds and problems.
     """
     grouped, measured = (by_policy(answers) for answers in (evaluations, drifted))
     for at, by_key in grouped.items():
@@ -43,8 +39,7 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
 
 @table_of(EQUAL_GAIN_COLUMNS)
 def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
-    """A row per model and benchmark: divergence of online policies relative to policies trained on harvests, at equal
-    gain.
+    """A row per model and benchmark: `at_equal_gain` of online policies and policies trained on harvests.
 
     Left out: selected checkpoints (copies), rounds (both kinds), extrapolated policies (neither), and policies that
     answer as M0 does.

@@ -44,8 +44,7 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
 
 @table_of(COLLAPSE_COLUMNS)
 def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows:
-    """A row per online training of at least ten steps, seed and watched measure: whether it fell below a share of its
-    start."""
+    """A row per online training, seed and watched measure, if there are enough steps (`collapse`)."""
     for (key, steps), measure in product(logs.items(), WATCHED):
         if (result := collapse(steps[measure], share)) is not None:
             names = {"model": key.model, "policy": key.regime, "K": key.k, "group_size": key.group_size}
@@ -54,9 +53,7 @@ def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows
 
 @table_of(SATURATION_COLUMNS)
 def saturation_table(evaluations: Evaluations) -> Rows:
-    """A row per online training from M0 with at least `FEWEST_K` evaluated K: a sigmoid (`g2d.analysis.saturation`),
-    null unless it fits.
-    """
+    """A row per online training from M0 with at least `FEWEST_K` evaluated K: its sigmoid, null unless it fits."""
     grouped = by_policy(evaluations, keep=lambda key: key.role == "base" or key.on_a_curve)
     curves: dict[tuple[str, str, str, int], list[Row]] = {}
     for at in grouped:

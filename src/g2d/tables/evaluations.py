@@ -36,7 +36,7 @@ def by_policy(
 def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool = False) -> list[Row]:
     """Sort rows by model, regime, G, K and benchmark; with `k_first` by K before the regime.
 
-    Models, benchmarks and regimes keep their order of appearance, regimes by role, unless `regimes` lists them.
+    Models and benchmarks keep their order of appearance; regimes are as listed, or by role and appearance.
     """
     rows = list(rows)
     models = list(dict.fromkeys(policy.model for policy, _ in rows))

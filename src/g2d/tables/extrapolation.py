@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from g2d.analysis.crossed import error_of_difference
 from g2d.analysis.linearity import LINEAR, r_squared
-from g2d.analysis.margins import Differences
 from g2d.analysis.statistics import LEVEL
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.files import read_json
@@ -30,8 +30,8 @@ LINEARITY_COLUMNS = columns(
 
 @table_of(EXTRAPOLATION_COLUMNS)
 def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float], margin: float) -> Rows:
-    """A row per extrapolated policy and per DPO on its harvest, if the trained policy of that K was evaluated too.
-    Tests and bounds (margin_shown) are corrected for the rows of a model and benchmark."""
+    """A row per extrapolated policy and DPO on its harvest, if the trained policy of that K was evaluated. Tests and
+    bounds are corrected for the rows of a model and benchmark."""
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
         pairs = [(at, (at[0].reference, benchmark)) for at in rows if at[0].arm.last_trained is not None]
@@ -39,10 +39,11 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
             continue
         answers = Paired(grouped, rows)
         for (at, trained), test in zip(family, answers.tested(family), strict=True):
-            both, pool = answers.pair(at, trained), answers.pool(at, trained) if test.n_seeds > 1 else None
-            differences = Differences(both, lambda *_, pool=pool: pool, answers.clusters)
-            bound = differences.interval(1, 0, 2 * LEVEL / len(family))[1]
-            p = min(1.0, len(family) * differences.not_worse(0, 1, margin))
+            both, paired = answers.pair(at, trained), test.n_seeds > 1
+            pool = answers.pool(at, trained) if paired else None
+            error = error_of_difference(both[0] - both[1], pool, paired, answers.clusters)
+            bound = -error.interval(2 * LEVEL / len(family))[0]
+            p = min(1.0, len(family) * error.p_above(-margin))
             yield named(grouped[at], benchmark) | {
                 **{"last_trained": at[0].arm.last_trained, "n_seeds": test.n_seeds, "n_problems": test.n_problems},
                 **{"accuracy": both[0].mean(), "trained": both[1].mean(), "difference": test.difference},
@@ -58,8 +59,7 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
 def linearity_table(chains: Mapping[PolicyKey, Mapping[int, Path]]) -> Rows:
     """A row per warm-up and K: the share of weights whose R^2 over the checkpoints up to that K is above `LINEAR`.
 
-    M0 counts as a checkpoint of an adapter; full weights are counted from the first K. Weights that never change have
-    no R^2.
+    M0 counts as a checkpoint of an adapter, but not of full weights.
 
     Args:
         chains: files of the weights by K, by the last policy of each warm-up.

@@ -1,7 +1,4 @@
-"""Families of tests, and answers paired for them.
-
-A family has the comparisons of one model and benchmark from which a reader may pick one after seeing them.
-"""
+"""Families of tests: comparisons of a model and benchmark from which a reader may pick one after seeing them."""
 
 from __future__ import annotations
 
@@ -121,11 +118,11 @@ def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iter
 
 
 def _is_common(other: PolicyKey, policy: PolicyKey) -> bool:
-    """Return whether an entry's policy is compared with `other`: K=0, or GRPO at the largest K; stages with GRPO of as
-    many updates.
+    """Return whether an entry's policy is compared with `other`: DPO at K=0, or GRPO at the largest K (stages: of as
+    many updates).
     """
-    if policy.arm.phase == "stages" and other.role in ("grpo", "curve"):
-        return other.k == max(policy.arm.settings.steps)
+    if policy.arm.grpo_step is not None and other.role in ("grpo", "curve"):
+        return other.k == policy.arm.grpo_step
     return (other.role == "dpo" and other.k == 0) or other.role == "grpo"
 
 
@@ -146,11 +143,8 @@ class Paired:
         return [seed for seed in self.seeds[at] if others == [None] or seed in others]
 
     def pair(self, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
-        """Return both answers over the shared seeds, (n_seeds, n_problems) each; (1, n_problems) for M0.
-
-        Raises:
-            ValueError: no seed is shared.
-        """
+        """Return both answers over the shared seeds, (n_seeds, n_problems) each, (1, n_problems) for M0; ValueError if
+        no seed is shared."""
         seeds = self.shared_seeds(at, reference)
         if not seeds:
             names = " and ".join(replace(key, seed=self.seeds[key, name][0]).folder for key, name in (at, reference))
@@ -158,7 +152,7 @@ class Paired:
         return self._of_seeds(at, seeds), self._of_seeds(reference, seeds)
 
     def pool(self, at: Row, reference: Row) -> SeedPool:
-        """Return accuracies over the shared seeds of the stable policies that were trained alike."""
+        """Return accuracies over the shared seeds of the stable policies among `ALIKE`."""
         seeds = self.shared_seeds(at, reference)
         pooled = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
         means = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in pooled]).reshape(-1, len(seeds))
@@ -172,11 +166,7 @@ class Paired:
 
     @property
     def differences(self) -> Differences:
-        """Return the differences between all pairs of policies.
-
-        Raises:
-            ValueError: the seeds of one policy are not the first ones of another.
-        """
+        """Return the differences between all pairs; ValueError if one has seeds that are not the first of another."""
         rows, seeds = [*self.seeds], [seeds for seeds in self.seeds.values() if seeds != [None]]
         longest = max(seeds, key=len, default=[])
         for shorter in seeds:

@@ -1,7 +1,4 @@
-"""Build, write and read tables: types of columns, and texts that a spreadsheet does not run as formulas.
-
-Shares are in 0..1. A cell that does not apply or cannot be computed is null.
-"""
+"""Build, write and read tables. Shares are in 0..1. A cell that does not apply or cannot be computed is null."""
 
 from __future__ import annotations
 
@@ -83,8 +80,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 def write_table(path: str | Path, table: pd.DataFrame) -> None:
     """Write CSV, nulls as empty cells, floats with six significant digits.
 
-    Text that a spreadsheet would run as a formula gets an apostrophe before it; `unescaped` removes it. NUL ends a cell
-    for many readers, so it becomes U+2400.
+    An apostrophe precedes text that a spreadsheet would run as a formula. NUL ends a cell for many readers, so it
+    becomes U+2400.
     """
     inert = _map_texts(table, lambda text: ("'" if _FORMULA.match(text) else "") + text.replace("\0", "\u2400"))
     texts = inert.select_dtypes(["object", "string"])
@@ -101,9 +98,8 @@ def write_table(path: str | Path, table: pd.DataFrame) -> None:
 
 
 def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
-    """Read a table of `write_table` with the declared types and the original texts.
-
-    In tables of earlier versions, columns may be missing; undeclared ones get inferred types.
+    """Read a table of `write_table` with the declared types; columns may be missing in files of earlier versions, and
+    undeclared ones have inferred types.
 
     Raises:
         ValueError: the file is not CSV with these types.

@@ -20,7 +20,7 @@ from g2d.tables.frames import Rows, columns, table_of
 
 WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
 AXES = ("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours", *WHERE_KNOWN)
-NOT_TESTED = "not tested"  # on the other axes, and GRPO before its last K and its ablations
+NOT_TESTED = "not tested"
 FRONTIER_COLUMNS = columns(
     *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),
     "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high p_on p_beaten",
@@ -37,17 +37,15 @@ def frontier_table(
     price: Price | None = None,
     tested_axis: str = "device_hours",
 ) -> Rows:
-    """A row per policy and axis on which its cost is known, without ablations of DPO. GRPO before its last K and
-    ablations of GRPO are not tested.
+    """A row per policy and axis on which its cost is known, without ablations of DPO.
 
     Args:
         costs: `costs_of` each trained policy; M0 costs nothing.
         calibration: calibration's part of these costs.
-        tested_axis: `frontier.axis`.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
     for (_, benchmark), policies in by_grid(grouped).items():
-        tested = [at for at in policies if _is_tested(at)]
+        tested = [at for at in policies if at[0].role not in ("curve", "ablation")]
         differences = Paired(grouped, tested).differences if tested else Differences([])
         margins = dict(zip(tested, smallest_margins(differences, margin), strict=True))
         accuracies = {at: accuracy_row(grouped[at], {}, benchmark) | _margin(margins.get(at)) for at in policies}
@@ -74,25 +72,16 @@ def frontier_table(
                 yield row | standing.get(at, {"status": NOT_TESTED, "cheapest_enough": False})
 
 
-def _is_tested(at: Row) -> bool:
-    return at[0].role not in ("curve", "ablation")
-
-
 def _margin(bound: Margin | None) -> dict[str, Any]:
     if bound is None:
         return {"enough": False}
-    row = {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
-    return row | {"p_enough": bound.p_enough, "enough": bound.enough}
+    return asdict(bound) | {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
 
 
 def _standing(standing: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     by = {} if standing.beaten_by is None else names[standing.beaten_by]
-    beaten_by = {
-        "beaten_by": by.get("policy"),
-        "beaten_by_K": by.get("K"),
-        "beaten_by_group_size": by.get("group_size"),
-    }
-    return asdict(standing) | beaten_by
+    beaten_by = {f"beaten_by_{name}": by.get(name) for name in ("K", "group_size")}
+    return asdict(standing) | beaten_by | {"beaten_by": by.get("policy")}
 
 
 def _costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]], axis: str) -> np.ndarray:

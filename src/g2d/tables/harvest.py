@@ -38,11 +38,8 @@ AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 @table_of(HARVEST_COLUMNS)
 def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]) -> Rows:
-    """Table 2: a row per harvest, mean and sample standard deviation over the seeds in which a metric is not null.
-
-    Raises:
-        ValueError: the seeds of a policy harvested different prompts.
-    """
+    """Table 2: a row per harvest, mean and sample standard deviation over the seeds in which a metric is not null;
+    ValueError if seeds harvested different prompts."""
     models = list(dict.fromkeys(key.model for key in harvests))
     groups: dict[tuple[str, int, int], list[HarvestKey]] = {}
     for key in sorted(harvests, key=lambda key: (models.index(key.model), key.group_size, key.k, key.seed)):
@@ -72,7 +69,7 @@ def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str,
 
 @table_of(POINT_COLUMNS)
 def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluations: Evaluations) -> Rows:
-    """A row per harvest and benchmark, with the accuracy of the policy trained on it; group_size is 0 for K=0."""
+    """A row per harvest and benchmark, with the accuracy of DPO on it; group_size is 0 for K=0."""
     for (policy, benchmark), answers in evaluations.items():
         key = HarvestKey(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
         if policy.role == "dpo" and key in harvests:

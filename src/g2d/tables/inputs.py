@@ -1,4 +1,4 @@
-"""Inputs of tables, read from a results folder when needed: the attributes that `Table.reads` names."""
+"""Inputs of tables, read from a results folder when a table needs them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Measured = Mapping[PolicyKey, Mapping[str, Any]]
 
 
 class _Part(cached_property[dict[Any, Any]]):
-    """Files of the part of the grid that has the attribute's name; `shown` gives policies the K of tables."""
+    """Files of the part (`g2d.graph.parts`) of the attribute's name; `shown` gives policies the K of tables."""
 
     def __init__(self, read: Callable[..., Any], *arguments: Any, shown: bool = False) -> None:
         def read_part(inputs: Inputs) -> dict[Any, Any]:
@@ -56,7 +56,7 @@ class _Part(cached_property[dict[Any, Any]]):
 
 
 class Inputs:
-    """Inputs of tables.
+    """Inputs of tables, as attributes with the names in `Table.reads`.
 
     Args:
         whole: raise an error if a file is missing, instead of leaving it out.
@@ -66,9 +66,9 @@ class Inputs:
     # Keys: a policy.
     records = _Part(read_policy)
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
-    replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
-    probes = _Part(read_table, PROBE_COLUMNS)  # probes of automatic warm-ups
-    seen = _Part(seen_in_training)  # controls
+    replies = _Part(read_rollouts, NEEDED, shown=True)  # to the held-out open-ended prompts
+    probes = _Part(read_table, PROBE_COLUMNS)
+    seen = _Part(seen_in_training)  # controls only
     selections = _Part(read_table, CANDIDATE_COLUMNS)
     # Keys: a policy and a benchmark.
     answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
@@ -98,7 +98,7 @@ class Inputs:
         self.shown_share = (config.contamination or Contamination()).share
 
     def build(self, name: str) -> pd.DataFrame:
-        """Compute a table from the files that exist; KeyError if there is none, or a script makes it (the advice)."""
+        """Compute a table from the files that exist; KeyError if no function computes it."""
         if name not in self._built:
             table = catalogue.table(name)
             if not table.function:
@@ -130,7 +130,6 @@ class Inputs:
 
     @cached_property
     def device_hours(self) -> dict[PolicyKey, float]:
-        """Device-hours of each finished policy; 0 for M0."""
         trained = {key: self.costs[key].device_hours for key in self.finished if key in self.costs}
         return {key: trained.get(key, 0.0) for key in self.finished.values() if key in trained or key.role == "base"}
 
@@ -167,8 +166,7 @@ class Inputs:
 
     @cached_property
     def attempts(self) -> list[Attempt]:
-        """Return all attempts at jobs. No rule has them as input, because the cost of a failed job makes no table
-        stale."""
+        """Return all attempts, which are no input of a rule: a failed job makes no table stale."""
         return read_attempts(self.folder / "attempts")
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Interim analyses (docs/race.md): their plan (`plan.json`, repeated in every look), the looks, and looks.csv."""
+"""Interim analyses (docs/race.md): their plan, the looks, and looks.csv."""
 
 from __future__ import annotations
 
@@ -65,13 +65,14 @@ def plan_of(config: Config, model: str, steps: Steps = "holm") -> Plan:
 
 
 def steps_of(looks: Mapping[str, Mapping[str, Any]]) -> Steps:
-    """Return the steps of the plan by which looks were taken, or a new plan's."""
+    """Return `Plan.steps` of these looks, or a new plan's."""
     plans = [model.get("plan", {}) for look in looks.values() for model in look.get("models", {}).values()]
     return plans[0].get("steps", "hochberg") if plans else "holm"
 
 
 def _is_planned(family: str) -> bool:
-    """Whether looks decide a family: not pairs of K, not regimes against the main grid, and only regimes against M0."""
+    """Return whether looks decide a family. Pairs of K, regimes against the main grid, and other policies against M0
+    are left out."""
     if family == ENTRIES_AGAINST_COMMON:
         return False
     return not family.endswith("K > 0") and (not family.endswith("M0") or family.startswith(CALLED["entry"]))
@@ -97,7 +98,7 @@ def write_plan(config: Config, results: str | Path = "results") -> None:
 
 
 def require_plan(config: Config, results: str | Path = "results") -> None:
-    """Check that existing looks follow the configured plan and were not edited; raises ConfigError."""
+    """Raise a ConfigError if existing looks do not follow the configured plan or were edited."""
     assert config.looks is not None
     if not (looks := taken(config.looks, results)):
         return
@@ -120,7 +121,7 @@ def require_plan(config: Config, results: str | Path = "results") -> None:
 
 
 def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]], steps: Steps) -> None:
-    """Raise a ConfigError for the first look whose seeds do not follow from its comparisons."""
+    """Raise a ConfigError if the seeds of a look do not follow from its comparisons."""
     plans = {model: plan_of(config, model, steps) for model in grid.trained_models(config)}
     seeds: dict[str, int] = {}
     for file, look in looks.items():
@@ -165,12 +166,8 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
 
 
 def take(config: Config, number: int, results: str | Path = "results") -> dict[str, Any]:
-    """Take the next look, of this number: 1, 2 ...
-
-    Returns:
-        The content of its file: numbers of seeds by policy (`seeds`), of policies that get further ones (`next`), and
-            the look of each unfinished model (`models`).
-    """
+    """Take look number 1, 2 ... and return the content of its file: numbers of seeds by policy (`seeds`), of policies
+    that get further ones (`next`), and the look of each unfinished model (`models`)."""
     assert config.looks is not None
     before = dict(list(taken(config.looks, results).items())[: number - 1])
     config, benchmark = at_look(config, before), next(iter(config.benchmarks))
@@ -203,7 +200,6 @@ def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
 
 @table_of(LOOK_COLUMNS)
 def looks_table(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Rows:
-    """A row per comparison and look that tested it."""
     benchmark = next(iter(config.benchmarks))
     for model in grid.trained_models(config):
         for look in looks_of(model, looks):

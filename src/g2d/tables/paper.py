@@ -1,4 +1,4 @@
-"""Published results as data, and Table 1 of the G2D paper compared with the grid."""
+"""Published results, and Table 1 of the G2D paper beside the grid's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def published(name: str) -> pd.DataFrame:
 
 @table_of(PUBLISHED_COLUMNS)
 def published_table(main: pd.DataFrame, config: Config) -> Rows:
-    """A row per row of the paper's Table 1 and benchmark that the grid has too, beside the grid's row, if any."""
+    """A row per row of the paper's Table 1 and benchmark that the grid has too."""
     paper = published("g2d_table1")
     grid = {_identity(row): row for row in main.to_dict("records")}
     for model, source in config.models.items():
@@ -53,7 +53,7 @@ def published_table(main: pd.DataFrame, config: Config) -> Rows:
 
 
 def _identity(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """Return the cells that identify a row of Table 1, with 0 for null, because nulls are not equal."""
+    # 0 for null, because nulls are not equal
     return tuple(0 if pd.isna(row[name]) else row[name] for name in ROW.split())
 
 

@@ -35,10 +35,7 @@ BUDGET_COLUMNS = columns(BY_BENCHMARK, "budget n_seeds n_problems accuracy ci_lo
 
 @table_of(DECOMPOSITION_COLUMNS)
 def decomposition_table(evaluations: Evaluations) -> Rows:
-    """A row per policy and benchmark: its gain over M0 in parts (`g2d.analysis.decomposition`), null without M0.
-
-    If all answers finish and parse, `from_reasoning` is the gain, with its interval in `comparisons.csv`.
-    """
+    """A row per policy and benchmark: its gain over M0 in parts (`g2d.analysis.decomposition`), null without M0."""
     grouped = by_policy(evaluations)
     paired = {grid: Paired(grouped, rows) for grid, rows in by_grid(grouped).items()}
     for at, by_key in grouped.items():
@@ -58,7 +55,7 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
 def _gain(
     reference: np.ndarray, policy: np.ndarray, pool: SeedPool, clusters: np.ndarray | None
 ) -> dict[str, float | None]:
-    """Return the gain and its parts with intervals; both arrays are (3 stages, n_seeds, n_problems)."""
+    """Return the gain and its parts with intervals, from (3 stages, n_seeds, n_problems) each."""
     old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
     values: dict[str, float | None] = {"gain": float(new[2] - old[2])}
     parts = decomposition.contributions(old, new)
@@ -77,11 +74,7 @@ def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: s
 
 @table_of(BUDGET_COLUMNS)
 def budget_table(evaluations: Evaluations) -> Rows:
-    """A row per policy, benchmark and budget of `evaluation.token_budgets`, from one generation.
-
-    Raises:
-        ValueError: the seeds of a policy were judged at different budgets.
-    """
+    """A row per policy, benchmark and budget; ValueError if seeds were judged at different budgets."""
     for (_, benchmark), by_key in by_policy(evaluations).items():
         verdicts = {key: at_budgets(answers) for key, answers in by_key.items()}
         if len({tuple(by_budget) for by_budget in verdicts.values()}) > 1:

@@ -1,4 +1,4 @@
-"""Statistical power: the smallest differences that a grid detects, and the effect of more seeds or questions."""
+"""Statistical power: the smallest differences that a grid detects, and variance components."""
 
 from __future__ import annotations
 
@@ -36,12 +36,8 @@ NO_ONLINE, OTHERS = "K=0", "every other K"
 
 @table_of(POWER_COLUMNS)
 def power_table(evaluations: Evaluations, target: float) -> Rows:
-    """A row per family of tests of the K and number of seeds: the smallest differences and margins to be detected.
-
-    Null if the variance over seeds is unknown; problems_needed is null above 20,000.
-
-    Args:
-        target: the difference that `problems_needed` is for, in 0..1.
+    """A row per family of tests of the K and number of seeds: the smallest differences and margins to be detected, null
+    if the variance over seeds is unknown. `problems_needed` is for a difference of `target`, in 0..1.
     """
     for (model, benchmark), (rows, answers, clusters) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
@@ -51,11 +47,7 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
 
 @table_of(POWER_COLUMNS)
 def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
-    """The same rows before a grid has run, from the variances `ASSUMED`, for the first model.
-
-    Args:
-        n_problems: numbers of problems by benchmark.
-    """
+    """The same rows before a grid has run, from the variances `ASSUMED`, for the first model."""
     target = (config.frontier or Frontier()).margin
     model = next(iter(config.models))
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
@@ -69,15 +61,14 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
 
 @table_of(POWER_COLUMNS)
 def design_power(components: power.Components, design: power.Design, target: float) -> Rows:
-    """The same rows for any design, each policy compared with one reference."""
+    """The same rows for any design, with one reference for all policies."""
     variance = power.Decomposition(components, math.nan, math.nan, math.nan)
     yield from _rows("", "", variance, {"one reference": design.n_policies - 1}, design, target)
 
 
 @table_of(VARIANCE_COLUMNS)
 def variance_table(evaluations: Evaluations) -> Rows:
-    """A row per model and benchmark with at least two K: sources of variance of differences, and the smallest
-    difference with more seeds or questions."""
+    """A row per model and benchmark with at least two K: sources of variance of differences."""
     for (model, benchmark), (rows, answers, clusters) in _alike(evaluations).items():
         variance = power.decompose(answers, clusters)
         n_policies, n_seeds, n_problems = answers.shape
@@ -114,11 +105,8 @@ def family_sizes(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray, np.ndarray | None]]:
-    """Return all rows of each model and benchmark, the answers of its stable policies trained alike, and clusters.
-
-    Answers are (n_policies, n_seeds, n_problems), over the first shared seeds. Grids without two such policies or a
-    family are left out.
-    """
+    """Return the rows of each model and benchmark, the answers of its stable policies among `ALIKE` over the shared
+    seeds, (n_policies, n_seeds, n_problems), and clusters; nothing without two such policies or a family."""
     grouped = by_policy(evaluations)
     alike = {}
     for place, rows in by_grid(grouped).items():

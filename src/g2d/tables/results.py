@@ -23,19 +23,14 @@ from g2d.rollouts.pairs import read_pairs
 from g2d.tables.frames import read_table
 from g2d.tables.inputs import Inputs
 
-# The first columns of each frame; `group_size` is 0 and `seed` null if they do not apply.
-KEY_COLUMNS = {
-    "model": "object",
-    "policy": "object",  # its name in tables: g2d is DPO on the harvest of a warmed-up policy
-    "regime": "object",  # its name in folders
-    "K": "int64",
-    "group_size": "int64",
-    "seed": "Int64",
-}
+# The first columns of each frame; `policy` is the name in tables, `regime` the name in folders. `group_size` is 0 and
+# `seed` null if they do not apply.
+KEY_COLUMNS = dict.fromkeys(("model", "policy", "regime"), "object")
+KEY_COLUMNS |= {"K": "int64", "group_size": "int64", "seed": "Int64"}
 
 
 class Results(Inputs):
-    """The files of a grid as frames to be joined on `KEY_COLUMNS`; a harvest has the key of its policy.
+    """The files of a grid as frames to be joined on `KEY_COLUMNS`.
 
     Raises:
         FileNotFoundError: there is no such folder, or no run has begun in it.
@@ -51,6 +46,11 @@ class Results(Inputs):
     def __repr__(self) -> str:
         return f"g2d.open({str(self.folder)!r})"
 
+    def build(self, name: str) -> pd.DataFrame:
+        if name not in (names := [table.name for table in catalogue.TABLES]):
+            raise KeyError(f"{name}: no such table: name one of {', '.join(names)}")
+        return super().build(name)
+
     @cached_property
     def tables(self) -> Mapping[str, pd.DataFrame]:
         """Tables that were written, by name (`main`, `harvest`, `cost` ...)."""
@@ -64,8 +64,7 @@ class Results(Inputs):
 
     @cached_property
     def policies(self) -> pd.DataFrame:
-        """A row per configured policy: `role`, `kind` (how it was trained), `folder`, and `finished` (its record
-        exists)."""
+        """A row per configured policy: `role`, `kind` (its training), `folder`, and `finished` (its record exists)."""
         return _frame(
             {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self.records}
             for key in self._policies
@@ -73,17 +72,17 @@ class Results(Inputs):
 
     @cached_property
     def evaluations(self) -> pd.DataFrame:
-        """A row per policy, `benchmark`, problem and sample: `Rollout` without texts, the seed as `sampling_seed`."""
+        """A row per policy, `benchmark`, problem and sample: `Rollout` without texts, its seed as `sampling_seed`."""
         return _together(({**_key(key), "benchmark": name}, rows) for (key, name), rows in self.answers.items())
 
     @cached_property
     def harvests(self) -> pd.DataFrame:
-        """A row per completion of the main grid's harvests, as in `evaluations`; the policy is `base` or `grpo`."""
+        """A row per completion of the main grid's harvests; the policy is the harvested one, `base` or `grpo`."""
         return _together((_key(_harvested(key)), rows) for key, rows in self.harvested.items())
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """A row per policy and gradient step: the trainer's log. Each K of a warm-up has all steps up to it."""
+        """A row per policy and gradient step: the trainer's log; each K of a warm-up has all steps up to it."""
         return _together(
             (_key(key), pd.DataFrame([json.loads(line) for _, line in read_lines(file)]))
             for key in self._trained
@@ -92,9 +91,9 @@ class Results(Inputs):
 
     @cached_property
     def bills(self) -> pd.DataFrame:
-        """A row per policy and job charged to it (`g2d.jobs.cost.Cost`); shared jobs are charged to each policy.
+        """A row per policy and job charged to it (`Cost`); shared jobs are charged to each policy.
 
-        `benchmark` is null for the jobs that made the policy, which add up to the tables' device-hours.
+        `benchmark` is null for the jobs that made the policy; these add up to the tables' device-hours.
         """
         made = [*self._trained, *(key for key in self._policies if key.arm.selected)]
         files: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in made]
@@ -107,11 +106,11 @@ class Results(Inputs):
         )
 
     def rollouts(self, of: PolicyKey | HarvestKey | str, benchmark: str | None = None) -> pd.DataFrame:
-        """Read the completions of one file with all columns and texts.
+        """Read completions with all columns and texts: answers to a benchmark, or rollouts of a training, a harvest or
+        the calibration.
 
         Args:
-            of: key of a policy or a harvest, or a folder below the results folder ("demo/seed0/harvest/g2/k50").
-            benchmark: of the answers; None: the completions sampled in a training, a harvest or the calibration.
+            of: a key, or a folder below the results folder ("demo/seed0/harvest/g2/k50").
         """
         return pd.read_parquet(self._of(of) / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"))
 
@@ -141,12 +140,7 @@ _TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # a singl
 
 
 def read_by_name(path: str | Path) -> pd.DataFrame:
-    """Read a table of the catalogue, found by the name of the file, with its declared types.
-
-    Raises:
-        KeyError: there is no table of that name.
-        ValueError: the file is not CSV with these types.
-    """
+    """Read a table with the types that the catalogue has for the name of the file; KeyError without one."""
     return read_table(path, getattr(catalogue.table(Path(path).stem).build, "columns", _TYPES))
 
 

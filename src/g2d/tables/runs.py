@@ -1,4 +1,4 @@
-"""Several runs side by side: policies of the same name (model, regime, K, group size) and seed are paired."""
+"""Several runs side by side: policies of the same name (model, regime, K, G) and seed are paired."""
 
 from __future__ import annotations
 
@@ -29,15 +29,10 @@ VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "s
 
 @table_of(RUN_COLUMNS)
 def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> Rows:
-    """A row per run, policy and benchmark, with the difference from the same policy of the first run over shared seeds,
-    or the reason if there is none (not_compared). The variance over seeds is not pooled, because it may differ between
-    runs.
+    """A row per run, policy and benchmark (all if none is named).
 
-    Args:
-        benchmarks: benchmarks to show; all if empty.
-
-    Raises:
-        ValueError: a file cannot be read, or the seeds of a policy answered different problems.
+    It has the difference from the same policy of the first run over shared seeds, or the reason if there is none. The
+    variance over seeds is not pooled, because it may differ between runs.
     """
     first = next(iter(runs))
     grouped = {
@@ -69,7 +64,7 @@ def _tokens(run: Results) -> dict[PolicyKey, float]:
     return base | {key: float(sum(job.tokens_generated for job in cost.records)) for key, cost in run.costs.items()}
 
 
-Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]  # answers, (n_seeds, n_problems) each, by row and run
+Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]  # answers of both, (n_seeds, n_problems), by row and run
 
 
 def _tests(
@@ -140,7 +135,7 @@ def _other_questions(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
 
 
 def differing(*settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the dotted keys, and their values, that differ between nested mappings; a missing section is one key."""
+    """Return the dotted keys and values that differ between nested mappings; a missing section is one key."""
     differences: dict[str, tuple[Any, ...]] = {}
     for key in sorted(set().union(*settings)):
         values = tuple(mapping.get(key, ABSENT) for mapping in settings)

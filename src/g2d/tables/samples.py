@@ -22,11 +22,8 @@ SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_l
 
 @table_of(SAMPLE_COLUMNS)
 def sample_table(samples: Evaluations, equal: Equal) -> Rows:
-    """A row per policy, benchmark and measure: pass@k at k = 1, 2, 4, ... and n, and maj@n.
-
-    Raises:
-        ValueError: problems have different numbers of samples.
-    """
+    """A row per policy, benchmark and measure: pass@k at k = 1, 2, 4, ... and n, and maj@n; ValueError if problems have
+    different numbers of samples."""
     for (_, benchmark), by_key in by_policy(samples).items():
         yield from _rows(by_key, benchmark, equal)
 
@@ -52,8 +49,7 @@ def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal
 
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
-    """Estimate pass@k without bias, if `right` of n samples are right (Chen et al. 2021, arXiv 2107.03374, equation
-    1)."""
+    """Estimate pass@k without bias, if `right` of n samples are right (Chen et al. 2021, arXiv 2107.03374, eq. 1)."""
     return np.asarray(scipy.stats.hypergeom.sf(0, n, right, k))
 
 
@@ -85,8 +81,7 @@ def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
 
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
-    """Return whether the vote depends on which wrong answers are equal: only together may they reach the right one's
-    votes."""
+    """Return whether wrong answers reach the votes of the right one only if some of them are equal."""
     return len(wrong) > 1 and max(wrong.values()) <= right <= sum(wrong.values())
 
 

@@ -1,4 +1,4 @@
-"""Meta-analysis: the effect of online RL before the harvest over all models and benchmarks, and on another one."""
+"""Meta-analysis: the effect of online RL before the harvest over models and benchmarks, and on another one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OVER_MODELS = "models, mean of their benchmarks"
 
 @table_of(SYNTHESIS_COLUMNS)
 def synthesis_table(evaluations: Evaluations) -> Rows:
-    """A row per K, reference (DPO at K=0, GRPO) and study (a model on a benchmark), then rows pooled `over` studies."""
+    """A row per K, reference (DPO at K=0, GRPO) and study (a model on a benchmark), then rows `over` studies."""
     effects = _effects(evaluations)
     for reference in dict.fromkeys(reference for _, reference in effects):
         families: dict[str, list[tuple[dict[str, Any], Pooled]]] = {}
@@ -72,8 +72,7 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
 
 
 def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
-    """Return the studies of each policy and reference, a row per model and benchmark, with variances from questions and
-    seeds."""
+    """Return the studies of each policy and reference, a row per model and benchmark."""
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
     effects: dict[tuple[PolicyKey, str], list[dict[str, Any]]] = {}
     for (model, benchmark), rows in by_grid(grouped).items():

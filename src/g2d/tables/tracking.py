@@ -12,12 +12,7 @@ from g2d.tables.results import Results
 
 
 def log_tables(results: str | Path = "results") -> None:
-    """Log all tables as one W&B run named "tables".
-
-    Raises:
-        ModuleNotFoundError: wandb is not installed here.
-        wandb.Error: with `WANDB_MODE=online`, there is no account or no server.
-    """
+    """Log all tables as one W&B run named "tables"; `wandb.Error` with `WANDB_MODE=online` and no account or server."""
     prepare_wandb()
     import wandb
 

@@ -30,7 +30,7 @@ def win_rate_table(replies: Mapping[PolicyKey, pd.DataFrame], prompts: Mapping[s
     """A row per policy except M0; null if there is no rate at equal length (`g2d.analysis.win_rates`).
 
     Args:
-        replies: by policy, with M0, to the same prompts with the same random numbers; `reward` is the judge's score.
+        replies: replies of each policy and M0 to the same prompts; `reward` is the judge's score.
         prompts: kinds of prompts behind each regime.
 
     Raises:
@@ -81,15 +81,14 @@ def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
 def _detectable(test: Comparison) -> float:
     """Return the distance from 1/2 that is detected with power `POWER` at the corrected level.
 
-    `corrected` may end an interval at 1/2, so the test is not from there.
+    `test` is not from `corrected`, because that may end an interval at 1/2.
     """
     reach = (test.family_high - test.family_low) / 2
     return float(reach + scipy.stats.norm.ppf(POWER) * test.standard_error)
 
 
 def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return win rates by seed and prompt, raw and at equal length, over the prompts that each seed has a comparison
-    of."""
+    """Return win rates by seed and prompt, raw and at equal length, over prompts with a comparison in each seed."""
 
     def values(column: Callable[[pd.DataFrame], pd.Series]) -> np.ndarray:
         return np.stack([column(rows).unstack("sample").to_numpy(dtype=float) for rows in seeds])

@@ -1,6 +1,6 @@
 """`g2d verify IN.jsonl OUT.jsonl`: judge completions from any source.
 
-Each input row needs `answer` and `completion` and may have `finish_reason`. The output row adds `verdict`, `reward`,
+An input row has `answer`, `completion` and perhaps `finish_reason`. The output row adds `verdict`, `reward`,
 `extracted_answer` and `second_opinion`. "-" is standard input or output. OUT.jsonl is replaced after the last row and
 may be IN.jsonl; if a row is malformed, IN.jsonl is kept so that the row is not lost. A row whose answer is `NaN`,
 `Infinity` or the text "nan" is malformed.
@@ -99,7 +99,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_row(line: bytes) -> dict[str, Any]:
-    """Parse a row; a numeric answer becomes text."""
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
     row = parse_line(line, surrogates=True)
@@ -122,7 +121,7 @@ def parse_row(line: bytes) -> dict[str, Any]:
 
 
 def dump(row: dict[str, Any]) -> str:
-    """Return one line of JSON, escaped to ASCII only if a lone surrogate cannot be encoded as UTF-8."""
+    """Return a line of JSON, in ASCII only if UTF-8 cannot encode a lone surrogate."""
     text = json.dumps(row, ensure_ascii=False)
     return json.dumps(row) if re.search("[\ud800-\udfff]", text) else text
 

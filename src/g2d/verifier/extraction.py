@@ -1,7 +1,6 @@
 r"""The answer of a completion: the content of its last `\boxed{...}`, if that is terminated.
 
-Math-Verify's own extraction is not used because it accepts answers without a box and unterminated boxes. The search
-takes linear time and no recursion.
+Math-Verify's own extraction accepts answers without a box and unterminated boxes.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ _END_OF_MATH = re.compile(r"(?P<end>\\\)|\\\]|[$\n])|\\[\s\S]")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the content of the `\boxed{...}` or `\fbox{...}` that opens last; None if there is none or the text ends
-    inside it.
+    r"""Return the content of the last `\boxed{...}` or `\fbox{...}`; None without one or if the text ends inside it.
 
-    Braces are balanced, and `\{`, `\}` are not braces. A nested box belongs to the outer one: `\boxed{\boxed{5}}` holds
-    `\boxed{5}`, and `\boxed{1 \boxed{5}` is unterminated. An open box ends at the latest at the end of its formula or
-    line. A box without braces (`\boxed 5$`) extends to the end of its formula and is unterminated if the text ends
-    first.
+    The last box is the one that opens last. A nested box is part of the outer one: `\boxed{\boxed{5}}` holds
+    `\boxed{5}`, and `\boxed{1 \boxed{5}` is unterminated. An open box ends with its formula or line. A box without
+    braces (`\boxed 5$`) extends to the end of its formula and is unterminated if the text ends first. Linear time.
     """
     first_box = _COMMAND.search(text)
     if first_box is None:
@@ -59,15 +56,12 @@ def _ends_of_math(text: str, start: int, stop: int = sys.maxsize) -> Iterator[in
 
 
 def written_out(number: float) -> str:
-    """A finite number in digits, without Python's exponents (`1e-07`)."""
+    """Write a finite number without an exponent (`1e-07`)."""
     return format(Decimal(repr(number)), "f")
 
 
 def require_answer(text: str) -> str:
-    r"""Return the text; raise a ValueError for "nan", a missing number written as text.
-
-    "inf" and "infinity" are allowed: Math-Verify reads them as `\infty`, which is an answer in MATH.
-    """
+    r"""Return the text; raise a ValueError for "nan", a missing number. "inf" is `\infty` to Math-Verify."""
     if text.strip().lstrip("+-").lower() == "nan":
         raise ValueError(f"{text!r} is a missing number, not an answer")
     return text

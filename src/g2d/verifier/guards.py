@@ -1,6 +1,6 @@
-r"""Guards: objections to known errors of Math-Verify when it finds two answers equal.
+r"""Guards against answers that Math-Verify wrongly finds equal.
 
-Two cases have no guard because the right reading depends on the question: `10` equals `10\%` (GSM8K writes percentages
+Two cases have none because the right reading depends on the question: `10` equals `10\%` (GSM8K writes percentages
 without the sign), and `(1,2)` equals `1,2`.
 """
 
@@ -14,7 +14,7 @@ import sympy
 
 _BASE = re.compile(r"(?<![\\A-Za-z_0-9])[0-9]+_\{?([0-9]+)\}?")
 _SPACE = r"(?:\s|~|\\[,;:!> ]|\\q?quad|\\text\{\s*\})"
-# The first number must be a term: `\frac 1 2` and `x^2 3` do not match.
+# The first number is a term: `\frac 1 2` and `x^2 3` do not match.
 _SIDE_BY_SIDE = re.compile(rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+[0-9]")
 
 # A subscript of a number that is a term: `x^2_n` and `\frac{1}{2}_n` do not match.
@@ -31,7 +31,7 @@ RELATIVE_TOLERANCE = 0.01
 
 
 def bases_differ(reference: str, answer: str) -> bool:
-    """Reject `11_3` for `11_2`: Math-Verify ignores the base. It may be missing on one side."""
+    """Reject `11_3` for `11_2`: Math-Verify ignores the base, which one side may omit."""
     expected, answered = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
     return bool(expected and answered) and expected != answered
 
@@ -57,10 +57,7 @@ def not_a_number(reference: str, answer: str) -> bool:
 
 
 def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    """Reject `1:00` for `12:00`: both divide by zero, so Math-Verify finds them equal.
-
-    Arguments are Math-Verify's readings, with the text last.
-    """
+    """Reject `1:00` for `12:00`: both divide by zero. The last reading is the text."""
     return reference[-1] != answer[-1] and any(
         isinstance(reading, (sympy.Basic, sympy.MatrixBase)) and reading.has(sympy.nan, sympy.zoo)
         for reading in (*reference, *answer)
@@ -70,7 +67,7 @@ def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
 def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
     r"""Reject `\frac{1}{2^{61}}` for `\frac{1}{2^{60}}`: Math-Verify compares with an absolute tolerance."""
     a, b = _value(reference), _value(answer)
-    if a is None or b is None or max(abs(a), abs(b)) >= 1:  # an absolute tolerance only matters for small numbers
+    if a is None or b is None or max(abs(a), abs(b)) >= 1:  # its tolerance only matters for small numbers
         return False
     return bool(abs(a - b) > RELATIVE_TOLERANCE * max(abs(a), abs(b)))
 

@@ -1,6 +1,6 @@
 r"""Solved inequalities as intervals: `x < -5 \text{ or } x \ge 7` for $(-\infty,-5)\cup[7,\infty)$.
 
-Math-Verify compares a relation with a set only if the reference is the relation. Here the reference is the set.
+Math-Verify compares a relation with a set only if the relation is the reference.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | 
 
 
 def _ray(relation: Any) -> Solution | None:
-    """Values for which one letter is less than, greater than or different from a number."""
+    """Solve a relation between a letter and a number; None for any other."""
     if not isinstance(relation, Relational) or isinstance(relation, sympy.Eq):
         return None
     if not _is_letter(relation.lhs):

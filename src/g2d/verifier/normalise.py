@@ -6,7 +6,9 @@ The second opinion does not use it, to make independent mistakes. All patterns m
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 from g2d.verifier.extraction import BOX
 
@@ -24,17 +26,8 @@ def normalise(answer: str) -> str:
         return answer
     text = unwrap(without_final_punctuation(without_end_tokens(answer)))
     text = without_inner_boxes(without_final_punctuation(text))
-    for step in (
-        with_known_signs,
-        without_sizes,
-        with_known_names,
-        with_percent_sign,
-        with_braced_roots,
-        with_fractions,
-        with_whole_thousands,
-        with_imaginary_unit,
-    ):
-        text = step(text)
+    for rule in _RULES:
+        text = rule(text)
     return re.sub(r"\s+", " ", text).strip()  # Math-Verify's patterns take seconds on long runs of space
 
 
@@ -129,42 +122,11 @@ def _framed(before: str, content: str) -> str:
     return f"({content})" if is_sum else f" {content} "
 
 
-_SIGNS = str.maketrans({"∞": r"\infty ", "°": r"^\circ ", "\N{MINUS SIGN}": "-", "\N{NO-BREAK SPACE}": " "})
-_TIE = re.compile("~(?!=)")
-
-
-def with_known_signs(text: str) -> str:
-    return _TIE.sub(" ", text if text.isascii() else text.translate(_SIGNS))
-
-
-_SIZE = re.compile(r"\\(?:[bB]igg?[lrm]?|scriptstyle|textstyle|limits)(?![A-Za-z])\s*")
-
-
-def without_sizes(text: str) -> str:
-    r"""Drop `\big`, `\Biggl` and other layout commands; `\bigcup` stays."""
-    return _SIZE.sub("", text)
-
-
-_RELATIONS = {"leqq": "leq", "geqq": "geq", "leqslant": "leq", "geqslant": "geq", "lneq": "lt", "gneq": "gt"}
-_RELATION = re.compile(rf"\\({'|'.join(_RELATIONS)})(?![A-Za-z])")
-_INFINITY = re.compile(
-    r"\\(?:text|mathrm)\s*\{\s*inf(?:inity)?\s*\}|(?<![A-Za-z\\])inf(?:inity)?(?![A-Za-z])", re.IGNORECASE
-)
-_BARE_COMMAND = re.compile(r"(?<![A-Za-z\\])(?:[dt]?frac(?=\s*\{)|pi(?![A-Za-z]))")
-
-
-def with_known_names(text: str) -> str:
-    r"""`\leq` for `\leqq`, since Math-Verify reads `x \leqq 3` as x <= 3q; `\infty` for `infinity`, `\pi` for `pi`."""
-    text = _RELATION.sub(lambda match: "\\" + _RELATIONS[match[1]], text)
-    return _BARE_COMMAND.sub(r"\\\g<0>", _INFINITY.sub(r"\\infty ", text))
-
-
 _BARE_ROOT = re.compile(r"(?:(?<!\\)sqrt|√)\s*(?P<digits>[0-9]+(?:\.[0-9]+)?)?")
 _ROOT_OR_BRACKET = re.compile(r"(?P<root>\\sqrt(?:\[[^\[\]]*\])?\s*)?\(|\)")
 
 
 def with_braced_roots(text: str) -> str:
-    r"""`\sqrt{3}` for `\sqrt(3)`, `sqrt(3)`, `sqrt3` and `√3`; `\sqrt13` stays, since LaTeX reads it as `\sqrt{1}3`."""
     if "√" not in text and "sqrt" not in text:
         return text
     text = _BARE_ROOT.sub(lambda root: rf"\sqrt{{{root['digits']}}}" if root["digits"] else r"\sqrt ", text)
@@ -176,34 +138,6 @@ def with_braced_roots(text: str) -> str:
         elif opened and (opening := opened.pop()) is not None:
             written[opening], written[bracket.start()] = "{", "}"
     return "".join(written)
-
-
-_PERCENT_WORD = re.compile(
-    r"\s*(?:\\(?:text(?:rm|bf|it)?|mbox|mathrm)\s*\{\s*(?:\\?%|per\s?cents?)\s*\}|(?<![A-Za-z])per\s?cents?)"
-    r"(?=\s*(?:\Z|[,;)\]}]))"
-)
-
-
-def with_percent_sign(text: str) -> str:
-    r"""Write `50\text{ percent}` and `50 per cent` as `50\%`: Math-Verify drops the word without dividing by 100."""
-    return _PERCENT_WORD.sub(r"\\%", text) if "cent" in text or "%" in text else text
-
-
-_REPEATING = re.compile(
-    r"(?<![0-9.])(?P<whole>[0-9]*)\.(?P<once>[0-9]*)\\(?:overline|bar|dot)\s*"
-    r"(?:\{(?P<digits>[0-9]{1,40})\}|(?P<digit>[0-9]))(?![0-9_^.{]|\\(?:overline|bar|dot))"
-)
-_MIXED = re.compile(
-    rf"(?P<before>(?:\A|[-+=(\[{{;<>$,])\s*)(?P<whole>[0-9]+){_SPACE}+(?P<top>[0-9]+)\s*/\s*(?P<bottom>[0-9]+)"
-    r"(?=\s*(?:\Z|[])},;<>=$%]|\\(?:[%$,;]|text|mbox|right))|\s+[A-Za-z])"
-)
-
-
-def with_fractions(text: str) -> str:
-    r"""`\frac{2}{3}` for `0.\overline{6}`, and the mixed number `3\frac{1}{2}` for `3 1/2`."""
-    if "." in text and "\\" in text:
-        text = _REPEATING.sub(_as_fraction, text)
-    return _MIXED.sub(_as_mixed_number, text) if "/" in text else text
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:
@@ -219,28 +153,62 @@ def _as_mixed_number(mixed: re.Match[str]) -> str:
     return rf"{mixed['before']}{mixed['whole']}\frac{{{mixed['top']}}}{{{mixed['bottom']}}}"
 
 
-# Groups of three digits in a number that is a term: `\frac 1 234`, `x^2 345` and `3 100/101` do not match.
-_THOUSANDS = re.compile(
-    rf"(?P<before>(?:\A|[-+=(\[{{;<>$]|,\s){_SPACE}{{0,3}})"
-    rf"(?P<number>[1-9][0-9]{{0,2}}(?:{_SPACE}[0-9]{{3}})+)(?![0-9/]|{_SPACE}*[0-9/])"
+_RELATIONS = {"leqq": "leq", "geqq": "geq", "leqslant": "leq", "geqslant": "geq", "lneq": "lt", "gneq": "gt"}
+_GROUP = rf"(?:{_SPACE}[0-9]{{3}})"
+
+
+def _rule(pattern: str, replacement: str | Callable[[re.Match[str]], str], flags: int = 0) -> Callable[[str], str]:
+    return partial(re.compile(pattern, flags).sub, replacement)
+
+
+_RULES: tuple[Callable[[str], str], ...] = (
+    _rule("∞", r"\\infty "),
+    _rule("°", r"^\\circ "),
+    _rule("\N{MINUS SIGN}", "-"),
+    _rule("\N{NO-BREAK SPACE}|~(?!=)", " "),
+    # Layout: `\big`, `\Biggl`; `\bigcup` stays.
+    _rule(r"\\(?:[bB]igg?[lrm]?|scriptstyle|textstyle|limits)(?![A-Za-z])\s*", ""),
+    # Math-Verify reads `x \leqq 3` as x <= 3q.
+    _rule(rf"\\({'|'.join(_RELATIONS)})(?![A-Za-z])", lambda match: "\\" + _RELATIONS[match[1]]),
+    _rule(
+        r"\\(?:text|mathrm)\s*\{\s*inf(?:inity)?\s*\}|(?<![A-Za-z\\])inf(?:inity)?(?![A-Za-z])",
+        r"\\infty ",
+        re.IGNORECASE,
+    ),
+    _rule(r"(?<![A-Za-z\\])(?:[dt]?frac(?=\s*\{)|pi(?![A-Za-z]))", r"\\\g<0>"),
+    # `50\text{ percent}` and `50 per cent`: Math-Verify drops the word without dividing by 100.
+    _rule(
+        r"(?<!\s)\s*(?:\\(?:text(?:rm|bf|it)?|mbox|mathrm)\s*\{\s*(?:\\?%|per\s?cents?)\s*\}|(?<![A-Za-z])per\s?cents?)"
+        r"(?=\s*(?:\Z|[,;)\]}]))",
+        r"\\%",
+    ),
+    # `\sqrt(3)`, `sqrt(3)`, `sqrt3` and `√3`; `\sqrt13` stays, since LaTeX reads it as `\sqrt{1}3`.
+    with_braced_roots,
+    # `0.\overline{6}` is `\frac{2}{3}`, and `3 1/2` is `3\frac{1}{2}`.
+    _rule(
+        r"(?<![0-9.])(?P<whole>[0-9]*)\.(?P<once>[0-9]*)\\(?:overline|bar|dot)\s*"
+        r"(?:\{(?P<digits>[0-9]{1,40})\}|(?P<digit>[0-9]))(?![0-9_^.{]|\\(?:overline|bar|dot))",
+        _as_fraction,
+    ),
+    _rule(
+        rf"(?P<before>(?:\A|[-+=(\[{{;<>$,])\s*)(?P<whole>[0-9]+){_SPACE}+(?P<top>[0-9]+)\s*/\s*(?P<bottom>[0-9]+)"
+        r"(?=\s*(?:\Z|[])},;<>=$%]|\\(?:[%$,;]|text|mbox|right))|\s+[A-Za-z])",
+        _as_mixed_number,
+    ),
+    # `12,\!345` and `12{,}345` are `12,345`.
+    _rule(r"(?<![0-9])[0-9]{1,3}(?:\s?,\s?\\!\s?[0-9]{3})+(?![0-9])", lambda groups: re.sub(r"\s", "", groups[0])),
+    _rule(r",\\!", ","),
+    _rule(r"\{,\}", ","),
+    # Math-Verify multiplies or adds the groups of `12\,345` and `12 345`. They are joined in a number that is a term,
+    # so not in `\frac 1 234`, `x^2 345` and `3 100/101`.
+    _rule(
+        rf"(?P<before>(?:\A|[-+=(\[{{;<>$]|,\s){_SPACE}{{0,3}})"
+        rf"(?P<number>[1-9][0-9]{{0,2}}{_GROUP}+)(?![0-9/]|{_SPACE}*[0-9/])",
+        lambda match: match["before"] + re.sub(_SPACE, "", match["number"]),
+    ),
+    # Math-Verify reads complex numbers only with a separate i.
+    _rule(
+        r"\\(?:mathrm|mathit|mathbf|mathsf|text|textrm|textit|operatorname)\s*\{\s*i\s*\}|\\imath(?![A-Za-z])", " i "
+    ),
+    _rule(r"(?<![A-Za-z\\])(?P<factor>[0-9]|[abcdxyz])i(?![A-Za-z])", r"\g<factor> i"),
 )
-_SPACED_GROUPS = re.compile(r"(?<![0-9])[0-9]{1,3}(?:\s?,\s?\\!\s?[0-9]{3})+(?![0-9])")
-
-
-def with_whole_thousands(text: str) -> str:
-    r"""Join thousands: `12\,345` and `12 345` are one number, but Math-Verify multiplies or adds the groups. `12,\!345`
-    is `12,345`."""
-    text = _SPACED_GROUPS.sub(lambda groups: re.sub(r"\s", "", groups[0]), text)
-    text = text.replace(r",\!", ",").replace("{,}", ",")
-    return _THOUSANDS.sub(lambda match: match["before"] + re.sub(_SPACE, "", match["number"]), text)
-
-
-_UPRIGHT_I = re.compile(
-    r"\\(?:mathrm|mathit|mathbf|mathsf|text|textrm|textit|operatorname)\s*\{\s*i\s*\}|\\imath(?![A-Za-z])"
-)
-_FACTOR_I = re.compile(r"(?<![A-Za-z\\])(?P<factor>[0-9]|[abcdxyz])i(?![A-Za-z])")
-
-
-def with_imaginary_unit(text: str) -> str:
-    r"""`2\mathrm{i}` and `2i` become `2 i`: Math-Verify reads complex numbers only with a separate i."""
-    return _FACTOR_I.sub(r"\g<factor> i", _UPRIGHT_I.sub(" i ", text))

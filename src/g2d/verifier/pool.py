@@ -1,7 +1,4 @@
-"""A pool of worker processes that judge pairs of answers within limits.
-
-A pair that exceeds its deadline or memory ends its worker; a new worker continues the batch.
-"""
+"""A pool of worker processes. A pair that exceeds a limit ends its worker, and a new one continues the batch."""
 
 from __future__ import annotations
 
@@ -24,14 +21,14 @@ from g2d.verifier.verdict import Verdict
 
 Pair = tuple[str | Entry, str]  # reference, answer
 
-START_S = 120.0  # seconds to import sympy from a cold network file system
-REAP_S = 5.0  # seconds to exit after closing the pipe
+START_S = 120.0  # to import sympy from a cold network file system
+REAP_S = 5.0  # to exit after closing the pipe
 CHUNK = 32
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 class VerifierError(RuntimeError):
-    """A worker could not be started; the message includes its output."""
+    """A worker could not start; the message has its output."""
 
 
 class Pool:
@@ -66,7 +63,7 @@ class Pool:
             self.workers.pop().end()
 
     def abandon(self) -> None:
-        """Drop the workers without stopping them: in a forked child they belong to the parent."""
+        """Drop the workers without stopping them: after a fork they are the parent's."""
         while self.workers:
             self.workers.pop().abandon()
 
@@ -98,7 +95,7 @@ class _Batch:
                 worker = None
 
     def _take(self) -> deque[int]:
-        """Take the next pairs; chunks shrink so that the workers finish together."""
+        """Take the next pairs, fewer towards the end so that workers finish together."""
         chunk: deque[int] = deque()
         with suppress(IndexError):
             for _ in range(max(1, min(CHUNK, len(self.waiting) // (2 * self.pool.size)))):
@@ -115,9 +112,9 @@ class _Batch:
         return worker
 
     def _blame(self, chunk: deque[int], worker: _Worker) -> None:
-        """Decide the pair that ended a worker, or schedule it for a second try."""
+        """Decide the pair that ended a worker, or have it tried again."""
         code = worker.process.returncode
-        if code == 0:  # the worker exited after a pair that exceeded the memory limit
+        if code == 0:  # it has sent a verdict, and exited because of its memory
             return
         if not worker.hung_up or code == -signal.SIGPROF:
             self.verdicts[chunk.popleft()] = "timeout"
@@ -148,7 +145,7 @@ class _Worker:
         self.hung_up = False
 
     def ask(self, pairs: list[Pair]) -> None:
-        """Send pairs. The first `Entry` makes the worker import reasoning-gym."""
+        """Send pairs; the first `Entry` makes the worker import reasoning-gym."""
         imports = not self.imported and any(isinstance(reference, Entry) for reference, _ in pairs)
         self.patience_s = self.wall_s + (START_S if imports else 0)
         self.imported = self.imported or imports

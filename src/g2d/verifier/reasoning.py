@@ -1,7 +1,7 @@
-"""Verdicts on problems of reasoning-gym: the task's `score_answer` judges the boxed answer; only 1.0 is correct.
+"""Verdicts on problems of reasoning-gym: correct if the task's `score_answer` gives 1.
 
-Some tasks evaluate the answer as Python, and a completion must not run code. So their `eval` is replaced by
-`ast.literal_eval`, and text for sympy's `parse_expr` must be a formula with allowed names.
+Some tasks evaluate the answer as Python. A completion must not run code, so `ast.literal_eval` replaces their `eval`,
+and text for sympy's `parse_expr` must be a formula with allowed names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from g2d.verifier.verdict import Verdict
 
-# Modules whose `score_answer` evaluates an answer; a test compares both lists with the package.
+# Tasks that evaluate an answer; a test compares both lists with the package.
 EVALUATING = (
     "algorithmic.binary_matrix",
     "algorithmic.spiral_matrix",
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 def judge(entry: str, answer: str) -> Verdict:
-    """Judge an answer to the problem; raises whatever the task's `score_answer` raises."""
+    """Judge an answer; raises any error of the task."""
     problem = _read(entry)
     if problem["task"] in FORMULAS and not _is_formula(answer):
         return "parse_error"
@@ -55,7 +55,7 @@ def prepare() -> None:
 
 
 def _is_formula(answer: str) -> bool:
-    """Return whether `parse_expr` can only do arithmetic: no strings, attributes or unlisted names."""
+    """Return whether `parse_expr` can only do arithmetic."""
     names = _NAME.findall(answer)
     return (
         _FORMULA.fullmatch(answer) is not None

@@ -1,7 +1,6 @@
 """A second opinion on whether an answer equals its reference, independent of Math-Verify and sympy.
 
-Both are normalised as strings, as in the MATH and Minerva graders, and numbers are compared exactly. Rewards do not
-depend on it.
+Strings are normalised as in the MATH and Minerva graders, and numbers compared exactly. Rewards do not depend on it.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from itertools import accumulate, pairwise
 
 from g2d.verifier.units import Unit, find_unit, of_price
 
-# A decimal this close (as a share) may be a rounded value.
-DOUBT = Fraction(1, 100)
-MAX_DIGITS = 1_000  # longer numbers are compared as strings
+DOUBT = Fraction(1, 100)  # relative difference up to which a decimal may be rounded
+MAX_DIGITS = 1_000  # longer ones are compared as strings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ def second_opinion(reference: str, answer: str) -> bool | None:
         # 10 cm are not 10 m, but 80 cents may be $0.80.
         return False if same(expected.body, given.body) else None
     if expected.base != given.base:
-        # `11` may be `11_2` written without its base, but 11 in base 2 is not 11 in base 3.
+        # `11` may be `11_2` without its base.
         return False if None not in (expected.base, given.base) else None
     if expected.percent != given.percent:
         return _same_percentage(expected, given)
@@ -47,7 +45,7 @@ def second_opinion(reference: str, answer: str) -> bool | None:
 def _same_percentage(expected: Answer, found: Answer) -> bool | None:
     literal = same(expected.body, found.body)
     if literal:
-        # 10 may be a percentage without its sign.
+        # 10 may be a percentage.
         return True if expected.percent else None
     a, b = number(expected.body), number(found.body)
     if a is None or b is None:
@@ -168,7 +166,6 @@ def _decimal(text: str) -> Fraction | None:
 
 
 def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
-    """None if one may be a rounded decimal."""
     if a == b:
         return True
     return None if rounded and abs(a - b) <= DOUBT * max(abs(a), abs(b)) else False
@@ -176,8 +173,6 @@ def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Entries of a composite; lists and sets are unordered."""
-
     bracket: str
     entries: tuple[str, ...]
 
@@ -203,7 +198,7 @@ def _parts(body: str) -> _Parts | None:
 def _same_parts(a: _Parts, b: _Parts) -> bool | None:
     vectors = {a.bracket, b.bracket} in ({"()", "column"}, {"()", "row"})  # a vector may be written as a point
     if a.bracket != b.bracket and not vectors:
-        # [1,2] is never (1,2), but (1,2), \{1,2\} and 1,2 may mean the same.
+        # [1,2] is never (1,2); (1,2), \{1,2\} and 1,2 may be the same.
         return False if a.ordered and b.ordered and len(a.entries) == len(b.entries) == 2 else None
     if a.ordered and len(a.entries) == len(b.entries):
         opinions = [same(x, y) for x, y in zip(a.entries, b.entries, strict=True)]
@@ -214,10 +209,10 @@ def _same_parts(a: _Parts, b: _Parts) -> bool | None:
 
 
 def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
-    """Compare as sets: an answer may list a thousand numbers."""
+    """Compare as sets, in linear time."""
     keys, other_keys = {_key(entry) for entry in a}, {_key(entry) for entry in b}
     if keys == other_keys:
-        # Three or more words in another order may be a different ordering.
+        # The order of three or more words may matter.
         return None if len(keys) > 2 and a != b and all(map(_is_word, a)) else True
     return False if all(map(_is_certain, a + b)) else None
 
@@ -240,7 +235,7 @@ def _is_certain(body: str) -> bool:
 
 def _split(text: str) -> Iterator[str]:
     if re.fullmatch(r"-?[0-9]{1,3}(?:,[0-9]{3})+", text):
-        yield text  # one number with thousands separators
+        yield text  # one number
         return
     commas = [i for i, depth in enumerate(_depths(text)) if depth == 0 and text[i] == ","]
     for start, end in pairwise((-1, *commas, len(text))):
@@ -257,5 +252,5 @@ def _depths(text: str) -> Iterator[int]:
 
 
 def _is_word(body: str) -> bool:
-    # One or two small letters may be variables or a product; a word is longer, or a choice like (A).
+    # One or two small letters may be variables; (A) is a choice.
     return bool(re.fullmatch(r"\([A-Za-z]\)|[A-Z]|[A-Za-z]{3,}", body))

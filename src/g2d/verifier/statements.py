@@ -1,5 +1,4 @@
-r"""Text around an answer's value: a name on its left (`k_{\max}(n) = 2n+1`) and a qualifier on its right (`2k\pi, k \in
-\mathbb{Z}`).
+r"""Names before an answer's value (`k_{\max}(n) = 2n+1`) and qualifiers behind it (`2k\pi, k \in \mathbb{Z}`).
 
 Math-Verify handles some names and no qualifiers.
 """
@@ -82,10 +81,9 @@ _NAMES_OF_SETS = {"integer": "Z", "real": "R", "natural": "N", "rational": "Q"} 
 
 
 def split_qualifier(latex: str) -> tuple[str, str | None] | None:
-    r"""Split off `, k \in \mathbb{Z}`, `\forall k` or `\text{ for all integers } k`; return the rest and the set if
-    known.
+    r"""Split off `, k \in \mathbb{Z}` or `\text{ for all integers } k`; return the rest, and the set if known.
 
-    None without a qualifier or without a part before it: `x \in \mathbb{R}` is an answer.
+    None if nothing is before it: `x \in \mathbb{R}` is an answer.
     """
     if not _MAY_QUALIFY.search(latex):
         return None

@@ -1,7 +1,6 @@
 """Strict use of Math-Verify: one boxed answer, no anchors, no timeouts, gold before answer.
 
-A worker process enforces the deadline: Math-Verify's own timeouts use SIGALRM, which needs the main thread and does not
-interrupt C code.
+A worker process enforces the deadline: Math-Verify's timeouts use SIGALRM, which does not interrupt C code.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def judge(reference: str, answer: str) -> Verdict:
         return "correct"
     if same_words(gold.latex, target.latex) is not None:
         return "incorrect"
-    # If Math-Verify cannot parse the answer, its only reading is the string.
+    # An answer that cannot be parsed has one reading, its string.
     return "incorrect" if any(not isinstance(reading, str) for reading in readings(gold, target)[1]) else "parse_error"
 
 
@@ -86,7 +85,7 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
 
 
 def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    # If a tail may be part of the mathematics, keep both tails.
+    # A tail may be part of the mathematics.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
     return read(gold.latex, keep_units), read(target.latex, keep_units)
 
@@ -110,7 +109,7 @@ class Prepared:
 
 @lru_cache(maxsize=4096)
 def prepare(answer: str) -> Prepared:
-    """Normalise, drop a qualifier, and find the tail: words behind a number, or text that Math-Verify drops."""
+    """Normalise, drop a qualifier, and find the tail."""
     latex = normalise(answer)
     if qualified := statements.split_qualifier(latex):
         return replace(prepare(qualified[0]), numbers=qualified[1])
@@ -125,12 +124,12 @@ def prepare(answer: str) -> Prepared:
 
 @lru_cache(maxsize=4096)
 def read(latex: str, keep_units: bool) -> tuple[Any, ...]:
-    """Return Math-Verify's readings: a sympy object if it parses, and the normalised string."""
+    """Return a sympy object if Math-Verify can parse it, and the normalised string."""
     config = _BOXED_WITH_UNITS if keep_units else _BOXED
     return tuple(parse(rf"\boxed{{{latex}}}", extraction_config=[config], parsing_timeout=None))
 
 
-# ANTLR takes nearly all of Math-Verify's time. The speed-up relies on pinned versions; correctness does not.
+# ANTLR takes nearly all of Math-Verify's time. Only the speed-up, not correctness, relies on pinned versions.
 
 
 def parse_in_two_stages() -> None:

@@ -1,8 +1,7 @@
-r"""Tails of quantities: whether the end of an answer is a unit, and which one.
+r"""Units at the end of an answer, if they are certain.
 
-Before parsing, Math-Verify drops trailing units from a list that includes single letters and common words: `2s` becomes
-2, `a + b + c` becomes `a +`, `5\text{ or six}` becomes 5, and 10 cm equals 10 m. This module treats a tail as a unit
-only if that is certain.
+Math-Verify drops single letters and common words: `2s` becomes 2, `a + b + c` becomes `a +`, `5\text{ or six}` becomes
+5, and 10 cm equals 10 m.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ _PERCENT: Unit = frozenset({("percent", 1)})  # Math-Verify divides the number b
 @dataclass(frozen=True, slots=True)
 class Tail:
     text: str
-    is_label: bool  # it names a unit or the things counted, so can be dropped
+    is_label: bool  # it names a unit or the things counted, and can be dropped
     unit: Unit | None = None
 
 
@@ -94,7 +93,7 @@ def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
         spaced = _GROUP.sub(r" \g<words> ", tail)
         read = Tail(written, not (changes_value(words) or changes_value(spaced)), find_unit(words))
     elif (bare := _BARE.fullmatch(tail)) and _is_numeric(quantity):
-        # `2s` and `15 + 55 m` are expressions; `2 s` is two seconds; `3 students` is three of anything.
+        # `2s` and `15 + 55 m` are expressions, `2 s` and `3 students` quantities.
         is_letter = len(bare["words"].strip()) == 1
         spaced_number = bool(bare["space"]) and bool(_SINGLE_NUMBER.fullmatch(quantity))
         is_label = not changes_value(bare["words"]) and (spaced_number or not is_letter)
@@ -105,7 +104,7 @@ def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
 
 
 def changes_value(words: str) -> bool:
-    """Return whether words behind a number may change its value: `million`, `squared`, `sin x`, `M`."""
+    """Return whether words may change the number before them: `million`, `squared`, `sin x`, `M`."""
     if find_unit(words) is not None:
         return False
     plain = unicodedata.normalize("NFKC", words)
@@ -143,7 +142,6 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
 
 
 def _is_word(letters: str) -> bool:
-    """At least three letters, not consecutive in the alphabet."""
     return len(letters) >= 3 and letters not in _ALPHABET
 
 
@@ -153,7 +151,7 @@ def read_symbol(latex: str) -> Tail:
 
 
 def find_unit(words: str) -> Unit | None:
-    """Return the canonical form of a unit: `square feet` and `ft^2` are foot squared, `m/s` is meter per second."""
+    """Return a unit's canonical form: `square feet` and `ft^2` are `{(foot, 2)}`."""
     if _ABBREVIATES.search(words):
         return None
     phrase = (
@@ -189,5 +187,5 @@ def differ(reference: Tail, answer: Tail) -> bool:
 
 
 def _is_numeric(quantity: str) -> bool:
-    """Return whether a quantity has digits and no letters outside commands, so a word behind it is not a factor."""
+    """Return whether a quantity has digits and no letters outside commands."""
     return not re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", quantity)) and bool(re.search(r"[0-9]", quantity))

@@ -15,11 +15,10 @@ class Judgement:
 
     Attributes:
         verdict: `no_boxed`: no terminated box; `truncated`: the same because the token budget ran out; `parse_error`:
-            Math-Verify cannot read the answer; `limit`: size, nesting or memory exceeded a limit; `no_reference`: the
-            problem has no right answer.
+            Math-Verify cannot read the answer; `limit`: size, nesting or memory; `no_reference`: there is no right
+            answer.
         extracted_answer: content of the last terminated \boxed{}.
-        second_opinion: whether an independent comparison finds the answer equal to the reference; None if it cannot
-            decide.
+        second_opinion: whether an independent comparison finds the answer right; None if it cannot decide.
     """
 
     verdict: Verdict

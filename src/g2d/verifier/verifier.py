@@ -16,7 +16,7 @@ from g2d.verifier.reasoning import Entry
 from g2d.verifier.second_opinion import second_opinion
 from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
 
-CACHE_SIZE = 2**16  # a few hundred bytes each
+CACHE_SIZE = 2**16  # entries of a few hundred bytes
 
 # Math-Verify compares these as integers (checked by a property test), so they need no worker.
 _SMALL_INTEGER = re.compile(r"-?[0-9]{1,15}")
@@ -41,8 +41,8 @@ class Verifier:
         """Judge completions, in order; a VerifierError if no worker can be started.
 
         Args:
-            items: (reference answer, completion text); an `Entry` if the task of reasoning-gym judges, None without a
-                right answer.
+            items: (reference, completion); the reference is an `Entry` if reasoning-gym judges, None without a right
+                answer.
             finish_reasons: "length" distinguishes `truncated` from `no_boxed`.
         """
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
@@ -86,7 +86,7 @@ class Verifier:
             self._pool.close()
 
     def _after_fork(self) -> None:
-        """The workers are the parent's, and another of its threads may have held the lock."""
+        """Drop the parent's workers, and the lock, which another thread may have held."""
         self._lock = threading.Lock()
         self._pool.abandon()
 
@@ -110,7 +110,7 @@ def verify_batch(
     workers: int = 1,
     limits: Limits | None = None,
 ) -> list[Judgement]:
-    """Judge completions with workers that this process keeps until it exits; see `Verifier.verify`.
+    """Judge completions with the shared verifier; see `Verifier.verify`.
 
     >>> [judgement.verdict for judgement in verify_batch([("1/2", r"so \\boxed{0.5}"), ("1/2", "so 0.5")])]
     ['correct', 'no_boxed']
@@ -120,7 +120,7 @@ def verify_batch(
 
 @cache
 def shared_verifier(workers: int = 1, limits: Limits | None = None) -> Verifier:
-    """This process's verifier with these settings, closed at exit."""
+    """Return this process's verifier, closed at exit."""
     verifier = Verifier(workers, limits)
     atexit.register(verifier.close)
     return verifier

@@ -1,11 +1,10 @@
 r"""Answers that are words, orderings of letters, or lists of them, compared as strings.
 
-Math-Verify multiplies the letters of a word, so it finds `(E)(D)ACB` and `DAECB` equal. The reference decides how the
-answer is compared:
+Math-Verify multiplies letters, so it finds `(E)(D)ACB` and `DAECB` equal. Compared as strings if the reference is
 
-- a word: two letters or more inside `\text`, three or more in a row, or two or more capitals (`DAECB`, `B A`);
-- a list of words or capitals. Its order counts if it is in brackets, or if it has three or more members that are
-  not in alphabetical order (`D, A, E`); otherwise the order does not matter (`A, C`).
+- a word: two or more letters inside `\text`, three or more in a row, or two or more capitals (`DAECB`, `B A`);
+- a list of words or capitals. Its order counts in brackets, or with three or more members that are not in alphabetical
+  order (`D, A, E`).
 
 Two small letters (`ab`) and small letters separated by space (`x y z`) remain products.
 """
@@ -41,7 +40,7 @@ class _Words:
 
 
 def same_words(reference: str, answer: str) -> bool | None:
-    """Return whether an answer is the reference's word or list of words; None if the reference is neither."""
+    """Return whether an answer is the reference's words; None if the reference has none."""
     expected = _read(reference)
     if expected is None:
         return None
@@ -54,7 +53,7 @@ def same_words(reference: str, answer: str) -> bool | None:
 
 
 def letters_differ(reference: str, answer: str) -> bool:
-    r"""Reject `E \cdot DACB` for `DAECB`: the reference is words, and the answer's letters or their order differ."""
+    r"""Reject `E \cdot DACB` for `DAECB`: Math-Verify ignores the order of letters."""
     return _read(reference) is not None and _letters(reference) != _letters(answer)
 
 

@@ -1,7 +1,7 @@
 """A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with a `Connection` as standard input.
 
-The parent sends lists of [reference, answer] as JSON (a list as reference is an `Entry`), and the worker sends one
-message per pair. It is a fresh interpreter, so it inherits no torch, CUDA or threads.
+The parent sends lists of [reference, answer] as JSON, where a list as reference is an `Entry`; the worker sends one
+message per pair. A fresh interpreter inherits no torch, CUDA or threads.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from g2d.verifier.verdict import Verdict
 
 def main() -> None:
     deadline_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
-    # The parent handles these. A scheduler sends SIGTERM to every process, but a training needs this worker until its
-    # step is finished. SIGPROF must kill, even if the parent ignores it.
+    # A scheduler sends SIGTERM to every process, but a training needs this worker until its step is finished. SIGPROF
+    # must kill, even if the parent ignores it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -30,13 +30,13 @@ def main() -> None:
 
     parse_in_two_stages()
 
-    # Math-Verify treats a failed allocation as a failed comparison, so the peak is checked; the address space limit
-    # only stops single huge allocations.
+    # Math-Verify treats a failed allocation as a failed comparison, so the peak is checked; this limit only stops huge
+    # allocations.
     _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
     _restrict(resource.RLIMIT_CORE, 0)
 
     def bounded(judge: Callable[[str, str], Verdict], reference: str, answer: str) -> Verdict:
-        # The kernel ends this process after its CPU time, even inside C code.
+        # The kernel kills this process, even inside C code.
         signal.setitimer(signal.ITIMER_PROF, deadline_s)
         try:
             return judge(reference, answer)

@@ -20,7 +20,7 @@ def digests() -> dict[str, str]:
 
 
 def copy_embedded(folder: Path) -> None:
-    """Copy the model; a ValueError names a file that is not the shipped one."""
+    """Copy the model; a ValueError names a file that was changed."""
     for name, digest in digests().items():
         if not (FOLDER / name).is_file() or sha256(FOLDER / name) != digest:
             raise ValueError(f"{FOLDER / name}: missing or not the file that g2d ships; install the package again")

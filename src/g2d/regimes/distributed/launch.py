@@ -127,7 +127,7 @@ class _Launch(threading.Thread):
 
 
 def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
-    """Signal processes that can handle it and have not received it; return their ranks."""
+    """Signal processes that handle signals and have not received one; return their ranks."""
     sent = set()
     for rank in set(range(n)) - told:
         if pid_file(folder, rank).exists():
@@ -138,7 +138,7 @@ def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
 
 
 def _wait_for_orphans(work: Path) -> None:
-    """Wait until no process of a killed attempt is left: each may still be saving its step."""
+    """Wait for processes of a killed attempt, which may be saving their step."""
     living = os.open(work / LIVING, os.O_RDWR | os.O_CREAT)
     with suppress(OSError):  # no locks on NFS
         fcntl.lockf(living, fcntl.LOCK_EX)

@@ -76,7 +76,7 @@ def error_file(folder: Path, rank: int) -> Path:
 
 
 def end_with_the_job(job: str) -> None:
-    """If the job's process is killed, save the step, or exit if the process group does not exist yet."""
+    """If the job is killed, save the step, or exit if the process group does not exist yet."""
 
     def end() -> None:
         have_met = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)  # torch may be half imported

@@ -33,7 +33,7 @@ GENERATION = "generation.pt"  # file in a checkpoint
 
 
 class EngineGeneration:
-    """Generates the completions of a `Grpo`. Create it before the trainer: vLLM sets seeds when it starts."""
+    """Create it before the trainer: vLLM sets seeds when it starts."""
 
     def __init__(self, job: TrainingJob, problems: Sequence[Problem], end_ids: frozenset[int]) -> None:
         warmup: Warmup = job.settings
@@ -42,7 +42,7 @@ class EngineGeneration:
         self.sync_every = warmup.sync_every
         self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
         self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
-        self.synced_at: list[int] = []  # steps at which the engine received the adapter
+        self.synced_at: list[int] = []
         self._last_draw = (-1, 0)  # (step, earlier draws in it)
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
@@ -51,20 +51,13 @@ class EngineGeneration:
         self._vllm = vllm_beside_trainer(job, problems, at_once)
 
     def attach(self, trainer: Any) -> None:
-        """Generate for this trainer.
-
-        With `use_vllm`, TRL corrects by the log-probabilities that come with completions, from any engine; with
-        `rollout_func` it does not.
-        """
+        """Set TRL's `use_vllm` if an engine returns log-probabilities: with `rollout_func` TRL would not correct."""
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag
         trainer.eos_token_ids = sorted(self.end_ids)  # TRL reads them from M0's file
 
     def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
-        """Sample a completion for every prompt of this process.
-
-        Returns tokens and, with vLLM or a lag, their log-probabilities under the sampling distribution.
-        """
+        """Return tokens of a completion per prompt and, with vLLM or a lag, their log-probabilities when sampled."""
         step = self._trainer.state.global_step
         again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
         self._last_draw = (step, again)
@@ -99,9 +92,9 @@ class EngineGeneration:
 
     @contextmanager
     def _policy(self) -> Iterator[TransformersEngine]:
-        """Yield a transformers engine on the trainer's model, on a CPU with the adapter merged.
+        """Yield an engine on the trainer's model, with the adapter merged into float32 weights on a CPU.
 
-        Merging into bfloat16 weights would round most of a small adapter away.
+        bfloat16 would round most of a small adapter away.
         """
         model = self._trainer.model
         merges = not is_sharded() and model.device.type == "cpu" and model.dtype == torch.float32

@@ -11,7 +11,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
-from g2d.regimes.grpo.objective import Mismatch, Objective, OffPolicy, Signs
+from g2d.regimes.grpo.objective import CORRECTION, Mismatch, Objective, OffPolicy, Signs
 from g2d.regimes.grpo.replay import Replay
 from g2d.regimes.run.prompts import PromptKeys, whole_share
 from g2d.regimes.run.training import AutoStop, OptimizerKeys
@@ -22,6 +22,8 @@ from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 
 if TYPE_CHECKING:
     from g2d.regimes.run.job import TrainingJob
+
+MASKS_NEGATIVE = ("off_policy_mask_threshold", "negative_veto")
 
 
 class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
@@ -34,9 +36,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     schedule: Literal["chain", "per_k"] = key(
         "chain", "chain: one training passes through every K; per_k: one training per K.", paper="not stated"
     )
-    horizon: int | None = key(
-        None, "Length of a chain's learning-rate schedule; null: the largest K.", unit="steps", ge=1
-    )
+    horizon: int | None = key(None, "Length of a chain's schedule; null: the largest K.", unit="steps", ge=1)
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
     temperature: float = key(0.8, "Sampling temperature.", paper="0.8", gt=0, le=5)
@@ -59,7 +59,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     loss: Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = key(
         "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
-    mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
+    mask_truncated: bool = key(False, "Exclude truncated completions.", paper="no (section 5.1)")
     sync_every: int = key(1, "Gradient steps between synchronisations with vLLM.", ge=1)
     keep_rollouts: Keep = key(
         "verdicts",
@@ -93,129 +93,83 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             raise MistakeInKeyError(
                 name, f"follows from prompts_per_step={self.prompts_per_step}: change that, or set it to null too"
             )
-        parts = self._of_the_chain(), self._of_the_objective(), self._of_staleness(), self._of_auto()
+        check_group_sizes(self, self.group_sizes, "group_sizes")
+        parts = self._without_effect(), self._of_the_loss(), self._of_steps(), self._of_auto()
         if sentence := next(chain.from_iterable(parts), None):
             raise ValueError(sentence)
         return self
 
-    def _of_the_chain(self) -> Iterator[str]:
+    def _without_effect(self) -> Iterator[str]:
+        masks, weights = {*MASKS_NEGATIVE}, {*CORRECTION}
+        table = (
+            ({"deviation"}, self.scale_rewards == "none", "scale_rewards: none"),
+            ({"scale_rewards", "deviation"}, self.advantages == "sign", "advantages: sign"),
+            (masks, self.negative_weight == 0, "negative_weight: 0"),
+            ({"reference_every", "reset_optimizer"}, self.reference == "base", "reference: base"),
+            ({"correction_cap"}, self.correction == "m2", "correction: m2"),
+            ({"m2_threshold"}, self.correction != "m2", f"correction: {self.correction}"),
+            (masks | weights, self.ratio == "none", "ratio: none"),
+        )
+        for names, without, other in table:
+            for name in self.params(only=names) if without else ():
+                yield f"{name} has no effect with {other}: drop it, or change {other.partition(':')[0]}"
+
+    def _of_the_loss(self) -> Iterator[str]:
+        if self.loss == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
+            yield f"epsilon_high={self.epsilon_high}: loss: cispo clips at it: set it to 1 or more (the paper: 5)"
+        if self.loss == "vespo" and self.importance_sampling != "token":
+            yield "importance_sampling: sequence: loss: vespo weights completions itself: set it to token"
+        if self.positive_weight == self.negative_weight == 0:
+            yield "positive_weight and negative_weight are both 0, so the loss is 0: set one above 0"
+        if len(self.masks_negative) > 1:
+            yield f"{' and '.join(self.masks_negative)}: only one mask of negative advantages is possible: drop either"
+
+    def _of_steps(self) -> Iterator[str]:
+        period = self.updates_between_generations
+        generation = f"updates_per_generation x iterations={period}"
         if self.schedule == "chain" and self.steps[-1] > self.total_steps:
             yield f"K={self.steps[-1]} exceeds warmup.horizon={self.horizon}: raise the horizon or drop the K"
         if self.schedule == "chain" and (uneven := [k for k in self.steps if k % self.sync_every]):
-            yield (
-                f"K={uneven[0]} is no multiple of warmup.sync_every={self.sync_every}, so a chain continued from there "
-                "would synchronise its adapter at different steps: change either, or use per_k"
-            )
-        check_group_sizes(self, self.group_sizes, "group_sizes")
-
-    def _of_the_objective(self) -> Iterator[str]:
-        if self.loss == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
-            yield (
-                f"epsilon_high={self.epsilon_high}: loss: cispo clips the ratio at this value: set it to 1 or more (5 "
-                "in arXiv 2510.13786)"
-            )
-        if self.loss == "vespo" and self.importance_sampling != "token":
-            yield (
-                f"importance_sampling: {self.importance_sampling}: loss: vespo has its own weights of completions: set "
-                "it to token"
-            )
-        if self.scale_rewards == "none" and self.deviation != "unbiased":
-            yield (
-                f"deviation: {self.deviation} has no effect with scale_rewards: none: drop it, or set scale_rewards to "
-                "group or batch"
-            )
-        if self.positive_weight == self.negative_weight == 0:
-            yield "positive_weight and negative_weight are both 0, so the loss is 0: set one above 0"
-        if self.negative_weight == 0 and self.masks_negative:
-            yield (
-                f"{self.masks_negative[0]} has no effect with negative_weight: 0, which already drops negative "
-                "advantages: drop either"
-            )
-        if len(self.masks_negative) > 1:
-            yield f"{' and '.join(self.masks_negative)}: only one mask of negative advantages is possible: drop either"
-        if self.advantages == "sign" and (idle := self.params(only={"scale_rewards", "deviation"})):
-            yield (f"{next(iter(idle))} has no effect with advantages: sign, which does not scale rewards: drop either")
-
-    def _of_staleness(self) -> Iterator[str]:
-        period = self.updates_between_generations
+            yield f"K={uneven[0]} {self._no_sync}: change either, or use per_k"
         if self.lag and (period > 1 or self.sync_every > 1):
-            yield (
-                f"lag={self.lag} needs new rollouts in every step: set updates_per_generation, iterations and "
-                "sync_every to 1, or lag to 0"
-            )
+            yield f"lag={self.lag} needs new rollouts in every step: set {generation} and sync_every to 1, or lag to 0"
         if period > 1 and self.sync_every > 1:
-            yield (
-                f"sync_every={self.sync_every} and updates_per_generation x iterations={period} refresh rollouts at "
-                "different steps: set one of them to 1"
-            )
-        if self.reference == "base" and (self.reset_optimizer or self.reference_every != "pass"):
-            yield (
-                "reference_every and reset_optimizer have no effect with reference: base: set reference to sync, or "
-                "drop them"
-            )
+            yield f"sync_every={self.sync_every} and {generation} refresh rollouts at different steps: set one to 1"
         if self.reference == "sync" and self.beta == 0:
             yield "reference: sync without a KL term changes nothing: set beta above 0, or reference to base"
         if self.reference_every != "pass" and (self.reference_every < 1 or self.reference_every % period):
-            yield (
-                f"reference_every={self.reference_every} is no multiple of updates_per_generation x "
-                f"iterations={period}, at which rollouts are scored: change either"
-            )
-        other = "correction_cap" if self.correction == "m2" else "m2_threshold"
-        if other in self.correction_keys:
-            yield f"{other} has no effect with correction: {self.correction}: drop it, or change correction"
+            yield f"reference_every={self.reference_every} is no multiple of {generation}: change either"
         if self.correction == "m2" and self.updates_per_generation > 1:
-            yield (
-                "correction: m2 masks tokens of an update, but a generation has "
-                f"updates_per_generation={self.updates_per_generation}: set that to 1 (lag makes rollouts stale), or "
-                "correction to token_mask"
-            )
-        if self.ratio == "none" and (idle := self.correction_keys):
-            yield (
-                f"{next(iter(idle))} has no effect with ratio: none, which has no weights: set ratio to sampler, or "
-                "drop it"
-            )
-        if self.ratio == "none" and self.masks_negative:
-            yield (
-                f"{self.masks_negative[0]} has no effect with ratio: none, which treats rollouts as fresh: set ratio "
-                "to sampler, or drop it"
-            )
+            n = self.updates_per_generation
+            yield f"correction: m2 masks tokens of an update, not of updates_per_generation={n}: set that to 1"
         # A training can only end or resume when the rollouts of a generation are used up.
-        ends = [(f"K={k}", k) for k in self.steps]
-        ends += [(f"horizon={self.horizon}", self.horizon)] if self.horizon is not None else []
-        ends += [(f"auto.every={self.auto.every}", self.auto.every)] if self.auto is not None else []
-        if uneven := [name for name, step in ends if step % period]:
-            yield (
-                f"{uneven[0]} is no multiple of updates_per_generation x iterations={period}, so the last "
-                "rollouts would not be used up: change either"
-            )
+        ends = {f"K={k}": k for k in self.steps} | {f"horizon={self.horizon}": self.horizon or 0}
+        ends |= {f"auto.every={self.auto.every}": self.auto.every} if self.auto is not None else {}
+        if uneven_ends := [name for name, step in ends.items() if step % period]:
+            yield f"{uneven_ends[0]} is no multiple of {generation}, so rollouts would be left over: change either"
         if self.replay is not None and (self.retire or self.resample):
             yield "retire and resample cannot be combined with replay, which also chooses prompts: drop either"
+
+    @property
+    def _no_sync(self) -> str:
+        return f"is no multiple of warmup.sync_every={self.sync_every}, so a chain cannot continue there"
 
     def _of_auto(self) -> Iterator[str]:
         if self.auto is None:
             return
         if self.schedule != "chain":
-            yield (
-                "auto continues one trajectory from probe to probe, so it needs schedule: chain: change the schedule, "
-                "or set auto to null"
-            )
+            yield "auto continues one trajectory from probe to probe: set schedule to chain, or auto to null"
         if self.replay is not None and self.replay.successes is not None:
             yield "auto cannot replay the successes of a harvest: drop auto, or replay"
         if self.auto.every % self.sync_every:
-            yield (
-                f"auto.every={self.auto.every} is no multiple of warmup.sync_every={self.sync_every}, so a chain "
-                "cannot continue there: change either"
-            )
-        if (first := self.auto.first_decline) > self.total_steps:
-            yield (
-                f"auto could never stop: a decline shows at step {first} at the earliest (1 + patience probes), beyond "
-                f"the {self.total_steps} steps of the schedule: lower auto.every or auto.patience, or raise the horizon"
-            )
+            yield f"auto.every={self.auto.every} {self._no_sync}: change either"
+        if self.auto.first_decline > self.total_steps:
+            yield f"{self.auto.too_late('step', f'the {self.total_steps} steps')}, or raise the horizon"
 
     @property
     def masks_negative(self) -> list[str]:
         """Keys that are set and mask stale completions with a negative advantage."""
-        return [*self.params(only={"off_policy_mask_threshold", "negative_veto"})]
+        return [*self.params(only={*MASKS_NEGATIVE})]
 
     @property
     def total_steps(self) -> int:
@@ -271,18 +225,18 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:
-        """Return groups per generation from the filled buffer; raises as `whole_share`."""
+        """Return groups per generation from a full buffer; raises as `whole_share`."""
         if self.replay is None or self.replay.share is None:
             return 0
         return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Return prompts asked in `steps` gradient steps; the first generation replays nothing."""
+        # The first generation replays nothing.
         replaying = max(0, steps // self.updates_between_generations - 1)
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
     def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
-        """Return whether the policy becomes the reference after a gradient step, counted from 1.
+        """Return whether the policy becomes the reference after a step, counted from 1.
 
         `pass`: at the end of the generation in which a pass over `n_prompts` ends.
         """
@@ -297,7 +251,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def continued_every(self) -> int:
-        """Steps at whose multiples a trajectory can resume bit for bit."""
+        """Steps between checkpoints from which a training can resume bit for bit."""
         return self.sync_every * self.updates_between_generations
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
@@ -308,7 +262,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """Return the settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
+        """Return settings of engine and reward that change results, and differences from 0.1.0."""
         name = engine.name if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {

@@ -52,7 +52,7 @@ class Lag:
             self.generation[-1] = self._drawn - self._began
 
     def _require_room(self, size: int) -> None:
-        """Log the disk space that policies of `size` bytes need; a DiskError if there is not enough."""
+        """Log the disk space that policies of `size` bytes need; raise a DiskError if it is not free."""
         say(f"lag: every checkpoint has up to {self._most} earlier policies, {self._most * size / 1e9:.2g} GB")
         existing = len([*self._work.glob(f"**/{ADAPTERS}/*")])
         missing = ((KEPT + 2) * self._most + 1 - existing) * size  # v + 1 here, v in each checkpoint and in a new one
@@ -84,10 +84,9 @@ class Lag:
 
 
 def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:
-    """Return seconds that an asynchronous run would save with a second device for generation.
+    """Return seconds that a second device for generation would save; arguments are seconds per update.
 
-    Its generation starts when the previous one is done and its weights exist, an update when its rollouts and the
-    previous update are done. Arguments are seconds per update.
+    A generation waits for the previous one and its weights, an update for its rollouts and the previous update.
     """
     generated, ends = 0.0, [0.0]  # ends[t]: after update t
     for step, (draw, update) in enumerate(zip(generation, training, strict=True)):

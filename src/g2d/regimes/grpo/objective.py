@@ -23,13 +23,13 @@ class Objective(Section):
     )
     scale_rewards: Literal["group", "batch", "none"] = key(
         "group",
-        "Divide advantages by the standard deviation of the group, of the generation, or by 1.",
+        "Divide advantages by the standard deviation of group or generation, or by 1.",
         neutral="group",
     )
     deviation: Literal["unbiased", "population"] = key(
         "unbiased",
-        "Standard deviation of scale_rewards, for a sum S of squares: sqrt(S / (G - 1)) + 1e-4 (unbiased, "
-        "TRL's), or sqrt(S / G + 1e-4) (population; advantages 1.41 times as large at G=2).",
+        "Standard deviation from a sum S of squares: sqrt(S / (G - 1)) + 1e-4 (unbiased, TRL's), or "
+        "sqrt(S / G + 1e-4) (population; 1.41 times the advantages at G=2).",
         neutral="unbiased",
     )
     bias_corrected_kl: bool = key(
@@ -123,15 +123,15 @@ class OffPolicy(Section):
     )
     reference_every: int | Literal["pass"] = key(
         "pass",
-        "Gradient steps between synchronisations of the reference; pass: over the training prompts.",
+        "Gradient steps between synchronisations of the reference, or a pass over the training prompts.",
         neutral="pass",
     )
     reset_optimizer: bool = key(False, "Reset AdamW's state when the reference is synchronised.", neutral=False)
-    replay: Replay | None = key(None, "Also train on earlier completions; null: no.", neutral=None)
+    replay: Replay | None = key(None, "Also train on earlier completions.", neutral=None)
 
     @property
     def has_buffer(self) -> bool:
-        """Whether groups of earlier updates are replayed; they need importance weights."""
+        """Whether groups are replayed, which need importance weights."""
         return self.replay is not None and self.replay.buffer is not None
 
     @property
@@ -141,6 +141,9 @@ class OffPolicy(Section):
     @property
     def trains_again(self) -> bool:
         return self.iterations > 1 or self.replay is not None
+
+
+CORRECTION = ("correction", "correction_cap", "m2_threshold")
 
 
 class Mismatch(Section):
@@ -168,11 +171,11 @@ class Mismatch(Section):
 
     @property
     def correction_keys(self) -> dict[str, Any]:
-        return self.params(only={"correction", "correction_cap", "m2_threshold"})
+        return self.params(only={*CORRECTION})
 
     @property
     def mismatch_arguments(self) -> dict[str, Any]:
-        """These keys under TRL's names. TRL lacks m2; it gets uncapped token weights."""
+        """TRL has no m2, so it computes uncapped token weights."""
         m2 = self.correction == "m2"
         return {
             "vllm_importance_sampling_mode": "token_mask" if m2 else self.correction,

@@ -28,7 +28,7 @@ STALENESS = "replay/staleness"  # mean over groups of the updates since they wer
 
 
 class Replay(Section):
-    """Completions to replay: groups of earlier updates, or right completions of a harvest."""
+    """Replay groups of earlier updates, or right completions of a harvest."""
 
     buffer: int | None = key(
         None, "Latest groups to keep and sample from uniformly (arXiv 2604.08706).", unit="groups", ge=1, neutral=None
@@ -68,7 +68,7 @@ class StoredGroup:
 
 
 class ReplayBuffer:
-    """The last `size` groups. Each generation after the first replays `n` of them."""
+    """The last `size` groups; each generation after the first replays `n` of them."""
 
     def __init__(self, size: int, n: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
@@ -97,7 +97,6 @@ class ReplayBuffer:
             self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
-        """Write the buffer, with exact numbers."""
         import pyarrow
         import pyarrow.parquet
 

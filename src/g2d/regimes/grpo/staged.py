@@ -1,7 +1,7 @@
 """Staged GRPO (arXiv 2605.17570): all rollouts of a stage are harvested before its updates.
 
-A stage is a harvest by the policy that begins it, and a training without a generator that continues the training of the
-stage before. One stage is offline GRPO on rollouts of M0; as many stages as updates is GRPO.
+A stage is a harvest by the policy that begins it, and a training on it that continues the previous stage's training.
+One stage is offline GRPO on rollouts of M0; as many stages as updates is GRPO.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Stage(Warmup):
         return {}
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts of that many stages."""
+        # Here `steps` are stages.
         return super().prompts_asked(steps * self.updates_per_generation, group_size)
 
     def harvested(self, stage: int, n_problems: int) -> dict[str, Any]:
-        """Return number, first prompt and number of prompts of a stage, counted from 0, and samples per problem."""
+        """Return prompts and samples per problem of a stage's harvest; stages and prompts count from 0."""
         size = self.group_sizes[0]
         prompts = self.prompts_asked(1, size)
         return {
@@ -57,13 +57,13 @@ class Stage(Warmup):
 
 
 class StagedGrpo(Entry):
-    """GRPO in a few stages of harvest and training, with the keys of `warmup` (arXiv 2605.17570)."""
+    """GRPO in a few stages of harvest and training (arXiv 2605.17570)."""
 
     phase: ClassVar[Phase] = "stages"
     regime: Literal["staged_grpo"] = key(..., "Train by GRPO in stages of harvest and updates.")
     stages: list[int] = key(
         ...,
-        "Numbers of stages, a policy each; the number of updates must be a multiple of each.",
+        "Numbers of stages, a policy each; divisors of the updates.",
         paper="about four",
         min_length=1,
     )
@@ -102,7 +102,7 @@ class StagedGrpo(Entry):
         return self.stages
 
     def warmup_of(self, common: Warmup, stages: int, where: str = "warmup") -> Stage:
-        """Return the settings of the trainings of one number of stages: as many updates as GRPO's, on its schedule."""
+        """Return settings with as many updates as GRPO, on its schedule."""
         last = self.updates or max(common.steps)
         changes = {**FIXED, **self.warmup, **self.params(only={*OWN}), "steps": [last]}
         changes |= {"group_sizes": common.group_sizes[:1], "updates_per_generation": max(1, last // max(1, stages))}
@@ -116,7 +116,7 @@ class StagedGrpo(Entry):
             yield f"{name}/{n}", self.warmup_of(common, n), ((common.group_sizes[0], n),), {*self.warmup, *OWN}
 
     def mistakes(self, common: Warmup, n_problems: int) -> Iterator[str]:
-        """Yield numbers of stages that do not divide a model's updates or training set: key and fix."""
+        """Yield conflicts with a model's updates or training set: key and fix."""
         last = self.updates or max(common.steps)
         if not last:
             yield "stages: warmup.steps has no K above 0, the number of updates: add one"
@@ -125,10 +125,7 @@ class StagedGrpo(Entry):
             yield f"updates: {last} is not in warmup.steps, so no GRPO has as many: write one of {sorted(common.steps)}"
             return
         if uneven := [n for n in self.stages if last % n]:
-            yield (
-                f"stages: the {last} updates (a K of warmup.steps) are no multiple of {uneven[0]} stages: write "
-                "divisors"
-            )
+            yield f"stages: the {last} updates of warmup.steps are no multiple of {uneven[0]} stages: write divisors"
             return
         for n in self.stages:
             prompts = self.warmup_of(common, n).harvested(0, n_problems)["prompts"]
@@ -140,7 +137,7 @@ class StagedGrpo(Entry):
 
 
 def of_stage(problems: Sequence[Problem], stage: Mapping[str, int], seed: int) -> tuple[list[Problem], int]:
-    """Return the problems that a stage trains on, and the seed of its rollouts; the first stage has the grid's seed."""
+    """Return a stage's problems and the seed of its rollouts, the grid's in the first stage."""
     numbers = _numbers(stage, len(problems), seed)
     return [problems[number] for number in sorted({*numbers})], seed + (stage["number"] << 32)
 
@@ -150,7 +147,7 @@ def _numbers(stage: Mapping[str, int], n_problems: int, seed: int) -> list[int]:
 
 
 def train_staged_grpo(job: TrainingJob) -> Trained:
-    """Train a stage. K of the job counts stages."""
+    """Train stage `job.k`."""
     from g2d.regimes.grpo.generation import RecordedRollouts
 
     settings: Stage = job.settings

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def train_grpo(job: TrainingJob, recorded: RecordedRollouts | None = None) -> Trained:
-    """Train to step K on rollouts of the policy, or on recorded ones."""
+    """Train to step K on the policy's rollouts, or on `recorded` ones."""
     warmup: Warmup = job.settings
     problems: Sequence[Problem] = job.data
     checkpoints, microbatches = begin(job)

@@ -1,6 +1,6 @@
 """TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257).
 
-TRL 1.16 multiplies its loss by `tool_mask`, here the mask of eq. 8, and takes the ratio as 1 if a batch has no
+TRL 1.16 multiplies its loss by `tool_mask`, here the mask of eq. 8, and the ratio is 1 if a batch has no
 `old_per_token_logps`. Without these keys and dropout, the trainer equals TRL's bit for bit.
 """
 
@@ -47,12 +47,10 @@ class Grpo(GRPOTrainer):
     """Trainer of a warm-up.
 
     Args:
-        rollouts: records the rollouts and the step that consumes each.
         n_problems: problems in the training set.
         order: sorts an update's completions before they are divided into passes.
-        choice: chooses prompts instead of the data set.
-        row: returns the data set row for a position in the order of `choice`.
-        replay: completions that replace some of the sampled ones.
+        choice: chooses prompts; otherwise the data set does.
+        row: returns the data set row at a position of `choice`.
     """
 
     _buffered_inputs: Any  # TRL's: micro-batches of a generation
@@ -106,7 +104,7 @@ class Grpo(GRPOTrainer):
         return batch
 
     def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
-        """Return this rank's advantages, (B,), scaled by positive_weight or negative_weight."""
+        """Return this rank's weighted advantages, (B,)."""
         rows, advantages = self._own(batch), batch["advantages"]
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
@@ -142,7 +140,7 @@ class Grpo(GRPOTrainer):
         return rewards
 
     def _get_per_token_logps_and_entropies(self, model: Any, *arguments: Any, **keywords: Any) -> Any:
-        """Compute log-probabilities of the sampling policy and the reference in evaluation mode.
+        """Score the sampling policy and the reference in evaluation mode.
 
         TRL leaves dropout on: at the paper's 0.05, the ratio of a completion of 384 tokens was about 18 % off.
         """
@@ -150,7 +148,7 @@ class Grpo(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
 
     def get_off_policy_mask(self, **tensors: Any) -> torch.Tensor:
-        """Mask of the policy loss: TRL's of completions, or the veto's of tokens. TRL calls it with a threshold."""
+        """Return TRL's mask of completions, or the veto's of tokens. TRL calls it if it has a threshold."""
         if self.warmup.negative_veto is None:
             return GRPOTrainer.get_off_policy_mask(**tensors)
         log_ratios = tensors["per_token_logps"].detach() - tensors["sampling_per_token_logps"]
@@ -219,7 +217,7 @@ class Grpo(GRPOTrainer):
         return asked_groups
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
-        """Tokenize conversations like the engines do; TRL would parse special tokens in a problem's text."""
+        """Tokenize as the engines do; TRL would parse special tokens in a problem's text."""
         return [conversation_ids(self.processing_class, prompt) for prompt in prompts], None, {}
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
@@ -260,7 +258,7 @@ class Grpo(GRPOTrainer):
         return self._completions, log_probs
 
     def _store(self, buffer: ReplayBuffer, batch: dict[str, Any]) -> None:
-        """Store the sampled completions. Without an engine's log-probabilities, the trained policy has sampled."""
+        """Store the sampled completions, without an engine's log-probabilities with the trainer's."""
         if "old_per_token_logps" in batch:
             sampled = batch["sampling_per_token_logps"]
             batch["sampling_per_token_logps"] = torch.where(sampled.isnan(), batch["old_per_token_logps"], sampled)
@@ -284,7 +282,7 @@ class Grpo(GRPOTrainer):
 
 
 class ReferenceSync(TrainerCallback):
-    """Copies the policy to the reference at the end of a step, before it is saved."""
+    """Copies the policy to the reference after a step, before it is saved."""
 
     def __init__(self, trainer: Grpo, n_problems: int) -> None:
         self.trainer, self.n_problems = trainer, n_problems
@@ -298,9 +296,9 @@ class ReferenceSync(TrainerCallback):
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Return the mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
+    """Return the mask of completions in groups with different rewards, (B,) (eq. 8).
 
-    It compares rewards, since advantages have rounding errors. Missing rewards are NaN.
+    Advantages would have rounding errors. Missing rewards are NaN.
     """
     grouped = rewards.view(-1, group_size)
     lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))
@@ -319,21 +317,18 @@ def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool
 
 
 def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float) -> torch.Tensor:
-    """Scale positive and negative advantages, (B,), by separate weights (arXiv 2506.01347, lambda L_PSR + L_NSR)."""
+    """Scale advantages, (B,), by the weight of their sign (arXiv 2506.01347, lambda L_PSR + L_NSR)."""
     return torch.where(advantages > 0, positive, negative) * advantages
 
 
 def before_veto(log_ratios: torch.Tensor, advantages: torch.Tensor, trigger: float) -> torch.Tensor:
-    """Mask of the tokens that the negative-advantage veto keeps, (B, T) (arXiv 2605.17570); `advantages` are (B, 1).
-
-    NaN counts as equal.
-    """
+    """Return the mask of tokens without veto, (B, T) (arXiv 2605.17570); `advantages` are (B, 1), NaN counts as 0."""
     vetoed = (log_ratios.nan_to_num(nan=0.0).exp() > trigger).cumsum(dim=1) > 0
     return ~(vetoed & (advantages < 0))
 
 
 def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return log-ratios of the policy's to the sampler's probabilities, as in TRL, (B, T); NaN counts as equal."""
+    """Return log-ratios of policy to sampler, as in TRL, (B, T); NaN counts as 0."""
     return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
 
 
@@ -344,10 +339,10 @@ def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_to
 
 
 def within_second_moment(log_ratios: torch.Tensor, mask: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Return the mask of the tokens that M2PO keeps (arXiv 2510.01161), (B, T).
+    """Return the mask of tokens that M2PO keeps (arXiv 2510.01161), (B, T).
 
-    Tokens with the largest squared log-ratios in an update are masked until the mean of the others is at most the
-    threshold, with all that equal the smallest masked one, so that their order does not matter.
+    It drops the largest squared log-ratios of an update until the mean of the others is at most the threshold, and all
+    equal to the smallest dropped one, so that their order does not matter.
     """
     squares = log_ratios.double() ** 2
     ascending = squares[mask.bool()].sort().values

@@ -17,7 +17,7 @@ from g2d.settings import Rows, Section, Steps, key
 
 
 class Dpo(Section):
-    """Stage 3: DPO on the harvested pairs, from a fresh copy of M0 (paper, section 2.1, appendix B)."""
+    """Stage 3: DPO on the harvested pairs (paper, section 2.1, appendix B)."""
 
     loss: Literal["sigmoid", "ipo", "ipo_sum"] = key(
         "sigmoid",
@@ -38,7 +38,7 @@ class Dpo(Section):
     gradient_accumulation_steps: int = key(
         4, "Forward passes per gradient step; per_device_batch_size: auto counts as 4.", paper="not stated", ge=1
     )
-    start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
+    start: Literal["base", "warmup"] = key("base", "Start from M0, or from pi_K.", paper="base")
     max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     pairs_per_prompt: int = key(1, "Distinct pairs per pairable prompt, at most.", paper="1", ge=1)
     match_pairs_to: Steps | Literal["min"] | None = key(
@@ -46,7 +46,7 @@ class Dpo(Section):
     )
     nll_weight: float = key(
         0.0,
-        "Weight of the chosen completions' mean negative log-likelihood per token.",
+        "Weight of the chosen completions' negative log-likelihood per token.",
         paper="none",
         ge=0,
         neutral=0.0,

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
-    """DPO on all pairs of a prompt's rollouts, each prompt with the same weight, from a fresh M0 or from pi_K."""
+    """DPO on all pairs of a prompt's rollouts, each prompt with the same weight."""
 
     gradient_accumulation_steps: ClassVar[int] = 1  # the trainer splits an update into passes
     regime: Literal["group_dpo"] = key(..., "Train on every pair of a right and a wrong rollout.")
-    pairs: Literal["one", "all"] = key("all", "All pairs of right and wrong rollouts per prompt, or one random pair.")
+    pairs: Literal["one", "all"] = key("all", "One random pair per prompt, or all pairs of right and wrong rollouts.")
     epochs: int = key(3, "Passes over the pairable prompts.", ge=1)
     max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     prompts_per_update: int = key(16, "Pairable prompts per gradient step.", unit="prompts", ge=1)

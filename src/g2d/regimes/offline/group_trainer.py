@@ -1,4 +1,4 @@
-"""DPO's trainer on groups: every rollout passes through the model once. Imports TRL."""
+"""DPO's trainer on groups: every rollout passes through the model once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
-from g2d.regimes.offline.groups import Group, GroupLoss, in_passes, pair_weights
+from g2d.regimes.offline.groups import Group, GroupLoss, in_passes
 from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import gathered, n_processes
@@ -25,10 +25,7 @@ Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
 class OnGroups:
-    """Mixin for TRL trainers that train on groups, with as many passes per update as needed.
-
-    The data set has one row per update. Processes divide the passes, and each gets all groups.
-    """
+    """Mixin for TRL trainers on groups. A row of the data set is an update; processes divide its passes."""
 
     def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
         self.updates, self.microbatches = updates, microbatches
@@ -129,7 +126,7 @@ def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
     """Yield the passes of a process, and whether another process computes their gradient.
 
-    All processes take part in every backward pass; one without a pass left repeats another one's.
+    Every process takes part in every backward pass; one without a pass left repeats another one's.
     """
     n = n_processes()
     for start in range(0, len(passes), n):
@@ -150,7 +147,7 @@ def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.
 
 
 def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str, torch.Tensor]:
-    """Collate groups of an update whose loss is divided by `n_prompts`.
+    """Collate groups; the loss is divided by `n_prompts`.
 
     Returns:
         input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), chosen and rejected row;
@@ -163,7 +160,7 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str
     for group in passing:
         first = len(chosen)
         pairs += [(first + right, first + wrong) for right, wrong in group.pairs]
-        weights += pair_weights(group, n_prompts)
+        weights += [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)  # mean over pairs, then prompts (equation 4)
         chosen += [i in group.chosen for i in range(len(group.completions))]
         advantages += group.advantages
     return {

@@ -28,7 +28,7 @@ class GroupLoss(Section):
     pairs: Which = key("one", "One random pair per prompt, or all (GroupDPO).")
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
     nll_weight: float = key(
-        0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
+        0.0, "Weight of the chosen rollouts' negative log-likelihood per token.", paper="0, and 1", ge=0
     )
     entropy_coefficient: float = key(
         0.0, "Weight of an entropy bonus: mean token entropy of chosen rollouts.", paper="0, and 1e-4 to 5e-4", ge=0
@@ -36,7 +36,7 @@ class GroupLoss(Section):
     grpo_weight: float = key(
         0.0, "alpha: weight of GRPO's loss on the same, on-policy groups (equation 1).", paper="0, 0.001 and 0.01", ge=0
     )
-    margin: float | None = key(None, "Scalar reward: smallest difference of a pair; null: any.", gt=0, neutral=None)
+    margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
     normalise: Literal["pairable", "asked"] = key(
         "pairable", "Divide the loss by the prompts with a pair, or by all (the paper's code)."
     )
@@ -73,7 +73,7 @@ def groups(
     Args:
         which: "one" is the pair that `build_pairs` samples with this seed.
         whole: also keep rollouts that are in no pair.
-        margin: smallest difference between the best and the worst scalar reward.
+        margin: as in `labels`.
     """
     formed = []
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
@@ -115,11 +115,6 @@ def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterat
         batch.append(group)
     if batch:
         yield batch
-
-
-def pair_weights(group: Group, n_prompts: int) -> list[float]:
-    """Return each pair's weight in the mean over a prompt's pairs, then over prompts (equation 4)."""
-    return [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)
 
 
 def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]:

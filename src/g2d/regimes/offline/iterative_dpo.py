@@ -16,11 +16,11 @@ OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # fixed by the rou
 
 
 class IterativeDpo(Entry):
-    """Rounds of harvest and DPO, each from the policy of the round before, with the keys of `dpo`."""
+    """Rounds of harvest and DPO, each from the policy of the round before."""
 
     phase: ClassVar[Phase] = "rounds"
     regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
-    rounds: list[int] = key(..., "Rounds to evaluate; K is their number.", min_length=1)
+    rounds: list[int] = key(..., "Numbers of rounds to evaluate, as K.", min_length=1)
     dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
 
     @field_validator("rounds")

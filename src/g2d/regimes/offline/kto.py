@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Kto(OfflineEntry):
-    """Kahneman-Tversky optimisation on right and wrong rollouts of the harvest, from a fresh M0 or from pi_K."""
+    """Kahneman-Tversky optimisation on right and wrong rollouts of the harvest."""
 
     regime: Literal["kto"] = key(..., "Learn from right and wrong rollouts, unpaired.")
     rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only of pairable prompts.")

@@ -1,4 +1,4 @@
-"""TRL's DPO trainer with different losses, and equal weights for all rows of a gradient step. Imports TRL."""
+"""TRL's DPO trainer with other losses, and equal weights for all rows of a gradient step."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask:
     w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2), 1 on average for samples of the policy.
 
     Args:
-        per_token: log p(y_t), (2 pairs, T), chosen completions first; the others likewise.
-        log_sum_squares: log sum_v p(v)^2 over the vocabulary.
+        per_token: log p(y_t), (2 pairs, T), chosen completions first.
+        log_sum_squares: log sum_v p(v)^2, (2 pairs, T).
     """
     means = ((per_token - log_sum_squares) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
     chosen, rejected = means.chunk(2)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Rft(OfflineEntry):
-    """Rejection-sampling fine-tuning: SFT on right completions of the harvest, from a fresh M0 or from pi_K."""
+    """Rejection-sampling fine-tuning: SFT on right completions of the harvest."""
 
     regime: Literal["rft"] = key(..., "Fine-tune on right completions.")
-    per_prompt: int | None = key(None, "Distinct right completions per prompt, at most; null: all.", ge=1)
+    per_prompt: int | None = key(None, "Distinct right completions per prompt, at most.", ge=1)
     epochs: int = key(3, "Passes over the completions.", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
@@ -81,7 +81,7 @@ def right_completions(
 ) -> list[Example]:
     """Return distinct right completions that were not cut off, at most `per_prompt` per prompt.
 
-    Raises a ValueError if a rollout belongs to no problem in `problems`, or no completion is right.
+    Raises a ValueError if there are none, or if a rollout's problem is missing.
     """
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)

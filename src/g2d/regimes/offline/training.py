@@ -50,7 +50,6 @@ def train_offline(
     Args:
         data: training data as JSON, which identifies the job of a checkpoint.
         statistics: of the data, for the record of the policy.
-        trainer: creates the TRL trainer.
         responses: most completions per prompt, if they pass through the model together.
 
     Raises:
@@ -108,7 +107,7 @@ def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Prob
 
 
 def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
-    """Describe a training for the methods paragraph; `n` are the rows per step if the passes do not determine them."""
+    """Describe a training for the methods paragraph; `n` rows per step, if the passes do not determine them."""
     length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
     of_passes = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     return (
@@ -122,7 +121,7 @@ def origin_words(start: Literal["base", "warmup"]) -> str:
 
 
 class PretokenizedMixin:
-    """Mixin for TRL trainers whose rows are already tokens: rendered again, they could be other tokens than sampled."""
+    """Mixin for TRL trainers that keeps the sampled tokens: rendering again could change them."""
 
     def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
         return dataset
@@ -151,7 +150,7 @@ class FixedReference:
     def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
         """Return reference log-probabilities of a micro-batch, computed or precomputed (`once`).
 
-        Before the first update they are compared with the policy's, also without dropout.
+        Before the first update they are compared with the policy's.
         """
         # None: the model with its adapter switched off or exchanged.
         ref_model: Any = self.ref_model  # type: ignore[has-type]

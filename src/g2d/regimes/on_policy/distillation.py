@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Distillation(OptimizerKeys, OnlineEntry):
-    """On-policy distillation: match a teacher's token distributions on the policy's own answers (arXiv 2306.13649)."""
+    """On-policy distillation: match a teacher's distributions on the policy's answers (arXiv 2306.13649)."""
 
     sync_every: ClassVar[int] = 1  # the policy generates
     margin: ClassVar[None] = None  # no reward is used
@@ -31,8 +31,8 @@ class Distillation(OptimizerKeys, OnlineEntry):
     regime: Literal["distillation"] = key(..., "Distil from a teacher on fresh rollouts.")
     teacher: str | Annotated[LocalModel | HubModel, Field(discriminator="source")] = key(
         ...,
-        "A policy of the same model and seed, by its folder (grpo, dpo, an ablation, another entry, name/dpo, "
-        "name/selected), or another model, as in `models`.",
+        "A policy of the same model and seed, by its folder (grpo, dpo, NAME, NAME/dpo, NAME/selected), or a model "
+        "as in `models`.",
     )
     teacher_step: int | None = key(None, "K of a policy as teacher; null: the largest.", unit="steps or updates", ge=0)
     beta: float = key(

@@ -1,4 +1,4 @@
-"""TRL's distillation trainer on given rollouts. Imports TRL."""
+"""TRL's distillation trainer on given rollouts."""
 
 from __future__ import annotations
 

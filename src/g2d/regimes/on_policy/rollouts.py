@@ -1,8 +1,7 @@
 """Fresh rollouts for online trainings, sampled by a generator that follows the trained policy.
 
-The generator receives the policy's weights before every s-th update: s = 1 is online, "never" keeps M0 (arXiv
-2506.21495, section 3). Random numbers depend on (seed, problem, number of earlier visits, sample). Each process samples
-a part and receives all rollouts.
+The generator receives the policy's weights before every s-th update (arXiv 2506.21495, section 3). Random numbers
+depend on (seed, problem, number of earlier visits, sample). Each process samples a part and receives all rollouts.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds i
 class OnPolicyRollouts:
     """The rollouts of every update of a job, up to its K, sampled on demand.
 
-    `start` generates until the first sync. Create this before the trainer: vLLM sets seeds when it starts.
+    Create this before the trainer: vLLM sets seeds when it starts.
     """
 
     def __init__(self, job: TrainingJob) -> None:
@@ -253,7 +252,7 @@ def _rename(folder: Path, name: str, other: str) -> None:
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
-    """Updates between two syncs; None for never."""
+    """Return the updates between two syncs; None for never."""
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)
@@ -267,8 +266,8 @@ def train_on_policy(
     """Train M0, or the policy of `start`, for K updates.
 
     Args:
-        make_trainer: creates a TRL trainer from a job, its rollouts, configuration arguments, and keywords of trainers.
-        restored: called with trainer and rollouts after resuming from a checkpoint.
+        make_trainer: creates a TRL trainer from job, rollouts, arguments of its configuration, and further keywords.
+        restored: called after resuming from a checkpoint.
     """
     from datasets import Dataset
 

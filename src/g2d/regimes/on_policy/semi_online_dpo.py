@@ -37,7 +37,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     )
     reference: Literal["base", "start", "sync"] = key(
         "base",
-        "M0 (base), the initial policy (start), or the policy at the last synchronisation (sync).",
+        "M0, the initial policy, or the policy at the last synchronisation.",
         paper="base and sync",
     )
     temperature: float = key(

@@ -16,7 +16,7 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.policies.policy import Policy
-from g2d.regimes.run.checkpoints import TrainingStoppedError, carry, job_digest
+from g2d.regimes.run.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import completions_tokens, identity
 from g2d.regimes.run.stopping import stop_requests
@@ -84,10 +84,7 @@ PROBES = "probes.json"  # finished probes and the digest of their job
 
 
 def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:
-    """Train until the policy's harvest declines, at most to K.
-
-    Leaves `Lora.files` and `rollouts.parquet` of the best probe's policy in the work folder.
-    """
+    """Train until the policy's harvest declines, at most to K; leave the best probe's policy in the work folder."""
     auto: AutoStop = job.settings.auto
     everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
     to_a_step = replace(job, settings=job.settings.model_copy(update={"auto": None}))
@@ -101,11 +98,8 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
         with stop_requests() as requests:
             before = history.segment(history.reached) / "checkpoint" if history.reached else None
             train(replace(to_a_step, k=step, work=segment, resume_from=before))
-        if requests:  # requests in the last step look like a regular end
-            raise TrainingStoppedError(
-                f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
-                "there"
-            )
+        if requests:  # in the last step, train ends regularly
+            raise TrainingStoppedError(f"stopped by {requests[0]} at step {step}{KEPT_STEP}")
         free_unused()
         history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))
         free_unused()

@@ -26,7 +26,7 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
 
 
 class RowWeighting:
-    """Mixin for TRL trainers: every row of a gradient step has the same weight, also in a smaller last micro-batch."""
+    """Mixin for TRL trainers: all rows of a gradient step have one weight, also in a smaller last micro-batch."""
 
     def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
         last = self.accelerator.gradient_state.end_of_dataloader  # type: ignore[attr-defined]
@@ -45,7 +45,7 @@ class RowWeighting:
         return len(batch["input_ids"])
 
     def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
-        """Weight the first `n_rows` rows of a micro-batch by `weight` and its padding duplicates by 0."""
+        """Weight the first `n_rows` rows by `weight`, and padding duplicates by 0."""
         weights = torch.zeros(self.rows(batch))
         weights[:n_rows] = weight
         batch["weights"] = weights
@@ -56,9 +56,7 @@ def own_rows(
 ) -> tuple[list[int], int]:
     """Return rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
 
-    Args:
-        sizes: rows of each micro-batch of this process; a full one has `size`.
-        ends_at: rows of an epoch, if the last micro-batch ends it.
+    A full micro-batch has `size` rows, and an epoch that the last one ends has `ends_at`.
     """
     if processes == 1:
         return [*sizes], sum(sizes)
@@ -84,7 +82,7 @@ class PassesByLength(RowWeighting):
         n = self.rows(inputs)
         of_unit = inputs["attention_mask"].sum(dim=1).view(-1, n)  # a pair has two sequences
         lengths: list[int] = (of_unit.amax(dim=0) * len(of_unit)).tolist()
-        # TRL gathers logged values by rows, so all processes need the same number of rows per pass.
+        # TRL gathers logged values by rows: all processes need the same number of rows per pass.
         passes = dealt(lengths, self.microbatches.tokens, self.microbatches.rows if n_processes() > 1 else None)
         metrics = self._metrics["train"]  # type: ignore[attr-defined]
         before = {name: len(values) for name, values in metrics.items()}
@@ -111,11 +109,11 @@ def by_prompt(batch: Batch) -> torch.Tensor:
 
 
 def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_length) -> list[Batch]:
-    """Reorder the completions within every update and rebuild its micro-batches."""
+    """Reorder the completions of every update, and divide them into micro-batches again."""
     regrouped_batches = []
     for start in range(0, len(batches), per_update):
         of_update = batches[start : start + per_update]
-        # Values without a row dimension are equal in all micro-batches.
+        # Values without rows are equal in all micro-batches.
         whole = {
             name: torch.cat([batch[name] for batch in of_update])
             if isinstance(value, torch.Tensor) and value.ndim
@@ -131,7 +129,7 @@ def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_len
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
-    """Select rows of a batch of n; a tensor may have several blocks of n rows, such as chosen and rejected."""
+    """Select rows of n; a tensor may have several blocks of n rows, such as chosen and rejected."""
 
     def chosen(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.ndim:
@@ -142,7 +140,7 @@ def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
 
 
 def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
-    """Remove columns that are padding in all rows, from all tensors of the mask's width except `but`."""
+    """Remove columns of padding from all tensors of the mask's width except `but`."""
     width = batch[mask].shape[1]
     used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
     columns = slice(used[0], used[-1] + 1)

@@ -26,13 +26,13 @@ from g2d.settings import Section, key
 
 
 class Checkpointing(Section):
-    """How often trainings save checkpoints, to resume after an interruption. Does not change results.
+    """Checkpoints from which interrupted trainings resume; results stay the same.
 
     A job that is terminated also saves one.
     """
 
-    every_minutes: float | None = key(10.0, "Time between checkpoints; null: not by time.", unit="min", gt=0)
-    every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
+    every_minutes: float | None = key(10.0, "Time between checkpoints.", unit="min", gt=0)
+    every_steps: int | None = key(None, "Gradient steps between checkpoints.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all", "Keep an online training's checkpoints of all K, or the last (docs/recovery.md)."
     )
@@ -41,27 +41,25 @@ class Checkpointing(Section):
 MANIFEST = "manifest.json"
 MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
 KEPT = 2  # a machine may fail before the newest is on disk
+KEPT_STEP = ", which is kept: run the same command again to go on from there"
 ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completion
 
 
 class TrainingStoppedError(Stopped):
-    """A signal stopped the training, and it has saved a checkpoint."""
+    """A signal stopped the training, which has saved a checkpoint."""
 
     saved = True
 
 
 class Checkpoints:
-    """Checkpoints of one job in a folder that persists between attempts.
-
-    `job` is everything the result depends on, as JSON; checkpoints of other jobs are never used.
-    """
+    """Checkpoints of one job; `job` is everything the result depends on, as JSON."""
 
     def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
         self.folder = folder
         self.job = job_digest(job)
         self.meter = meter
         self.draft = folder / "trainer"
-        self.microbatches: Mapping[str, Any] | None = None
+        self.microbatches: Any = None  # `MicroBatches` to record
 
     def _newest_first(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
@@ -74,7 +72,7 @@ class Checkpoints:
         return None
 
     def latest(self) -> Path | None:
-        """Return the newest usable checkpoint; its cost is added to the meter, and newer unusable ones are deleted."""
+        """Return the newest usable checkpoint, add its cost to the meter, and delete newer ones."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in self._newest_first():
             if is_usable(folder, self.job, self.meter):
@@ -84,7 +82,7 @@ class Checkpoints:
 
     def add(self, draft: Path, step: int) -> None:
         if self.microbatches is not None:
-            write_json(draft / MICROBATCHES, self.microbatches)
+            write_json(draft / MICROBATCHES, asdict(self.microbatches))
         seal(draft, step, self.job, self.meter.spent())
         folder = self.folder / f"step-{step}"
         shutil.rmtree(folder, ignore_errors=True)
@@ -103,7 +101,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def is_usable(folder: Path, job: str, meter: Meter) -> bool:
-    """If a checkpoint is intact and of this job, add its cost to the meter and return True."""
+    """Return whether a checkpoint is intact and of this job; if so, add its cost to the meter."""
     try:
         manifest = require_intact(folder)
         if manifest["job"] == job:
@@ -166,19 +164,19 @@ def train(
     save: Callable[[Path], None] = lambda checkpoint: None,
     restore: Callable[[Path], None] = lambda checkpoint: None,
 ) -> Path:
-    """Run a Hugging Face trainer to its last step, resuming if possible; return the final checkpoint.
+    """Run a Hugging Face trainer, resuming if possible, and return its final checkpoint.
 
     Args:
-        until: step to stop at, if before the trainer's last step.
-        start: finished checkpoint of another job to start from.
+        until: step to stop at; None: the trainer's last one.
+        start: finished checkpoint of another job.
         every: only multiples of this can be resumed bit for bit.
         save: writes additional files to a checkpoint before it is sealed.
         restore: reads those files.
 
     Raises:
-        NotTheFirstError: the training is done, and this process is not the first one.
+        NotTheFirstError: another process does the rest.
         TrainingStoppedError: a signal stopped the training early.
-        RuntimeError: it ended at another step, or weights that should be sharded are not.
+        RuntimeError: the training ended at another step, or weights are not sharded as they should be.
         ValueError: a checkpoint is damaged, would run code, or has another `training.strategy`.
     """
     if start is not None:
@@ -223,10 +221,7 @@ def train(
         trainer.train(resume_from_checkpoint=str(source) if source else None)
     reached, expected = trainer.state.global_step, until or trainer.state.max_steps
     if requests and reached < expected:
-        raise TrainingStoppedError(
-            f"stopped by {requests[0]} at step {reached} of {expected}, which is kept: run the same command again to "
-            "go on from there"
-        )
+        raise TrainingStoppedError(f"stopped by {requests[0]} at step {reached} of {expected}{KEPT_STEP}")
     if reached != expected:
         raise RuntimeError(f"the training ended at step {reached} instead of {expected}")
     return _of_the_first(checkpoints.folder / f"step-{reached}")

@@ -14,7 +14,7 @@ MOST_LOGITS = 2**26  # 256 MiB in float32
 
 
 class WholeLogits(torch.autograd.Function):
-    """TRL's `ChunkedLogProbFunction` for a frozen head without bias; returns the same five values."""
+    """TRL's `ChunkedLogProbFunction` for a frozen head without bias."""
 
     @staticmethod
     def forward(

@@ -22,14 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One training. An interrupted attempt leaves checkpoints in `work`."""
-
     base: Policy  # M0
     data: Any  # result of `Regime.read`
     settings: Any
     _: KW_ONLY
     seed: int
-    work: Path  # kept between attempts
+    work: Path  # has the checkpoints of earlier attempts
     lora: Lora
     start: Policy | None = None  # None: M0
     teacher: Policy | None = None
@@ -38,7 +36,6 @@ class TrainingJob:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     tracking: Mapping[str, Any] | None = None
-    # Counts the tokens of online steps.
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
     version: int = 0  # attempts of other versions are not resumed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int
 def choose_microbatches(
     job: TrainingJob, checkpoints: Checkpoints, training: Training, lengths: Lengths
 ) -> MicroBatches:
-    """Choose the micro-batches of a training; its checkpoints record them unless they are plain."""
+    """Choose micro-batches; checkpoints record them unless they are plain."""
     workload = training.shared(n_processes(), "fsdp" if is_sharded() else "ddp", job.gradient_checkpointing)
     memory, before = card_memory(), checkpoints.newest() or job.resume_from
     if before is not None and (before / MICROBATCHES).is_file():
@@ -66,7 +66,7 @@ def choose_microbatches(
         chosen = MicroBatches(workload.units, workload.checkpointing)
     else:
         chosen = _on_gpu(job, workload, lengths[0], *memory)
-    checkpoints.microbatches = asdict(chosen)
+    checkpoints.microbatches = chosen
     return chosen
 
 
@@ -88,7 +88,7 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: 
 
 
 def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
-    """Return completions per pass with shared prompts, in whole groups if possible, with the tokens of `rows`."""
+    """Return completions per pass, in whole groups if possible, with at most the tokens of `rows` unshared ones."""
     prompt, completion = lengths
 
     def tokens(n: int) -> int:
@@ -99,17 +99,16 @@ def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int
 
 
 def recorded(checkpoints: Checkpoints) -> dict[str, Any]:
-    return MicroBatches(**checkpoints.microbatches).recorded if checkpoints.microbatches else {}
+    return checkpoints.microbatches.recorded if checkpoints.microbatches else {}
 
 
 def share_prompts_as_chosen(trainer: Any, checkpoints: Checkpoints) -> None:
     chosen = checkpoints.microbatches
-    if chosen and chosen["shared_prompts"]:
+    if chosen and chosen.shared_prompts:
         from g2d.regimes.run.shared_prompts import share_prompts
 
-        at_once = chosen.get("whole_logits", False)  # missing in older checkpoints
-        shares = share_prompts(trainer.model, getattr(trainer, "ref_model", None), at_once=at_once)
-        checkpoints.microbatches = {**chosen, "shared_prompts": shares}
+        shares = share_prompts(trainer.model, getattr(trainer, "ref_model", None), at_once=chosen.whole_logits)
+        checkpoints.microbatches = replace(chosen, shared_prompts=shares)
 
 
 def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int, total: int) -> MicroBatches:
@@ -130,7 +129,7 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
 
 
 def card_memory() -> tuple[int, int] | None:
-    """Free bytes (least over all processes) and total bytes of the GPU."""
+    """Return the GPU's free bytes, least over all processes, and total bytes."""
     import torch
 
     if not torch.cuda.is_available():

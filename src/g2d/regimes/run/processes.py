@@ -1,7 +1,6 @@
 """One training in several processes with one GPU each: configuration keys and communication.
 
-Without a launcher these functions do nothing. accelerate 1.15's mixed precision would return a sharded model's outputs
-in bfloat16, in which a log-probability of -20 has a precision of 1/8.
+Without a launcher these functions do nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from g2d.settings import MistakeInKeyError, Section, key
 
 
 class Processes(Section):
-    """Processes of one training, one GPU each. The batch of a gradient step does not depend on their number.
+    """Processes of one training, one GPU each; a gradient step has the same batch.
 
     KTO and trainings with auto-stop need one process.
     """
 
-    processes: int = key(1, "Processes per training, which divide a gradient step's rows.", ge=1, neutral=1)
+    processes: int = key(1, "Processes per training, which share a gradient step's rows.", ge=1, neutral=1)
     strategy: Literal["ddp", "fsdp"] = key(
         "ddp", "ddp: a whole model per process; fsdp: a part, for models larger than a GPU.", neutral="ddp"
     )
@@ -51,7 +50,7 @@ class Processes(Section):
 
 
 class NotTheFirstError(BaseException):
-    """This process has done its part of the training, and the first one does the rest."""
+    """This process is done, and the first one does the rest."""
 
 
 def n_processes() -> int:
@@ -63,7 +62,7 @@ def is_first() -> bool:
 
 
 def share(total: int, what: str) -> int:
-    """Return a process's share of a total; a ValueError names the keys if it is not divisible."""
+    """Return a process's share of a total; a ValueError if it is not divisible."""
     if total % (n := n_processes()):
         raise ValueError(indivisible(total, what, n))
     return total // n
@@ -117,7 +116,7 @@ _charged: dict[int, float] = {}
 
 
 def charge_others() -> None:
-    """Charge the other processes' resources to the first; all must call it."""
+    """Charge the other processes' resources to the first; all must call this."""
     if n_processes() == 1:
         return
     for number, part in enumerate(gathered([replace(this_process(), peak_gpu_memory_bytes=gpu_memory_peak())])):
@@ -139,7 +138,7 @@ def is_sharded() -> bool:
 
 
 def init_process_group() -> None:
-    """Initialise the process group before M0 is loaded: only the first process reads its weights."""
+    """Call this before M0 is loaded, so that only the first process reads its weights."""
     import torch
     from accelerate import PartialState
 
@@ -152,6 +151,7 @@ def keep_precision(trainer: Any) -> None:
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
+    # accelerate 1.15 would return outputs in bfloat16, in which a log-probability of -20 has a precision of 1/8.
     plugin = trainer.accelerator.state.fsdp_plugin
     if (policy := plugin.mixed_precision_policy) is not None:
         plugin.mixed_precision_policy = MixedPrecisionPolicy(policy.param_dtype, reduce_dtype=torch.float32)
@@ -177,7 +177,7 @@ def in_step(model: Any) -> Iterator[None]:
 
 
 def require_same_strategy(checkpoint: Path) -> None:
-    """Raise a ValueError if the checkpoint is sharded and the training is not, or the reverse."""
+    """Raise a ValueError if only one of checkpoint and training is sharded."""
     was_sharded = any(checkpoint.glob("pytorch_model_fsdp*"))
     if was_sharded != is_sharded():
         raise ValueError(
@@ -201,7 +201,7 @@ LISTED = {
 
 
 def refuse_code_in(checkpoint: Path) -> None:
-    """Prevent code execution when reading a checkpoint; a ValueError names a pickle that PyTorch does not write."""
+    """Let no checkpoint run code; a ValueError names a pickle that PyTorch does not write."""
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a sharded optimizer is read with `weights_only=False`
     for file in checkpoint.glob("*/.metadata"):
         with open(file, "rb") as content:

@@ -1,8 +1,8 @@
 """Selection and order of the prompts of an online training.
 
-Each kind of prompt keeps the order it would have without the other (arXiv 2506.21495, section 3.3). With `retire` or
-`resample`, prompts without a learning signal are left out or replaced (DAPO's dynamic sampling, arXiv 2503.14476,
-section 3.2).
+Each kind of prompt has the order it would have without the other (arXiv 2506.21495, section 3.3). `retire` and
+`resample` leave out or replace prompts without a learning signal (DAPO's dynamic sampling, arXiv 2503.14476, section
+3.2).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PromptMix(Section):
 
 
 def whole_share(name: str, share: float, of: int) -> int:
-    """Return the prompts in a share of `of`; a ValueError if it is not whole, or all or none."""
+    """Return a share of `of` prompts; a ValueError if it is not whole, or all or none."""
     exact = share * of
     n = round(exact)
     if abs(exact - n) > NEARLY or not 0 < n < of:
@@ -92,7 +92,7 @@ class Retire(Section):
 class PromptKeys(Section):
     """Treatment of prompts without signal."""
 
-    retire: Retire | None = key(None, "Leave out prompts without signal; null: use all.", paper="none", neutral=None)
+    retire: Retire | None = key(None, "Leave out prompts without signal.", paper="none", neutral=None)
     resample: int = key(
         0,
         "Replace prompts without signal, at most this many times per update (DAPO's dynamic sampling).",
@@ -114,7 +114,7 @@ def problem_at(number: int, n_problems: int, seed: int) -> int:
 
 
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Return indices of the first problems of a trajectory; a shorter order is a prefix of a longer one."""
+    """Return indices of the first problems of a training; a shorter order is a prefix of a longer one."""
     return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
@@ -169,14 +169,13 @@ class PromptChoice:
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
-        """Return the choice, or None if prompts are sampled in turn."""
         return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
 
     def problem(self, number: int) -> int:
         return problem_at(number, self.n_problems, self.seed)
 
     def take(self, n: int, update: int) -> list[int]:
-        """Return positions of the next `n` prompts for an update. If all problems are retired, all are readmitted."""
+        """Return positions of the next `n` prompts; if all problems are retired, all are readmitted."""
         self._readmit(update)
         noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
         while len(numbers) < n:
@@ -199,7 +198,7 @@ class PromptChoice:
     def settle(
         self, groups: Sequence[AskedGroup], draw: Callable[[list[int]], Sequence[AskedGroup]], update: int
     ) -> list[AskedGroup]:
-        """Replace groups without signal, as configured; `draw` samples prompts at other positions."""
+        """Replace groups without signal, as configured."""
         kept, noted = list(groups), self._noted.setdefault(update, Counter())
         self._observe(kept, update)
         for _ in range(self.keys.resample):

@@ -1,7 +1,6 @@
 """Passes that read a prompt once for all its completions in a batch; equal to TRL's up to rounding.
 
-A packed row is a prompt and some of its completions, separated by a mask. With LoRA dropout, they share the noise on
-the prompt's tokens. Imports TRL.
+A packed row is a prompt and some of its completions, separated by a mask; they share the LoRA dropout of the prompt.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Packed:
 
     @property
     def mask(self) -> torch.Tensor:
-        """Attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and prompt."""
+        """Attention mask, (rows, 1, width, width): tokens see earlier ones of their completion and its prompt."""
         queries, keys = self.segments[:, :, None], self.segments[:, None, :]
         seen = (queries == keys) | ((keys == 0) & (queries >= 0))
         return (seen & torch.ones_like(seen).tril())[:, None]
@@ -110,10 +109,9 @@ class _Scored:
 
 
 def share_prompts(*models: Any, at_once: bool = False) -> bool:
-    """Make models with TRL's fused head read each prompt once per batch.
+    """Make models with TRL's fused head read each prompt once per batch; if one cannot, log why and return False.
 
-    Returns False, and logs the reason, if one of them cannot. With `at_once`, the head computes all logits of a pass
-    together.
+    With `at_once`, the head computes all logits of a pass together.
     """
     bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
     for base in bases:
@@ -165,7 +163,7 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
 
 @torch.no_grad()
 def _obstacle(model: Any) -> str:
-    """Return why a model cannot read packed rows; also compares them with plain rows."""
+    """Return why a model cannot read packed rows, or reads them otherwise than plain rows."""
     config = model.config.get_text_config()
     name, attention = config.model_type, config._attn_implementation
     if attention not in ("sdpa", "eager"):

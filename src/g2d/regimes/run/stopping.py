@@ -22,10 +22,10 @@ LOCK = ".lock"  # its user, in four lines
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[Path]:
-    """Lock a folder for one process; it is deleted if the block succeeds and kept if it fails.
+    """Lock a folder for one process, and delete it if the block succeeds.
 
-    Waits for orphans and earlier attempts of this run; a RuntimeError names a process of another run. Without locks
-    (NFS without lockd) other processes are not detected.
+    Waits for orphans and earlier attempts of this run; a RuntimeError names a process of another run. On NFS without
+    lockd, other processes are not detected.
     """
     file = path / LOCK
     while True:
@@ -59,7 +59,7 @@ def work_folder(path: Path) -> Iterator[Path]:
 
 
 def _take(lock: IO[str], path: Path) -> None:
-    """Lock the file; returns without the lock if the caller should retry, or if locks are not supported."""
+    """Lock the file; return without the lock if the caller should retry, or if there are no locks."""
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return

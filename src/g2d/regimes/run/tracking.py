@@ -1,4 +1,4 @@
-"""Trackers that trainers report metrics to, below `results/logs`; no account or server is used."""
+"""Trackers of metrics below `results/logs`, without an account or server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROJECT = "g2d"
 
 
 class Logging(Section):
-    """Trackers of training metrics, in addition to `metrics.jsonl`. Does not change results."""
+    """Tracker of training metrics, in addition to `metrics.jsonl`."""
 
     report_to: Literal["none", "tensorboard", "trackio", "wandb"] = key(
         "none", "Tracker to write to results/logs/ (docs/recipes.md)."
@@ -29,7 +29,7 @@ def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
 
 
 def prepare_wandb() -> None:
-    """Make W&B write below `results/logs` without a server, unless the user has set WANDB_MODE."""
+    """Let W&B write below `results/logs`, without a server unless the user has set WANDB_MODE."""
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ["WANDB_DIR"] = str(LOGS.resolve())  # W&B appends "wandb"
     for name, value in {

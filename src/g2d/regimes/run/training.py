@@ -14,7 +14,7 @@ from pydantic import field_validator
 from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, precision, require_own_weights
 from g2d.policies.settings import Lora
-from g2d.regimes.run.processes import is_sharded, n_processes
+from g2d.regimes.run.processes import n_processes
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Status
 from g2d.settings import Section, key
@@ -45,7 +45,7 @@ class AutoStop(Section):
     every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
         200,  # docs/simulations.md has the effect of fewer
-        "Prompts per probe: the first of the training set.",
+        "Prompts per probe.",
         paper="not stated",
         ge=1,
     )
@@ -53,8 +53,14 @@ class AutoStop(Section):
 
     @property
     def first_decline(self) -> int:
-        """The first probe cannot decline."""
+        # The first probe cannot decline.
         return (1 + self.patience) * self.every
+
+    def too_late(self, unit: str, end: str) -> str:
+        return (
+            f"auto could never stop: a decline shows at {unit} {self.first_decline} at the earliest (1 + patience "
+            f"probes), beyond {end}: lower auto.every or auto.patience"
+        )
 
 
 def trainer_arguments(
@@ -63,15 +69,10 @@ def trainer_arguments(
     tracking: Mapping[str, Any] | None = None,
     settings: Any = None,
     *,
-    checkpointing: bool | None = None,
+    checkpointing: bool = False,
     autocast: bool = False,
 ) -> dict[str, Any]:
-    """Arguments common to TRL's configurations.
-
-    Args:
-        checkpointing: of activations; None: on a GPU or with a sharded model.
-        autocast: use bfloat16 on a CPU, as on a GPU.
-    """
+    """Return arguments common to TRL's configurations; `autocast`: use bfloat16 on a CPU, as on a GPU."""
     import torch
 
     gpu = torch.cuda.is_available()
@@ -84,7 +85,7 @@ def trainer_arguments(
         "use_cpu": not gpu,
         "bf16": gpu or autocast,
         # Not accelerate's version, which recomputes with different dropout.
-        "gradient_checkpointing": gpu or is_sharded() if checkpointing is None else checkpointing,
+        "gradient_checkpointing": checkpointing,
         **rate,
         "optim": "adamw_torch",
         "adam_beta1": keys.adam_betas[0],
@@ -103,10 +104,9 @@ def trainer_arguments(
 
 
 def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
-    """Load the model that a training starts from: M0, or `start` with its trained part.
+    """Load M0 or `start`, in float32 if all weights are trained: bfloat16 would round most of a step away.
 
-    All weights are trained in float32: bfloat16 would round most of a step away. Raises a ValueError if `start` is of
-    the other kind (adapter or all weights), or its weights differ from its record.
+    Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
     """
     if start is not None and (start.weights is None) == lora.trains_all:
         raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
@@ -135,7 +135,7 @@ def evaluation_mode(model: Any) -> Iterator[None]:
 
 
 def untie_head(model: Any) -> None:
-    """Give a head that shares its weights with the embeddings a separate copy.
+    """Give a tied head its own weights.
 
     TRL 1.16 casts a tied head to float32 with the embeddings, but does not find those in a model with adapters.
     """
@@ -153,9 +153,9 @@ def restore_token_count(trainer: Any, checkpoint: Path) -> None:
 
 
 def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
-    """Copy `Lora.files` of a checkpoint to `work`, full weights in the precision of the trainer's passes.
+    """Copy `Lora.files` of a checkpoint to `work`, all weights in the precision of the trainer's passes.
 
-    PEFT reads the vocabulary of the M0 that an adapter names when it saves, so the public name is only written here.
+    The public name of M0 is only written here: PEFT reads the vocabulary of the M0 that an adapter names.
     """
     is_adapter = (checkpoint / "adapter_config.json").is_file()
     folder = work / ("adapter" if is_adapter else "weights")

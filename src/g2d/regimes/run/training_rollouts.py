@@ -61,9 +61,9 @@ class TrainingRollouts(Record):
     """Records every completion that the reward judges.
 
     Args:
-        stale: add a column `generated_at`, the first step after the one that produced the sampling policy.
+        stale: add `generated_at`, the first step after the one that produced the sampling policy.
         lag: steps that the sampling policy is behind.
-        statuses: add a column `reward_status`; completions may then have NaN as reward.
+        statuses: add `reward_status`; rewards may then be NaN.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from g2d.regimes.run.processes import is_first, is_sharded
 
 
 def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
-    """Add the adapter that TRL would create; then TRL also keeps a reference adapter."""
+    """Add the adapter that TRL would create, so that TRL also keeps a reference adapter."""
     from peft import get_peft_model
     from transformers import set_seed
 
@@ -49,10 +49,7 @@ def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> 
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
-    """Merge the adapter into float32 weights within the context, and bypass PEFT's layers.
-
-    Afterwards the model has its original tensors again.
-    """
+    """Merge the adapter into float32 weights and bypass PEFT's layers; restore the original tensors afterwards."""
     from peft.tuners.lora import LoraLayer
 
     children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
@@ -74,10 +71,7 @@ def merged(model: Any) -> Iterator[None]:
 
 
 def save_trained(model: Any, folder: Path) -> None:
-    """Save the trained part of a model, byte for byte as PEFT would.
-
-    If the model is sharded, all processes must call this; the first one writes.
-    """
+    """Save the trained part byte for byte as PEFT would; if the model is sharded, all processes must call this."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file, save_model
 
