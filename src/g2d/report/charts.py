@@ -56,7 +56,8 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     right_of_warmup = trained["policy"].map(places) + trained.groupby("policy").cumcount() * 0.02 * reach
     trained = trained.assign(at=(trained["K"] + offsets * reach).where(of_warmup, right_of_warmup))
     end = max([ks[-1], *trained["at"]]) + 0.05 * reach
-    named = " ".join(f"datum.value == {place} ? {json.dumps(policy)} :" for policy, place in places.items())
+    names = {place: json.dumps(policy.split("/")) for policy, place in places.items()}  # in lines: overlaps are hidden
+    named = " ".join(f"datum.value == {place} ? {name} :" for place, name in names.items())
     axis = alt.Axis(values=[*ks, *places.values()], grid=False, labelExpr=f"{named} datum.label", labelOverlap="greedy")
     scale = alt.Scale(domain=[ks[0] - 0.05 * reach, end], nice=False, zero=False)
     x = alt.X("at:Q", title="GRPO warm-up steps K", axis=axis, scale=scale)
