@@ -43,7 +43,7 @@ FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 class Probe(Section):
     """A cheap test before the grid: harvest a few prompts at every K of the first seed (`snakemake advice`)."""
 
-    prompts: int = key(50, "Prompts to harvest.", ge=2)
+    prompts: int = key(50, "Prompts to harvest: the first of the training set.", ge=2)
     compare: bool = key(False, "Compare the advice with the grid's results.")
 
 
@@ -96,7 +96,7 @@ class Looks(Section):
         lt=0.5,
     )
     futility: float = key(0.015, "Stop a comparison if more seeds settle it with a smaller chance.", ge=0, lt=1)
-    until: int | None = key(None, "Last analysis to run.", ge=1, neutral=None)
+    until: int | None = key(None, "Last analysis to run; null: as many as needed.", ge=1, neutral=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -247,7 +247,7 @@ class OpenEnded(Sampling):
 
 
 class Sweep(Section):
-    """Tune regimes and select checkpoints on development problems."""
+    """Tune regimes and select checkpoints on development problems, which no training or benchmark has."""
 
     development: Annotated[int, Field(ge=1)] | ProblemSource = key(
         ..., "Number of problems to hold out of the pool, or a source as for `pool`."

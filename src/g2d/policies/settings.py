@@ -97,7 +97,7 @@ class GgufModel(WithTemplate):
 
 
 class RecordedModel(Section):
-    """Recorded completions: calibration and harvest at K=0, without trainings."""
+    """Recorded completions, used as calibration and harvest at K=0; nothing is trained."""
 
     source: Literal["recorded"] = key(..., "Replay recorded completions.")
     path: str = key(..., "JSONL or Parquet file with problem_id or prompt, completion, and optionally finish_reason.")

@@ -28,7 +28,7 @@ class Prompt(Section):
     """Prompt format. The chat template comes from the model."""
 
     system: str | None = key(
-        None, "System message (Qwen's template inserts its own).", paper="not printed in the paper"
+        None, "System message; null: none (Qwen's template then inserts its own).", paper="not printed in the paper"
     )
     template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
     examples: list[Example] = key([], "Worked examples before every problem.", paper="none", neutral=[])

@@ -18,7 +18,9 @@ class Fields(Section):
     level: str | None = key(None, 'Difficulty level; 3, "3" and "Level 3" are equal.')
     subject: str | None = key(None, "Subject.")
     id: str | None = key(None, "Identifier; null: the row number.")
-    cluster: str | None = key(None, "Cluster, such as a passage or template, for tests.", neutral=None)
+    cluster: str | None = key(
+        None, "Group of dependent problems, as of a passage or template; tests allow for it.", neutral=None
+    )
 
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
@@ -85,7 +87,7 @@ class ReasoningProblems(Section):
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed = key(0, "Seed of the problems.")
     config: dict[str, Any] = key({}, "Settings of the task, as {max_terms: 3}.")
-    levels: list[dict[str, Any]] | None = key(None, "Task settings of level 1, 2, ...", min_length=1)
+    levels: list[dict[str, Any]] | None = key(None, "Task settings of level 1, 2, ...; null: no levels.", min_length=1)
 
 
 class LocalProblems(Section):

@@ -102,7 +102,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     phase: ClassVar[Phase] = "online"
     steps: list[Steps] = key(..., "K in updates, to evaluate.")
-    horizon: int | None = key(None, "Length of the schedule; null: the largest K.", unit="updates", ge=1)
+    horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(None, "Stop as in `warmup.auto`, at the latest at the only K.", neutral=None)

@@ -40,7 +40,7 @@ class PythonReward(Section):
 
     time_limit: float = key(
         300.0,
-        "Seconds for up to 32 groups; then they are scored singly or left out.",
+        "Seconds for a call with up to 32 groups; after that they are scored singly or left out.",
         gt=0,
         neutral=300.0,
     )

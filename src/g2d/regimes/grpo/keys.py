@@ -36,7 +36,9 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     schedule: Literal["chain", "per_k"] = key(
         "chain", "chain: one training passes through every K; per_k: one training per K.", paper="not stated"
     )
-    horizon: int | None = key(None, "Length of a chain's schedule; null: the largest K.", unit="steps", ge=1)
+    horizon: int | None = key(
+        None, "Length of a chain's learning-rate schedule; null: the largest K.", unit="steps", ge=1
+    )
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
     temperature: float = key(0.8, "Sampling temperature.", paper="0.8", gt=0, le=5)
@@ -59,7 +61,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     loss: Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = key(
         "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
-    mask_truncated: bool = key(False, "Exclude truncated completions.", paper="no (section 5.1)")
+    mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
     sync_every: int = key(1, "Gradient steps between synchronisations with vLLM.", ge=1)
     keep_rollouts: Keep = key(
         "verdicts",

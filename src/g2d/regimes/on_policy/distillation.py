@@ -31,8 +31,8 @@ class Distillation(OptimizerKeys, OnlineEntry):
     regime: Literal["distillation"] = key(..., "Distil from a teacher on fresh rollouts.")
     teacher: str | Annotated[LocalModel | HubModel, Field(discriminator="source")] = key(
         ...,
-        "A policy of the same model and seed, by its folder (grpo, dpo, NAME, NAME/dpo, NAME/selected), or a model "
-        "as in `models`.",
+        "A policy of the same model and seed, by its folder (grpo, dpo, an ablation's or entry's NAME, NAME/dpo, "
+        "NAME/selected), or a model as in `models`.",
     )
     teacher_step: int | None = key(None, "K of a policy as teacher; null: the largest.", unit="steps or updates", ge=0)
     beta: float = key(

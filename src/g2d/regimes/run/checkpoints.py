@@ -31,7 +31,7 @@ class Checkpointing(Section):
     A job that is terminated also saves one.
     """
 
-    every_minutes: float | None = key(10.0, "Time between checkpoints.", unit="min", gt=0)
+    every_minutes: float | None = key(10.0, "Time between checkpoints; null: not by time.", unit="min", gt=0)
     every_steps: int | None = key(None, "Gradient steps between checkpoints.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all", "Keep an online training's checkpoints of all K, or the last (docs/recovery.md)."

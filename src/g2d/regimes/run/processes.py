@@ -20,7 +20,7 @@ from g2d.settings import MistakeInKeyError, Section, key
 
 
 class Processes(Section):
-    """Processes of one training, one GPU each; a gradient step has the same batch.
+    """Processes of one training, one GPU each; their number does not change the batch of a gradient step.
 
     KTO and trainings with auto-stop need one process.
     """

@@ -45,7 +45,7 @@ class AutoStop(Section):
     every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
         200,  # docs/simulations.md has the effect of fewer
-        "Prompts per probe.",
+        "Prompts per probe: the first of the training set.",
         paper="not stated",
         ge=1,
     )
