@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import g2d
 from g2d.analysis.informativeness import Informativeness, informativeness, success_counts
-from g2d.experiment.keys import HarvestKey
+from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.problems import Problem
 from g2d.rollouts.rollout import IDS, Rollout, to_frame
 from g2d.verifier import Verdict
@@ -93,6 +94,19 @@ def answers(rewards: Mapping[str, Iterable[float]]) -> pd.DataFrame:
             for i, reward in enumerate(samples)
         ]
     )
+
+
+def evaluated(
+    by_policy: Mapping[PolicyKey, np.ndarray], **columns: object
+) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+    """Evaluations on the benchmark b, from (n_seeds, n_problems) answers by policy; M0 has no seed."""
+    return {
+        (replace(key, seed=None if key.role == "base" else seed), "b"): pd.DataFrame(
+            {"problem_id": range(len(right)), "reward": right.astype(float)} | columns
+        )
+        for key, by_seed in by_policy.items()
+        for seed, right in enumerate(by_seed)
+    }
 
 
 # (correct, n) of up to 12 prompts, groups of different size

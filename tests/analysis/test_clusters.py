@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -24,7 +23,7 @@ from g2d.rollouts.rollout import read_rollouts, write_rollouts
 from g2d.tables.accuracy import main_table
 from g2d.tables.families import comparison_table
 from g2d.tables.inputs import WITHOUT_TEXTS
-from tests.frames import rollout
+from tests.frames import evaluated, rollout
 
 PAIRS = np.array(["a", "a", "b", "b"])
 
@@ -119,16 +118,14 @@ def test_files_have_clusters_only_if_problems_do(tmp_path: Path) -> None:
 
 def test_tables_read_the_clusters_of_a_benchmark() -> None:
     rng = np.random.default_rng(1)
-    policies = [PolicyKey("m", "base", 0, 0, None), PolicyKey("m", "dpo", 0, 0, 0)]
-    right = of_clusters(rng, 20)[:, 0]
-
-    problems = {"problem_id": np.arange(100), "cluster": np.repeat(np.arange(20), 5)}
-    answers = {(key, "b"): pd.DataFrame(problems | {"reward": own}) for key, own in zip(policies, right, strict=True)}
-    names = problems["cluster"]
-    main = main_table(answers, {})
+    m0, dpo = of_clusters(rng, 20)
+    names = np.repeat(np.arange(20), 5)
+    answers = {PolicyKey("m", "base", 0, 0, None): m0, PolicyKey("m", "dpo", 0, 0, 0): dpo}
+    evaluations = evaluated(answers, cluster=names)
+    main = main_table(evaluations, {})
     assert main["n_problems"].tolist() == [100, 100]
-    for row, own in zip(main.to_dict("records"), right, strict=True):
-        assert (row["ci_low"], row["ci_high"]) == pytest.approx(accuracy_interval(own[None], names))
-    (compared,) = comparison_table(answers).to_dict("records")
-    expected = compare(right[1][None], right[0][None], clusters=names)
+    for row, own in zip(main.to_dict("records"), (m0, dpo), strict=True):
+        assert (row["ci_low"], row["ci_high"]) == pytest.approx(accuracy_interval(own, names))
+    (compared,) = comparison_table(evaluations).to_dict("records")
+    expected = compare(dpo, m0, clusters=names)
     assert (compared["p_value"], compared["ci_low"]) == pytest.approx((expected.p_value, expected.ci_low))

@@ -170,11 +170,7 @@ OWN = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
     ("sweep", "others", "message"),
     [
         ({"regimes": {}}, {}, "sweep: its problems are not used: add keys to sweep.regimes"),
-        (
-            {"regimes": {"kto": RATES}},
-            {},
-            "sweep.regimes.kto: is no section, ablation or entry of regimes: choose from",
-        ),
+        ({"regimes": {"kto": RATES}}, {}, "sweep.regimes.kto: is no section, ablation or entry of regimes: choose"),
         ({"regimes": {"dpo": {}}}, {}, "sweep.regimes.dpo: name a key with the values to try"),
         ({"regimes": {"dpo": {"rate": [1, 2]}}}, {}, "sweep.regimes.dpo.rate: not a number that can be tuned in dpo"),
         ({"regimes": {"online": {"responses": [2, 4]}}}, {}, "sweep.regimes.online.responses: not a number that"),
@@ -185,38 +181,22 @@ OWN = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
         ({"regimes": {"dpo": {"epochs": [1, 1.5]}}}, {}, "sweep.regimes.dpo.epochs: input should be a valid integer"),
         ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, {}, r"sweep.at.dpo: K=3 is not a K of every model \[0, 2, 4\]"),
         ({"regimes": {"dpo": RATES}, "at": {"rft": 2}}, {}, "sweep.at.rft: is not swept: choose from dpo"),
-        (
-            {"regimes": {"dpo": RATES}, "development": 41},
-            {},
-            "sweep.development: 41 problems held out of the pool's 100",
-        ),
+        ({"regimes": {"dpo": RATES}, "development": 41}, {}, "sweep.development: 41 problems held out of the pool's"),
         ({"regimes": {"dpo": RATES}, "development": 0}, {}, "sweep.development: "),
         (
             {"regimes": {"dpo": RATES}},
             {"models": RECORDED},
             "sweep: theirs has recorded completions and is not trained",
         ),
-        (
-            {"regimes": {"dpo": RATES}},
-            {"benchmarks": {"Development": HELD_OUT}},
-            "benchmarks.Development: the name is taken by the",
-        ),
-        (
-            {"regimes": {"dpo": RATES}},
-            {"benchmarks": {"pool.training": HELD_OUT}},
-            "benchmarks.pool.training: the name is taken",
-        ),
+        ({"regimes": {"dpo": RATES}}, {"benchmarks": {"Development": HELD_OUT}}, "benchmarks.Development: the name is"),
+        ({"regimes": {"dpo": RATES}}, {"benchmarks": {"pool.training": HELD_OUT}}, "benchmarks.pool.training: the"),
         (
             {"regimes": {"dpo": RATES}},
             {"models": TUNED},
             "models.demo.settings.dpo.learning_rate: the sweep chooses it: drop one",
         ),
         ({"regimes": {"dpo": RATES}, "development": TOO_MANY}, {}, "sweep.development.n: "),
-        (
-            {"regimes": {"own": {"beta": [0.1, 0.3]}}},
-            {"ablations": OWN},
-            "ablations.own.dpo.beta: the sweep chooses it: drop one",
-        ),
+        ({"regimes": {"own": {"beta": [0.1, 0.3]}}}, {"ablations": OWN}, "ablations.own.dpo.beta: the sweep chooses"),
     ],
 )
 def test_a_mistake_is_named(sweep: dict[str, Any], others: dict[str, Any], message: str) -> None:

@@ -115,7 +115,7 @@ def test_a_record_of_0_1_0_is_unchanged(model: Path, tmp_path: Path) -> None:
     write_policy(tmp_path / "policy.json", old)
     assert "base_files" not in (tmp_path / "policy.json").read_text()
     assert read_policy(tmp_path / "policy.json") == old
-    EDITS["chat_template.jinja"](model)
+    EDITS["tokenizer_config.json"](model)
     load_tokenizer(old)
 
 

@@ -57,11 +57,7 @@ def test_a_reference_answer_is_in_lowest_terms(value):
     assert number_of(latex(value)) == value
 
 
-def test_reference_answers_by_hand_and_by_the_verifier():
-    assert [latex(Fraction(*pair)) for pair in ((8, 4), (-3, 1), (-6, 4), (1, 3))] == [
-        *("2", "-3"),
-        *(r"-\frac{3}{2}", r"\frac{1}{3}"),
-    ]
+def test_the_verifier_accepts_the_reference_answers():
     problems = generate("test", 40, 0)
     judged = verify_batch([(problem.answer, f"\\boxed{{{problem.answer}}}") for problem in problems])
     assert {judgement.verdict for judgement in judged} == {"correct"}
@@ -72,11 +68,6 @@ def test_the_draw_is_pinned():
     first = generate("test", 8, 0)[0]
     assert (first.problem_id, first.level) == ("calculation-test-0-00000", PINNED[0])
     assert (expression_of(first.prompt), first.answer) == PINNED[1:]
-
-
-def test_levels_are_even_and_the_lowest_take_the_rest():
-    levels = [problem.level for problem in generate("test", 10, 0)]
-    assert [levels.count(level) for level in STEPS] == [3, 3, 2, 2]
 
 
 def test_the_shortest_expressions_do_not_run_out():

@@ -97,15 +97,7 @@ def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(t
     assert answers.can_generate()
     merged = PeftModel.from_pretrained(half(), policy.adapter).merge_and_unload()
     assert not torch.equal(logits(merged), logits(trained))
-
-    def weights(model: Any) -> torch.Tensor:
-        weight: torch.Tensor = model.model.layers[0].self_attn.q_proj.weight
-        return weight
-
-    lost = (weights(merged) == weights(half())).float().mean()
-    assert lost > 0.5
-    exact = with_trained(copy.deepcopy(m0), policy.adapter)  # merged in float32: every weight changes
-    assert (weights(exact) == weights(m0)).float().mean() < 0.05
+    exact = with_trained(copy.deepcopy(m0), policy.adapter)  # merged in float32
     assert not any("lora" in name for name, _ in exact.named_modules())
 
 

@@ -16,6 +16,7 @@ from g2d.tables.families import comparison_table, margin_table
 from g2d.tables.frontier import frontier_table
 from g2d.tables.synthesis import synthesis_table
 from g2d.tables.win_rates import win_rate_table
+from tests.frames import evaluated
 from tests.tables.test_win_rates import drawn
 
 N = 150
@@ -37,12 +38,10 @@ def grid(number: int, n: int = N) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
     n_seeds = (1, 2, 4, 10)[number % 4]
     settled, answers = rng.random(n) < 0.5, {}
     for policy in [M0, *POLICIES]:
-        better = rng.uniform(0, 0.25) * (policy != M0)
-        for seed in range(1 if policy == M0 else n_seeds):
-            right = np.where(rng.random(n) < 0.1, rng.random(n) < 0.5, settled) | (rng.random(n) < better)
-            frame = pd.DataFrame({"problem_id": np.arange(n), "reward": right.astype(float)})
-            answers[replace(policy, seed=None if policy == M0 else seed), "b"] = frame
-    return answers
+        better, shape = rng.uniform(0, 0.25) * (policy != M0), (1 if policy == M0 else n_seeds, n)
+        afresh = np.where(rng.random(shape) < 0.1, rng.random(shape) < 0.5, settled)
+        answers[policy] = afresh | (rng.random(shape) < better)
+    return evaluated(answers)
 
 
 def costs(evaluations: dict[tuple[PolicyKey, str], pd.DataFrame], number: int) -> dict[PolicyKey, dict[str, float]]:

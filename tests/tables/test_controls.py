@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +9,7 @@ from scipy.stats import binomtest
 
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.controls import TERMS, terms_table
+from tests.frames import evaluated
 from tests.tables.test_tables import BASE, policy
 
 TRUTH = policy("dpo", 10)
@@ -19,13 +18,7 @@ KINDS = {"on-coin/dpo": "random", "on-votes/dpo": "majority"}
 
 
 def terms(answers: dict[PolicyKey, np.ndarray], levels: list[int] | None = None) -> pd.DataFrame:
-    n = len(next(iter(answers.values()))[0])
-    evaluations = {}
-    for key, by_seed in answers.items():
-        for seed, right in enumerate(by_seed):
-            rows = pd.DataFrame({"problem_id": np.arange(n), "reward": right.astype(float), "level": levels or [1] * n})
-            evaluations[replace(key, seed=None if key == BASE else seed), "b"] = rows
-    return terms_table(evaluations, CONTROLS, KINDS)
+    return terms_table(evaluated(answers, level=levels or 1), CONTROLS, KINDS)
 
 
 def test_the_parts_by_hand() -> None:

@@ -19,6 +19,7 @@ from g2d.tables.dynamics import saturation_table
 from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name
 from tests.analysis.test_saturation import STEPS, curve, grid
+from tests.frames import evaluated
 
 M0 = PolicyKey("m", "base", 0, 0, None)
 
@@ -27,15 +28,8 @@ def evaluations(accuracies: list[float], **of: Any) -> dict[tuple[PolicyKey, str
     """M0 and one policy at every K, two seeds."""
     before, *answers = grid(np.random.default_rng(0), accuracies, n_seeds=2)
     arm = Arm(**{"name": "grpo", "regime": "grpo", "role": "curve"} | of)
-    shares_of = {
-        PolicyKey.of("m", arm, (2, k), seed): shares
-        for k, both in zip(STEPS, answers, strict=True)
-        for seed, shares in enumerate(both)
-    }
-    return {
-        (key, "b"): pd.DataFrame({"problem_id": np.arange(len(shares)), "reward": shares})
-        for key, shares in {M0: before[0], **shares_of}.items()
-    }
+    by_k = {PolicyKey.of("m", arm, (2, k), 0): both for k, both in zip(STEPS, answers, strict=True)}
+    return evaluated({M0: before} | by_k)
 
 
 def test_a_row_has_the_curve_and_the_page_a_sentence() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import string
-
 import pytest
 
 from g2d.verifier.symbolic import judge
@@ -58,14 +55,3 @@ DISGUISES = {
 def test_no_other_order_earns_a_reward(reference, disguise):
     for word in ("CAD", "ADC"):
         assert judge(reference, disguise(word)) != "correct", word
-
-
-def test_random_orders_in_random_disguises():
-    rng = random.Random(0)
-    for _ in range(25):
-        letters = rng.sample(string.ascii_uppercase, rng.randint(3, 6))
-        right, wrong = "".join(letters), "".join(rng.sample(letters, len(letters)))
-        disguise = rng.choice(list(DISGUISES.values()))
-        if wrong != right:
-            assert judge(right, disguise(wrong)) != "correct", (right, disguise(wrong))
-        assert judge(right, " ".join(right)) == "correct"

@@ -5,12 +5,10 @@ An audit hook of Python sees them, so not files that only native code opens (wei
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -63,8 +61,7 @@ def trace(file: str) -> None:
 
 def undeclared(project: Project) -> list[tuple[str, str, str]]:
     """Return accesses that no rule declares: rule, "r" or "w", and path. Folders do not count, nor temporary files."""
-    printed = project.script(Path(__file__).with_name("planned_jobs.py"))
-    jobs = {job["log"][0]: job for job in json.loads(printed[printed.index("[{") :]) if job["log"]}
+    jobs = {job["log"][0]: job for job in project.planned_jobs() if job["log"]}
     makers = {file: job for job in jobs.values() for file in job["output"]}
     accesses = defaultdict[tuple[str, str], set[str]](set)
     for line in (project.root / "accesses.txt").read_text().splitlines():

@@ -67,7 +67,14 @@ class Project:
         variables |= environment
         if anew:
             return subprocess.run(**self.process(*command, **variables), check=False)
-        status, printed = forked.call(command, self.root, self.environment(**variables))
+        return self._forked(*command, **variables)
+
+    def g2d(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `g2d`, forked."""
+        return self._forked("-m", "g2d.cli", *arguments)
+
+    def _forked(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        status, printed = forked.call([*command], self.root, self.environment(**variables))
         return subprocess.CompletedProcess(command, status, printed)
 
     def environment(self, **variables: str) -> dict[str, str]:
@@ -87,9 +94,15 @@ class Project:
 
     def script(self, script: Path, *arguments: str) -> str:
         """Run a script in this folder, forked; return its output."""
-        status, printed = forked.call([str(script), *arguments], self.root, self.environment())
-        assert status == 0, printed
-        return printed
+        done = self._forked(str(script), *arguments)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def planned_jobs(self, *arguments: str) -> list[dict[str, Any]]:
+        """Jobs of a dry-run, each with what it is made from (`planned_jobs.py`)."""
+        printed = self.script(Path(__file__).with_name("planned_jobs.py"), *arguments)
+        jobs: list[dict[str, Any]] = json.loads(printed[printed.index("[{") :])
+        return jobs
 
     def refused(self, *arguments: str, anew: bool = False, **environment: str) -> str:
         """Run Snakemake, require that it fails without a traceback, and return its output."""

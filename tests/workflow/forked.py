@@ -299,11 +299,13 @@ def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
 
 
 def _use_package(source: Path) -> None:
-    """Keep what was imported of the package, as if from the call's own copy, if that has the same files; else drop it.
+    """Keep what was imported of the package, as if from the call's copy, if that has the same files; else drop it.
 
-    A copy's files have the sizes and time stamps of the files they were copied from.
+    The copy is in `PYTHONPATH`, or installed from the repository. Files of a copy have the sizes and time stamps of the
+    files they were copied from.
     """
-    copy = Path(os.environ.get("PYTHONPATH", "").partition(os.pathsep)[0])
+    given = Path(os.environ.get("PYTHONPATH", "").partition(os.pathsep)[0])
+    copy = given if (given / "g2d").is_dir() else REPOSITORY / "src"
     modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in PACKAGES}
     files = [Path(str(module.__file__)).relative_to(source) for module in modules.values()]
     if copy.is_absolute() and all(_stamp(copy / file) == _stamp(source / file) for file in files):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.workflow import forked
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import REPOSITORY, Project
 
 OF_THIS_CALL = (
     r"^\[.*\]$|^  (Date|Workflow ID): .*$|^Elapsed time: .*$|Job \d+:|[Jj]obid:? \d+|\S+\.snakemake/log/\S+|\{.*?\}"
@@ -77,8 +77,8 @@ def test_a_call_imports_the_changed_package_of_its_project(project: Project) -> 
     assert "words: " in outputs[0]
 
 
-def test_a_call_without_a_package_finds_none_imported(tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text("import sys\nprint('g2d' in sys.modules, sys.path[0])\nrule all:\n")
+def test_a_call_without_a_package_has_the_installed_one(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text("import g2d, sys\nprint(g2d.__file__, sys.path[0])\nrule all:\n")
     status, output = forked.call(["-m", "snakemake", "-n"], tmp_path, os.environ | {"PYTHONPATH": ""})
-    assert (status, f"False {tmp_path}\n" in output) == (0, True), output
+    assert (status, f"{REPOSITORY}/src/g2d/__init__.py {tmp_path}\n" in output) == (0, True), output
     assert sys.path[0] != str(tmp_path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from g2d.experiment.training import settings_as_run
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, flat, key_of
 from g2d.graph.params import Params
-from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_dry_run import everything
 from tests.workflow.test_regimes import ENTRIES, with_entries, with_hot
@@ -28,10 +25,7 @@ SHIPPED = sorted((REPOSITORY / "config").glob("*.yaml"))
 
 def planned(project: Project, config: Path) -> dict[Any, dict[str, Any]]:
     """The jobs that Snakemake plans, but for its target."""
-    command = [str(Path(__file__).with_name("planned_jobs.py")), "--configfile", str(config)]
-    status, printed = forked.call(command, project.root, os.environ | {"PYTHONPATH": str(project.root / "src")})
-    assert status == 0, printed
-    jobs = json.loads(printed[printed.index("[{") :])
+    jobs = project.planned_jobs("--configfile", str(config))
     return {key_of(job["rule"], job["wildcards"]): job for job in jobs if job["rule"] != "all"}
 
 

@@ -12,7 +12,6 @@ from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies import read_policy
 from tests.workflow.conftest import Project
-from tests.workflow.test_sweep import planned_jobs
 
 SEED = "results/micro/seed0"
 
@@ -25,7 +24,7 @@ def test_a_finished_grid_continues_with_two_processes(
     assert grid.planned() == {}
     grid.configure(two | {"warmup": micro_config["warmup"] | {"steps": [0, 2, 3, 4]}})
     new = [f"{SEED}/dpo/g2/k3/policy.json"]
-    gpus = {job["rule"]: job["gpus"] for job in planned_jobs(grid, "--cores", "2", *new)}
+    gpus = {job["rule"]: job["gpus"] for job in grid.planned_jobs("--cores", "2", *new)}
     assert [gpus[rule] for rule in ("train_grpo", "harvest_rollouts", "build_pairs", "train_dpo")] == [2, 1, 0, 2]
     for name, value in {"WORLD_SIZE": "3", "RANK": "2", "LOCAL_RANK": "2"}.items():  # somebody else's launcher's
         monkeypatch.setenv(name, value)

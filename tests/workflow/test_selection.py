@@ -19,7 +19,7 @@ from g2d.status.snapshot import Grid
 from tests.workflow.conftest import Project, copy_of_extended
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_open_ended import POLICIES, REPLIES, SECTION, with_prompts
-from tests.workflow.test_sweep import DEVELOPMENT, behind, planned_jobs
+from tests.workflow.test_sweep import DEVELOPMENT, behind
 
 TRAINED = {"both": "both/g4/k{}", "best": "grpo/g2/k{}"}
 ANSWERED = {"answer_development": 4, "reply_to_development": 2, "choose_checkpoint": 2}
@@ -50,7 +50,7 @@ def test_candidates_are_trained_as_ever_and_two_policies_are_evaluated(
 
 
 def test_no_benchmark_is_answered_before_a_checkpoint_is_chosen(selected: Project) -> None:
-    jobs = planned_jobs(selected, "--forceall")
+    jobs = selected.planned_jobs("--forceall")
     choices = [number for number, job in enumerate(jobs) if job["rule"] == "choose_checkpoint"]
     assert len(choices) == 2
     for number in choices:

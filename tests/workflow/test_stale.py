@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,10 +117,6 @@ def test_a_deleted_file_is_made_again_and_equal_content_runs_nothing_else(grid: 
 LARGE = ("--max-checksum-file-size", "0")  # Snakemake compares no content
 
 
-def set_times(project: Project) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(**project.process("-m", "g2d.cli", "recover", "--times"), check=False)
-
-
 def test_results_copied_without_their_time_stamps(grid: Project) -> None:
     """Children older than their parents; one stamp from a clock that was ahead; then one file that really differs."""
     files = sorted(grid.results.rglob("*"), key=lambda path: path.lstat().st_mtime, reverse=True)
@@ -134,7 +129,7 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
     assert "run again because a file looks newer than what was made from it" in plan
     assert "g2d recover --times" in plan
 
-    done = set_times(grid)
+    done = grid.g2d("recover", "--times")
     assert done.returncode == 0, done.stdout
     assert ", 0 differ" in done.stdout
     assert "no digest" not in done.stdout  # every output of every job has one
@@ -144,7 +139,7 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
     before = changed.read_bytes()
     changed.write_bytes(before[:-1])
     os.utime(changed, (0, 0))
-    done = set_times(grid)
+    done = grid.g2d("recover", "--times")
     assert done.returncode == 1
     assert f"{changed.relative_to(grid.root)}: not what its job left" in done.stdout
     assert grid.planned() == PAIRED
@@ -152,7 +147,7 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
     changed.write_bytes(before)
     shutil.rmtree(grid.root / ".snakemake")
     shutil.rmtree(grid.results / "digests")  # 0.1.0 had none
-    done = set_times(grid)
+    done = grid.g2d("recover", "--times")
     assert done.returncode == 0
     assert "files have no digest" in done.stdout
     assert grid.planned() == {}

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from tests.workflow.conftest import Project
 
-PLANNED = Path(__file__).with_name("planned_jobs.py")
 RFT = {"regime": "rft", "steps": [2], "epochs": 1}
 DEVELOPMENT = {"source": "synthetic", "family": "arithmetic", "split": "development", "n": 30}
 RATES = [1e-5, 5e-4, 5e-3]
-
-
-def planned_jobs(project: Project, *arguments: str) -> list[dict[str, Any]]:
-    jobs: list[dict[str, Any]] = json.loads(project.script(PLANNED, *arguments).splitlines()[-1])
-    return jobs
 
 
 def behind(jobs: list[dict[str, Any]], number: int) -> set[int]:
@@ -36,7 +29,7 @@ def test_no_benchmark_is_answered_before_everything_is_chosen(project: Project, 
     regimes = {name: {"learning_rate": RATES} for name in ("warmup", "dpo", "rft", "online")}
     sweep = {"development": 40, "regimes": regimes, "at": {"dpo": 0}}
     project.configure(micro_config | {"regimes": {"rft": RFT, "online": online}, "sweep": sweep})
-    jobs = planned_jobs(project)
+    jobs = project.planned_jobs()
     chosen = [number for number, job in enumerate(jobs) if job["rule"] == "choose_settings"]
     assert len(chosen) == 4
     for number in chosen:

@@ -18,7 +18,7 @@ from g2d.cli import main
 from g2d.graph.job import Job
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.report.verify_run import Check, _costs, _others, draw, finished, verify
-from tests.workflow import forked
+from tests.workflow import as_python, forked
 from tests.workflow.conftest import Project
 
 GRPO, HARVEST = "results/micro/seed0/grpo/g2/k4/policy.json", "results/micro/seed0/harvest/g2/k2/rollouts.parquet"
@@ -28,8 +28,9 @@ MAIN, ANSWERS, ADAPTER = "tables/main.csv", f"{DPO}/eval/arithmetic.parquet", f"
 
 @pytest.fixture(autouse=True)
 def forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork Snakemake from a process that has made the imports."""
+    """Fork Snakemake and its jobs from processes that have made the imports."""
     monkeypatch.setattr(sys, "executable", forked.python())
+    monkeypatch.setenv(as_python.DOOR_OF_SCRIPTS, as_python.HEAVY)
 
 
 def jobs_of(results: Path) -> dict[str, Job]:

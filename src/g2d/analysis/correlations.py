@@ -1,4 +1,4 @@
-"""Correlations over points of several seeds and models, without their levels.
+"""Correlations over points of several seeds and models, with the level of each of them removed.
 
 The seeds of a model share their values of K, so `permutation_p` permutes these for all its seeds together.
 """

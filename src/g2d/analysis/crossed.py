@@ -91,7 +91,7 @@ class Error:
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
     """Return variances of the mean of (n_seeds, n_questions) values from seeds, questions and noise of single answers.
 
-    They are mean squares over the number of values, at least two seeds (two-way analysis of variance without
+    They are mean squares over the number of values, for at least two seeds (two-way analysis of variance without
     replication; Searle, Casella and McCulloch 1992, section 4.3).
     """
     n_seeds, n_questions = values.shape

@@ -22,7 +22,7 @@ LOGGED = {
 MEASURES = (*LOGGED, "staleness")
 WATCHED = ("entropy", "length")  # a fall of these is a collapse
 RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of
-SHARE_OF_STEPS, FEWEST_STEPS = 0.1, 5  # steps to average over to detect a collapse
+SHARE_OF_STEPS, FEWEST_STEPS = 0.1, 5  # share and smallest number of steps that are averaged to detect a collapse
 
 
 def steps_of(

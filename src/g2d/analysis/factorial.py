@@ -21,7 +21,8 @@ METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
 
 
 def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str, Any]]:
-    """Yield a row per level and temperature, from rollouts of the same problems by temperature.
+    """Yield a row per level and temperature, from rollouts of the same problems by temperature; problems without a
+    level are left out.
 
     Raises:
         ValueError: the problems differ between temperatures.

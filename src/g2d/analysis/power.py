@@ -101,7 +101,8 @@ class Design:
 
 @functools.lru_cache(maxsize=4096)
 def smallest_difference(components: Components, design: Design, shared: bool = True) -> float:
-    """Return the true difference in accuracy, at most 1, that is found with 80 % power at level 5 % / family.
+    """Return the true difference in accuracy, at most 1, that is found with 80 % power at level 5 % / family;
+    an unknown variance between seeds counts as 0.
 
     Args:
         shared: the difference is on the same questions with every seed (harder to find), else on other questions.

@@ -106,11 +106,9 @@ def _cells(name: str, field: FieldInfo) -> Row:
     attributes = extra(field)
     unit = f" ({attributes['unit']})" if "unit" in attributes else ""
     paper = attributes.get("paper", "")
-    default, kind = _default(field), _type(field.annotation)
-    kind = kind.removesuffix(" or null") if default == "`null`" else kind
-    return tuple(
-        str(cell).replace("|", "\\|") for cell in (f"`{name}`", kind + unit, default, paper, field.description)
-    )
+    default = _default(field)
+    kind = _type(field.annotation).removesuffix(" or null" if default == "`null`" else "") + unit
+    return tuple(str(cell).replace("|", "\\|") for cell in (f"`{name}`", kind, default, paper, field.description))
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:

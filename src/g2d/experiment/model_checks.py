@@ -11,6 +11,7 @@ from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.generated import per_level
 from g2d.problems.settings import SyntheticProblems, is_open_ended
+from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.extrapolated import Extrapolated
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
 from g2d.regimes.offline.dpo import Dpo
@@ -258,15 +259,13 @@ ONE = "needs one process: set training.processes to 1, or"
 def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
     n, fsdp = config.training.processes, config.training.strategy == "fsdp"
     for where, arms in trained.items() if n > 1 else ():
-        settings, online = arms[0].settings, arms[0].phase == "online"
-        if arms[0].phase == "stages":
-            yield f"{where}: GRPO in stages {ONE} drop the entry"
+        settings, regime, online = arms[0].settings, REGIMES[arms[0].regime], arms[0].phase == "online"
+        if regime.in_one_process:
+            yield f"{where}: {regime.label} {ONE} drop the entry"
         elif isinstance(settings, Warmup):
             yield from _of_a_divided_warmup(where, settings, group_sizes(arms), n)
-        elif isinstance(settings, Dpo) or arms[0].regime == "rft":
-            yield from _of_divided_passes(f"{where}.dpo" if arms[0].phase == "rounds" else where, settings, n)
-        elif arms[0].regime == "kto":
-            yield f"{where}: KTO {ONE} drop the entry"
+        elif isinstance(settings, Dpo) or regime.name == "rft":
+            yield from _of_divided_passes(f"{where}.dpo" if regime.phase == "rounds" else where, settings, n)
         elif online:
             if fsdp:
                 yield (

@@ -54,7 +54,7 @@ class GridTraining:
             from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
-        if self.config.training.processes == 1 or self.regime.phase == "extrapolated":
+        if self.config.training.processes == 1 or self.regime.in_one_process:
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.distributed.launch import launched
 
@@ -69,8 +69,8 @@ class GridTraining:
 
         output, job = self.snakemake.output, self.job
         stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
-        if self.regime.phase != "extrapolated":
-            write_metrics(output.metrics, trained.log)
+        if metrics := output.get("metrics"):
+            write_metrics(metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
                 install(job.work / part, self.folder / part)

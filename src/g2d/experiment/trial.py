@@ -136,10 +136,10 @@ def tried(
     decoding = evaluation_decoding(resolved.evaluation) if section == "evaluation" else sampling(resolved.harvest, seed)
     decoding = replace(decoding, samples_per_prompt=1, token_budgets=())
     chosen = drawn(load_problems(problems, with_seed(config.problem_sources[problems])), resolved, problems, n, seed)
-    rewarded = reward is not None and config.rewards[reward] != TRUTH
-    if rewarded:
-        say(f"rewards: {words_of(config.rewards[str(reward)])}", file=sys.stderr)
-    trial = Trial(resolved, model, problems, section, decoding, [], 0.0, [] if rewarded else None)
+    judge = TRUTH if reward is None else config.rewards[reward]
+    if judge != TRUTH:
+        say(f"rewards: {words_of(judge)}", file=sys.stderr)
+    trial = Trial(resolved, model, problems, section, decoding, [], 0.0, None if judge == TRUTH else [])
     at_once = len(chosen) if resolved.engine.name == "vllm" else AT_ONCE
     with TemporaryDirectory(prefix="g2d-try-") as folder, Verifier(default_workers()) as verifier:
         policy = base_policy(model, config.models[model], Path(folder) / "model")
@@ -159,14 +159,7 @@ def tried(
                 trial, rollouts=[*trial.rollouts, *rollouts], seconds=trial.seconds + time.monotonic() - begun
             )
             if trial.rewards is not None:
-                rows = with_rewards(
-                    to_frame(rollouts),
-                    part,
-                    config.rewards[str(reward)],
-                    seed=seed,
-                    stream="harvest",
-                    verifier=verifier,
-                )
+                rows = with_rewards(to_frame(rollouts), part, judge, seed=seed, stream="harvest", verifier=verifier)
                 trial = replace(trial, rewards=[*trial.rewards, *rows["reward"]])
             show(trial, first, len(chosen))
     return trial

@@ -17,11 +17,8 @@ PROVENANCE, METHODS, PAGE = "results/provenance.json", "results/methods.md", "re
 
 
 def summaries(config: Config) -> Iterator[Job]:
-    models, tables, swept = (
-        config.models,
-        catalogue.tables_of(config),
-        list(config.sweep.regimes if config.sweep else ()),
-    )
+    models, tables = config.models, catalogue.tables_of(config)
+    swept = list(config.sweep.regimes if config.sweep else ())
     csv = {name: _table(name) for name in tables}
     figures = {figure.name: f"results/figures/{figure.name}.svg" for figure in catalogue.FIGURES}
     cards = _cards(config)

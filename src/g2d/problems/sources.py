@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,22 +69,35 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
 
 def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProblems, origin: str) -> list[Problem]:
     key, fields = place_of(name), source.fields
+    parsers = _PARSERS | {"answer": partial(reference_answer, answer_format=source.answer_format)}
     problems: list[Problem] = []
     places: dict[str, str] = {}
     absent = {field: column for field, column in (("level", fields.level), ("subject", fields.subject)) if column}
     columns: list[str] = []
+
+    def cell(field: str, place: str, row: Mapping[str, Any]) -> Any:
+        column, at = getattr(fields, field), f"{key}.fields.{field}"
+        if column is None or (column not in row and field in ("level", "subject")):
+            return None
+        if column not in row:
+            raise ProblemError(f"{place}: {_no_column(column, list(row), at)}")
+        try:
+            return parsers[field](row[column])
+        except ValueError as error:
+            at = f"{key}.answer_format" if field == "answer" else at
+            raise ProblemError(f"{place}: column {column!r}: {error}: correct the row or {at}") from None
+
     for number, (place, row) in enumerate(rows):
         columns = list(row)
         absent = {field: column for field, column in absent.items() if column not in row}
-        reader = _RowReader(key, place, row)
         problem = Problem(
-            problem_id=f"{name}-{number:05d}" if fields.id is None else reader.text(fields.id, "id"),
-            prompt=reader.text(fields.prompt, "prompt"),
-            answer=None if name in OPEN_ENDED_SETS else reader.answer(fields.answer, source.answer_format),
-            level=None if fields.level is None else reader.level(fields.level),
-            subject=None if fields.subject is None else reader.subject(fields.subject),
+            problem_id=cell("id", place, row) or f"{name}-{number:05d}",
+            prompt=cell("prompt", place, row),
+            answer=None if name in OPEN_ENDED_SETS else cell("answer", place, row),
+            level=cell("level", place, row),
+            subject=cell("subject", place, row),
             source=origin,
-            cluster=None if fields.cluster is None else reader.text(fields.cluster, "cluster"),
+            cluster=cell("cluster", place, row),
         )
         if (first := places.setdefault(problem.problem_id, place)) != place:
             raise ProblemError(
@@ -152,54 +166,25 @@ def _plain(value: str | int | float) -> str:
     return answer
 
 
-class _RowReader:
-    """Errors name the row's place and the key of the column."""
+def _text(value: Any, kinds: tuple[type, ...] = (str, int, float)) -> str:
+    if isinstance(value, bool) or not isinstance(value, kinds) or value != value:  # noqa: PLR0124
+        raise ValueError(f"{reprlib.repr(value)} is no text")
+    return str(value)
 
-    def __init__(self, key: str, place: str, row: Mapping[str, Any]) -> None:
-        self.key, self.place, self.row = key, place, row
 
-    def text(self, column: str, field: str) -> str:
-        text = self._as_text(column, field)
-        if not text.strip():
-            raise ProblemError(f"{self.place}: column {column!r} is empty: fill it in or remove the row")
-        return text
+def _filled(value: Any, kinds: tuple[type, ...] = (str, int, float)) -> str:
+    if value is None or not (text := _text(value, kinds)).strip():
+        raise ValueError("it is empty")
+    return text
 
-    def subject(self, column: str) -> str | None:
-        return None if self.row.get(column) is None else self._as_text(column, "subject")
 
-    def answer(self, column: str, answer_format: AnswerFormat) -> str:
-        value = self._value(column, "answer")
-        try:
-            return reference_answer(value, answer_format)
-        except ValueError as error:
-            raise ProblemError(
-                f"{self.place}: column {column!r} has no answer in the format {answer_format!r}: {error}; correct the "
-                f"row or {self.key}.answer_format"
-            ) from None
-
-    def level(self, column: str) -> int | None:
-        try:
-            return parse_level(self.row.get(column))
-        except ValueError as error:
-            raise ProblemError(
-                f"{self.place}: column {column!r}: {error}: correct the row or {self.key}.fields.level"
-            ) from None
-
-    def _as_text(self, column: str, field: str) -> str:
-        if (value := self._value(column, field)) is None:
-            return ""
-        numbers = () if field == "prompt" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, (str, *numbers)) or value != value:  # noqa: PLR0124
-            raise ProblemError(
-                f"{self.place}: column {column!r} is no text: {reprlib.repr(value)}; write text there, or correct "
-                f"{self.key}.fields.{field}"
-            )
-        return str(value)
-
-    def _value(self, column: str, field: str) -> Any:
-        if column not in self.row:
-            raise ProblemError(f"{self.place}: {_no_column(column, list(self.row), f'{self.key}.fields.{field}')}")
-        return self.row[column]
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "id": _filled,
+    "prompt": partial(_filled, kinds=(str,)),
+    "level": parse_level,
+    "subject": lambda value: None if value is None else _text(value),
+    "cluster": _filled,
+}
 
 
 def _no_column(column: str, available: Sequence[str], key: str) -> str:

@@ -117,6 +117,7 @@ EXTRAPOLATED = Regime(
     name="extrapolated",
     version=1,
     phase="extrapolated",
+    in_one_process=True,
     consumes="prompts",
     settings=Extrapolated,
     read=read_checkpoints,

@@ -42,6 +42,7 @@ class Regime:
     unit: str = ""  # unit of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""  # instead of entries in `regimes`
+    in_one_process: bool = False  # not divided: nothing to train, or a loss over the rows of a device
 
 
 class Selects(Section):

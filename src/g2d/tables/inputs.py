@@ -66,7 +66,7 @@ class Inputs:
     # Keys: a policy.
     records = _Part(read_policy)
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
-    replies = _Part(read_rollouts, NEEDED, shown=True)  # to the held-out open-ended prompts
+    replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
     probes = _Part(read_table, PROBE_COLUMNS)
     seen = _Part(seen_in_training)  # controls only
     selections = _Part(read_table, CANDIDATE_COLUMNS)

@@ -81,7 +81,7 @@ def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
 
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
-    """Return whether wrong answers reach the votes of the right one only if some of them are equal."""
+    """Return whether wrong answers may reach the votes of the right one only if some of them are equal."""
     return len(wrong) > 1 and max(wrong.values()) <= right <= sum(wrong.values())
 
 

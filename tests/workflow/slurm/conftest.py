@@ -28,7 +28,8 @@ HERE = Path(__file__).parent
 # signals, start Python.
 FORKED = """
 import os, sys
-sys.executable = {python!r}
+if {scripts} or "SLURM_STEP_ID" not in os.environ:
+    sys.executable = {python!r}
 os.environ[{variable!r}] = {door!r}
 """
 
@@ -62,9 +63,9 @@ class SlurmProject(Project):
         """`snakemake --profile slurm` until it ends, forked."""
         return self.snakemake("--profile", "slurm", *arguments)
 
-    def fork_jobs(self, imports: str = LIGHT) -> None:
-        """Fork later jobs: one start of Python instead of three, and these imports made."""
-        text = FORKED.format(python=forked.python(), variable=DOOR_OF_SCRIPTS, door=imports)
+    def fork_jobs(self, imports: str = LIGHT, scripts: bool = True) -> None:
+        """Fork later jobs, with these imports made; without scripts if Slurm is to measure or to kill them."""
+        text = FORKED.format(python=forked.python(), scripts=scripts, variable=DOOR_OF_SCRIPTS, door=imports)
         (self.root / "src/sitecustomize.py").write_text(text)
 
     def watch_status(self, log: str) -> subprocess.Popen[bytes]:

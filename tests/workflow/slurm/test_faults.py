@@ -85,6 +85,7 @@ def survived(happening: dict[str, Future[Any]]) -> SlurmProject:
 
 
 def _faults_of_single_jobs(project: SlurmProject, cluster: Cluster) -> SlurmProject:
+    project.fork_jobs(scripts=False)
     snakemake = project.start("--snakefile", "faults.smk")
     wait_for(lambda: asked_to_stop(project, "early"), snakemake)
     wait_for(lambda: all(project.events(fault) for fault in (*FAULTS, "time")), snakemake)

@@ -161,6 +161,7 @@ STAGED_GRPO = Regime(
     name="staged_grpo",
     version=1,
     phase="stages",
+    in_one_process=True,
     consumes="rollouts",
     settings=StagedGrpo,
     section="warmup",

@@ -160,6 +160,7 @@ KTO = Regime(
     name="kto",
     version=3,
     phase="offline",
+    in_one_process=True,
     consumes="rollouts",
     settings=Kto,
     read=read_kto,
