@@ -61,6 +61,7 @@ def agree(gold: Prepared, target: Prepared) -> bool:
         or statements.names_differ(gold.latex, target.latex)
         or (None not in (gold.numbers, target.numbers) and gold.numbers != target.numbers)
         or guards.undefined(expected, answered)
+        or guards.unsolved_differ(expected, answered, _equal)
         or guards.magnitudes_differ(expected, answered)
         or _case_differs(gold, target)
     )
