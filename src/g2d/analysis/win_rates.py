@@ -30,7 +30,7 @@ def share_longer(longer: np.ndarray) -> float:
 
 
 def overlaps(longer: np.ndarray) -> bool:
-    """Return whether enough replies are longer, and enough shorter, than M0's to compare them at equal length."""
+    """Return whether enough replies are longer, and enough shorter, than M0's for a comparison."""
     share = share_longer(longer)
     fewer = min(share, 1 - share)
     return fewer >= OVERLAP and fewer * longer.size >= AT_LEAST

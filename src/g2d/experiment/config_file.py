@@ -138,7 +138,7 @@ def merged(below: Any, above: Any) -> Any:
 
 
 def source_of(mistake: str, sources: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the last source that sets the key of a mistake; for a section or an unknown key, all sources."""
+    """Return the last source with the key of a mistake; for a section or an unknown key, all sources."""
     key = re.split(r"[\s=]", mistake)[0].rstrip(":")
     having = {name: found[0] for name, values in sources.items() if (found := _found(values, key))}
     names = list(having or sources)

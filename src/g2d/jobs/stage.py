@@ -56,7 +56,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
-        require_clock(snakemake.input)  # while a training still has its work folder, where it could continue
+        require_clock(snakemake.input)  # while a training can still continue in its work folder
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         fetched = snapshots(snakemake.output) if rule in FETCHING else []

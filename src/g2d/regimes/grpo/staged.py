@@ -102,7 +102,7 @@ class StagedGrpo(Entry):
         return self.stages
 
     def warmup_of(self, common: Warmup, stages: int, where: str = "warmup") -> Stage:
-        """Return the settings of trainings in so many stages: as many updates as GRPO, on its schedule."""
+        """Return the settings of so many stages: as many updates as GRPO, on its schedule."""
         last = self.updates or max(common.steps)
         changes = {**FIXED, **self.warmup, **self.params(only={*OWN}), "steps": [last]}
         changes |= {"group_sizes": common.group_sizes[:1], "updates_per_generation": max(1, last // max(1, stages))}
