@@ -32,7 +32,7 @@ def test_prompts_that_a_checkpoint_has_no_reward_of_are_left_out_for_all() -> No
     adjusted = at_equal_length(rewards, np.ones(rewards.shape))
     assert list(adjusted.raw) == [1, 2]
     assert adjusted.slope == 0  # nothing differs in length
-    with pytest.raises(ValueError, match="no prompt has a reply of every checkpoint that was judged"):
+    with pytest.raises(ValueError, match="no prompt has a judged reply of every checkpoint"):
         at_equal_length(np.where(rewards == 2, np.nan, rewards), np.ones(rewards.shape))
 
 

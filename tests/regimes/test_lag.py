@@ -73,7 +73,7 @@ def test_a_training_without_disk_space_does_not_begin(tmp_path: Path, monkeypatc
     """
     (tmp_path / ADAPTERS / "7").mkdir(parents=True)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100_000}))
-    message = f"{tmp_path}: warmup.lag=2 is going to keep .* GB of earlier policies, and 0.0001 GB are free"
+    message = f"{tmp_path}: warmup.lag=2 needs .* GB for earlier policies, and 0.0001 GB are free"
     with pytest.raises(DiskError, match=message):
         warm_up(tmp_path, {"lag": 2}, 4)
     assert not (tmp_path / ADAPTERS).exists()

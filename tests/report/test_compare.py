@@ -200,7 +200,7 @@ def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, caps
     (tmp_path / "link").symlink_to(first)
     for folders, message in {
         (first,): f"{first}: one run alone: name the results folder of another one beside it",
-        (first, none): f"{none}: no results folder (it has no config.yaml): name the one of a run",
+        (first, none): f"{none}: no results folder (it has no config.yaml): name the results folder of a run",
         (first, empty): f"{empty}: no policy has been evaluated yet: nothing to compare",
         (first, empty, "--benchmark", "held-out"): f"{empty}: no policy has been evaluated on held-out yet",
         (first, empty, "--benchmark", "math500"): "--benchmark math500: no run has it; there are held-out",

@@ -33,6 +33,7 @@ from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy
 from tests.shared import NEEDS_VLLM
+from tests.workflow import forked
 
 pytestmark = NEEDS_VLLM
 
@@ -70,6 +71,12 @@ def connected(policy: Policy, keep_alive: int = 600) -> SharedEngine:
     return client
 
 
+def host_of(policy: Policy) -> int:
+    client = connected(policy)
+    client.close()
+    return client.host
+
+
 def hosts(run: int) -> list[int]:
     """Return the engine processes of a run, by their command lines."""
     commands = {process.pid: process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])}
@@ -92,24 +99,29 @@ def rows(engine: Engine, policy: Policy, file: Path) -> list[bytes]:
 
 
 def test_one_process_gives_the_files_of_separate_engines(
-    run: subprocess.Popen[bytes], policies: list[Policy], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: subprocess.Popen[bytes],
+    policies: list[Policy],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Byte for byte, adapters applied and merged; M0 in the engine of its adapters equals M0 in an engine without.
 
     The costs of the jobs include what the process has used.
     """
     jobs = [(APPLIED, 1), (APPLIED, 0), (APPLIED, 2), (APPLIED, 1), (MERGED, 1)]
+    monkeypatch.setattr(sys, "executable", forked.python())  # has vLLM's imports
     shared = []
     meter = Meter("job", "evaluate")
     for settings, i in jobs:
         engine = engine_for(policies[i], settings, adapter_rank=16, longest=200)
         shared.append(rows(engine, policies[i], tmp_path / "rows"))
-    [host] = hosts(run.pid)
+    host = host_of(policies[0])
     assert capfd.readouterr().out.count("Initializing a V1 LLM engine") == 2, "one for all applied adapters"
     assert meter.end().cpu_s > 0.9 * sum(psutil.Process(host).cpu_times()[:2]) > 0
     with pytest.raises(ValueError, match="problem long: its 501 tokens and max_completion_length=24 exceed"):
         engine_for(policies[1], MERGED).generate([Request("long", "1 " * 500)], GREEDY)
-    assert hosts(run.pid) == [host], "a mistake in a request does not end it"
+    assert host_of(policies[0]) == host, "a mistake in a request does not end it"
     assert shared[0] == shared[3], "other policies were served in between"
     for (settings, i), drawn in zip(jobs[1:], shared[1:], strict=True):
         if (settings, i) != (APPLIED, 1):
@@ -167,9 +179,10 @@ def test_it_ends_with_its_run_even_in_the_middle_of_a_turn(
 
 
 def test_models_of_one_folder_render_their_own_templates(
-    run: subprocess.Popen[bytes], policies: list[Policy], tmp_path: Path
+    run: subprocess.Popen[bytes], policies: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each job disconnects after rendering: otherwise the next one would wait forever."""
+    monkeypatch.setattr(sys, "executable", forked.python())
     folder = shutil.copytree(policies[0].base, tmp_path / "model")
     plain = Policy("m/base", "m", "base", base=str(folder))
     template = load_tokenizer(plain).get_chat_template()

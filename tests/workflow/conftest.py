@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
+import yte
 
 from tests.models import SEED
 from tests.shared import made_once
@@ -156,6 +158,13 @@ def _check_out(root: Path) -> None:
         else:
             shutil.copy2(source, root / part)
     compileall.compile_dir(root / "src", quiet=1)
+
+
+def read_profile(name: str) -> dict[str, Any]:
+    """Return a profile as Snakemake reads it, without the variables that its code sets."""
+    with open(REPOSITORY / f"profiles/{name}/config.yaml", encoding="utf-8") as file, mock.patch.dict(os.environ):
+        profile: dict[str, Any] = yte.process_yaml(file)
+        return profile
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,12 @@ import shutil
 from typing import Any
 
 import pytest
-import yte
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 
 from g2d.experiment.config import load
 from g2d.regimes.catalogue import REGIMES
-from tests.workflow.conftest import REPOSITORY, Project
+from tests.workflow.conftest import REPOSITORY, Project, read_profile
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +53,10 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
             on_gpu |= {match[1]} if re.search(r"^        gpu=", block, re.M) else set()
         elif match := re.match(r"use rule (\w+) as (\w+) with:", block):
             on_gpu |= {match[2]} if match[1] in on_gpu else set()
-    with open(REPOSITORY / "profiles/slurm/config.yaml", encoding="utf-8") as file:
-        profile = yte.process_yaml(file)  # Snakemake reads it the same way
-    assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
-    with open(REPOSITORY / "profiles/kubernetes/config.yaml", encoding="utf-8") as file:
-        profile = yte.process_yaml(file)
-    assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
-    with open(REPOSITORY / "profiles/workstation/config.yaml", encoding="utf-8") as file:
-        threads = yte.process_yaml(file)["set-threads"]
+    for name in ("slurm", "kubernetes"):
+        profile = read_profile(name)
+        assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
+    threads = read_profile("workstation")["set-threads"]
     assert set(threads) == on_gpu
     assert len(set(threads.values())) == 1
     assert 1 <= threads["train_grpo"] <= len(os.sched_getaffinity(0))  # all of them if there is one card
@@ -75,8 +70,7 @@ def test_one_machine_with_gpus_runs_the_same_jobs_with_its_cores_shared(project:
 
 
 def test_on_one_machine_with_gpus_vllm_waits_for_the_next_job(micro_config: dict[str, Any]) -> None:
-    with open(REPOSITORY / "profiles/workstation/config.yaml", encoding="utf-8") as file:
-        config = copy.deepcopy(micro_config) | {"engine": {"name": "vllm"}}
-        update_config(config, parse_config(yte.process_yaml(file)["config"]))
+    config = copy.deepcopy(micro_config) | {"engine": {"name": "vllm"}}
+    update_config(config, parse_config(read_profile("workstation")["config"]))
     engine = load(config).engine
     assert (engine.name, engine.keep_alive) == ("vllm", 60)

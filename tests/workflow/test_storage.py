@@ -23,10 +23,9 @@ from typing import Any
 
 import pytest
 import yaml
-import yte
 
 from tests.workflow import as_python, forked
-from tests.workflow.conftest import REPOSITORY, Project
+from tests.workflow.conftest import REPOSITORY, Project, read_profile
 from tests.workflow.test_faults import steps, wait_for
 
 HERE = Path(__file__).parent
@@ -193,8 +192,7 @@ def test_the_pod_that_runs_snakemake_may_do_what_its_plugin_does() -> None:
     for manifest in manifests.values():
         require_valid(manifest)
     [container] = manifests["Pod"]["spec"]["containers"]
-    with open(REPOSITORY / "profiles/kubernetes/config.yaml", encoding="utf-8") as file:
-        profile = yte.process_yaml(file)
+    profile = read_profile("kubernetes")
     assert container["image"] == profile["container-image"]
     [mount], [volume] = container["volumeMounts"], manifests["Pod"]["spec"]["volumes"]
     claim = volume["persistentVolumeClaim"]["claimName"]

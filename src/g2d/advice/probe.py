@@ -35,7 +35,7 @@ STEP_COLUMNS = columns(
 
 @table_of(LEVEL_COLUMNS)
 def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> Rows:
-    """Estimate pairs of M0 on every level, and which levels are in the window of pass@1.
+    """Estimate pairs of M0 on every level, and which levels are in the window of pass@1 (inclusive).
 
     pairability (rho) has Wilson's interval over the calibrated problems.
     """

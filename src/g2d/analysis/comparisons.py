@@ -41,9 +41,9 @@ def compare(
 
     Args:
         policy: (n_seeds, n_problems) shares of correct samples.
-        reference: the same, or one row for a policy without seeds (M0).
-        pool: as for `crossed.seed_variance`.
-        family: `Comparison.family_size`.
+        reference: the same problems and seeds, or one row for a policy without seeds (M0).
+        pool: as for `crossed.error_of_difference`.
+        family: number of comparisons of which one may be chosen afterwards.
         clusters: cluster of each problem.
 
     Raises:

@@ -30,9 +30,8 @@ class Correlation(NamedTuple):
 
 
 def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, float | None]:
-    """Return the interval of a correlation by Fisher's z = atanh r with variance 1 / degrees (Fisher 1921), which
-    contains 0 exactly if the t-test does not reject.
-    """
+    """Return the interval of a correlation by Fisher's z = atanh r with variance 1 / degrees (Fisher 1921); None unless
+    degrees > 0. It contains 0 exactly if the t-test does not reject."""
     if degrees <= 0:
         return None, None
     z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
@@ -43,8 +42,8 @@ def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, flo
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
     """Return the correlation of (n,) deviations from each subject's mean (repeated-measures correlation: Bakdash and
-    Marusich 2017, eq. 3), with n - subjects - 1 degrees of freedom; undefined without one, or if a side does not vary.
-    """
+    Marusich 2017, eq. 3), with n - subjects - 1 degrees of freedom; undefined without one, or if a side does not vary
+    within subjects."""
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
     centered = frame - frame.groupby(np.asarray(subjects)).transform("mean")
     n, degrees = len(frame), len(frame) - len(set(subjects)) - 1

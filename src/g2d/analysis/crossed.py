@@ -136,8 +136,10 @@ class SeedPool(NamedTuple):
 
     @classmethod
     def without_unstable(cls, accuracies: np.ndarray, compared: Sequence[int]) -> SeedPool:
-        """Return the pool of (n_policies, n_seeds); `compared` has the indices of the two policies, or of one against
-        M0."""
+        """Return the pool of the `stable` policies among `accuracies`, (n_policies, n_seeds).
+
+        `compared` has the indices of the two compared policies; one index if the other is M0.
+        """
         inside = stable(accuracies)
         return cls(accuracies[inside], bool(inside[list(compared)].all()))
 
@@ -203,7 +205,7 @@ def error_of_difference(
 
     Args:
         values: (n_seeds, n_questions) differences of shares of right answers.
-        pool: as for `seed_variance`; None: only these two policies.
+        pool: policies that were trained alike, whose variance over seeds is pooled; None: only these two.
         paired: as for `seed_variance`.
         clusters: cluster of each question.
     """

@@ -56,8 +56,7 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
 
 def linearised(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
     """Return contributions by seed and question to first order (delta method), (3 factors, n_seeds, n_questions), from
-    shares, (3 stages, n_seeds, n_questions). Their means are the contributions.
-    """
+    shares, (3 stages, n_seeds, n_questions). The means of the result are the contributions."""
     both = np.concatenate([reference, policy])
     means = both.mean(axis=(1, 2))
     center = contributions(means[:3], means[3:])

@@ -62,8 +62,8 @@ def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
 
 
 def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
-    """Compare the mean over a first stretch of steps (`SHARE_OF_STEPS`, at least `FEWEST_STEPS`) with the lowest mean
-    over a later one.
+    """Test whether a measure fell below `share` of its start: compare the mean over the first stretch of steps
+    (`SHARE_OF_STEPS`, at least `FEWEST_STEPS`) with the lowest mean over a later one.
 
     Returns:
         start, lowest, at_step (the last of the first stretch below the share) and collapsed; None with fewer logged

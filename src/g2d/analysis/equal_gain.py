@@ -29,7 +29,11 @@ class EqualGain:
 
 
 def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray) -> EqualGain:
-    """Compare policies by their mean divergence from M0 (positive) and gain over M0; arrays are (n_policies,)."""
+    """Compare the mean divergence from M0 (positive) of online and other policies at equal gain over M0; arrays are
+    (n_policies,).
+
+    With fewer than `FEWEST_FOR_A_TEST` policies there is only a ratio ("not tested").
+    """
     if min(online.sum(), (~online).sum()) < FEWEST:
         return EqualGain("too few policies")
     kinds = gain[online], gain[~online]

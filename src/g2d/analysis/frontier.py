@@ -30,7 +30,7 @@ class Standing:
     p_on: float  # Holm-corrected; NaN for CHEAPEST
     p_beaten: float  # Holm-corrected; 1 if no policy is shown to cost as much or less
     beaten_by: int | None  # the policy with the smallest p-value, if beaten
-    beaten: float  # accuracy minus the accuracy of `beaten_by`; NaN, with both ends, if not beaten
+    beaten: float  # accuracy minus the accuracy of `beaten_by`; NaN, like both ends, if not beaten
     beaten_low: float  # 95 %, for all such statements at once; agrees with p_beaten
     beaten_high: float
     cheapest_enough: bool  # good enough, and no other good enough policy is shown to cost less
@@ -46,7 +46,7 @@ def cost_interval(costs: np.ndarray, alpha: float = LEVEL) -> tuple[float, float
 
 
 def _excess_cost(own: np.ndarray, other: np.ndarray, alpha: float) -> tuple[float, float]:
-    """Return the interval of one cost minus another; a policy without costs (M0) is certainly the cheaper one."""
+    """Return the interval of one cost minus another; M0, which has no costs, is certainly cheaper."""
     low, high = cost_interval(by_seed(own, other), alpha)
     if own.min() > 0 and not other.any():
         low = max(low, float(own.min()))

@@ -52,7 +52,7 @@ class Informativeness:
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
     disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
-    # Pairs whose completion used up its budget; None in files of 0.1.0.
+    # Pairs whose chosen or rejected completion used up its budget; None without pairs, and in files of 0.1.0.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
     # Only for harvests with another reward than correctness:
@@ -177,8 +177,7 @@ def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
 
 def corrected(counts: pd.DataFrame) -> tuple[float | None, float | None]:
     """Return H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable
-    (docs/analysis.md); None if no prompt is.
-    """
+    (docs/analysis.md); None if no prompt is pairable."""
     if not pairable(counts).any():
         return None, None
     sizes = counts.groupby("n").size()

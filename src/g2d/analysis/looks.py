@@ -206,7 +206,8 @@ class _Test:
     def chance(self, n_seeds: int, error: float, error_margin: float) -> float:
         """Return the predictive probability that a look at more seeds settles the comparison, with these errors left.
 
-        Normal approximation: further seeds move the estimate with variance S (1 - n / n'), S its variance from seeds.
+        Normal approximation: further seeds move the estimate with variance S (1 - n / n'), where S is the part of
+        its variance that comes from seeds.
         """
         later = [self.fraction(n) for n in self.plan.looks if self.n_seeds < n <= n_seeds]
         level, level_margin = (self.level(allowed, later) for allowed in (error, error_margin))

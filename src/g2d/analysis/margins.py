@@ -36,7 +36,7 @@ class Differences:
     Args:
         answers: (n_seeds, n_problems) shares of right answers of each policy, with the same problems and first seeds;
             one row for a policy without seeds (M0).
-        pool: pool of `crossed.seed_variance` by two indices of policies.
+        pool: returns the pool of `crossed.error_of_difference` for two indices of policies.
         clusters: cluster of each problem.
     """
 
@@ -69,12 +69,13 @@ class Differences:
 
 
 def by_seed(values: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return differences over the common first seeds; one row is a policy without seeds."""
+    """Return values minus other over the common first seeds; one row is a policy without seeds."""
     n = min(len(values), len(other))
     return values[:n] - other[:n] if n > 1 else values - other
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
+    """Return each policy's margin against the best other one; `p_enough` and `enough` refer to `margin`, in 0..1."""
     n = len(differences.answers)
     margins = []
     for i in range(n):

@@ -95,7 +95,7 @@ ASSUMED = Components(policy_question=0.0125, policy_seed=0.01**2, answer=0.0625)
 class Design:
     n_seeds: int
     n_questions: int
-    n_policies: int  # over which the variance between few seeds is pooled
+    n_policies: int  # trained alike: the variance between few seeds is pooled over them
     family: int = 1  # comparisons of which one may be chosen afterwards
 
 
@@ -121,7 +121,8 @@ def smallest_difference(components: Components, design: Design, shared: bool = T
 
 @functools.lru_cache(maxsize=4096)
 def smallest_margin(components: Components, design: Design) -> float:
-    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`)."""
+    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`);
+    `design.family` is not used."""
     others = design.n_policies - 1
     drawn = _experiments(components, replace(design, family=1))
     bounds = np.zeros(DRAWS)

@@ -59,12 +59,13 @@ def share_of_gain(
     alpha: float = LEVEL,
     clusters: np.ndarray | None = None,
 ) -> Share:
-    """Return the share with its interval of level 1 - alpha, without ends if the truth's gain is not significant.
+    """Return the share of the truth's gain over M0 that a control gets, with its interval of level 1 - alpha. The
+    interval has no ends if the truth's gain is not significant.
 
     Args:
         control, truth: (n_seeds, n_problems) shares of correct samples.
         base: shares of M0, (1, n_problems).
-        pool: as for `crossed.seed_variance`.
+        pool: as for `crossed.error_of_difference`.
         clusters: cluster of each problem.
     """
     gain = float((truth - base).mean())

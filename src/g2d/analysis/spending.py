@@ -34,7 +34,7 @@ def nominal_level(fractions: Sequence[float], level: float, spending: Spending, 
     Args:
         fractions: information fraction of every look so far, not falling.
         level: two-sided error up to fraction 1.
-        power: power of the fractions at which the error is spent; above 1, later.
+        power: exponent of the fractions; above 1, the error is spent later.
     """
     return float(2 * scipy.special.ndtr(-boundaries(tuple(dict.fromkeys(fractions)), level, spending, power)[-1]))
 

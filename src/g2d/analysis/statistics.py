@@ -18,7 +18,7 @@ LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of
 
 
 def require_answers(values: np.ndarray) -> np.ndarray:
-    """Return (n_seeds, n_questions) values as floats; ValueError if it has another shape, no or infinite values."""
+    """Return (n_seeds, n_questions) values as floats; ValueError if they have another shape or are not all finite."""
     values = np.asarray(values, dtype=float)
     if values.ndim != 2 or values.size == 0:
         raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {values.shape}")
@@ -104,8 +104,8 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
 
 
 def shrunk_together(rows: np.ndarray) -> np.ndarray:
-    """Shrink the means of resampled values, (rows, resamples), towards their mean by the part of their scatter that is
-    noise (empirical Bayes, as Stein's estimator; Efron and Morris 1973); NaN is no value.
+    """Shrink rows of resampled values, (rows, resamples), towards their common mean by the part of their scatter that
+    is noise (empirical Bayes, as Stein's estimator; Efron and Morris 1973). NaN marks a row without a value.
 
     The highest of several estimates is biased upwards.
     """

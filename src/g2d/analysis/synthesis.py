@@ -65,7 +65,7 @@ def pool_studies(
     """Pool the effects of at least three studies, else raise a ValueError.
 
     Args:
-        variances: squared errors of the effects, above 0.
+        variances: squared standard errors of the effects, above 0.
         shared: part of each variance that is fully correlated in a group, such as benchmarks of the same trainings.
         groups: group of each study.
         degrees: degrees of freedom of each variance; None: the variances are known.

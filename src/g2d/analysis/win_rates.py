@@ -30,6 +30,7 @@ def share_longer(longer: np.ndarray) -> float:
 
 
 def overlaps(longer: np.ndarray) -> bool:
+    """Return whether enough replies are longer, and enough shorter, than M0's for a comparison."""
     share = share_longer(longer)
     fewer = min(share, 1 - share)
     return fewer >= OVERLAP and fewer * longer.size >= AT_LEAST
@@ -43,7 +44,7 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
     by prompt and seed, so answers stay clustered.
 
     Args:
-        longer: excess length of the policy's reply over M0's, as `won`.
+        longer: excess length of the policy's reply over M0's, with the shape of `won`.
     """
     cells, judged = raw(won), np.isfinite(won)
     spread = float(longer[judged].std())
@@ -73,7 +74,7 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
 
 @dataclass(frozen=True, slots=True)
 class AtEqualLength:
-    """Means by candidate, (n_candidates,); prompts have equal weights."""
+    """Mean rewards and lengths of candidates, (n_candidates,); prompts have equal weights."""
 
     rewards: np.ndarray  # at the mean length of all candidates
     raw: np.ndarray
@@ -82,8 +83,8 @@ class AtEqualLength:
 
 
 def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
-    """Take out the slope of the reward on the length between replies of one candidate to one prompt (analysis of
-    covariance).
+    """Return the rewards of candidates at equal length: without the slope of the reward on the length between replies
+    of one candidate to one prompt (analysis of covariance).
 
     "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards and
     gives no formula. If no two such replies differ in length, the slope is 0.
@@ -96,7 +97,7 @@ def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
     """
     everywhere = np.isfinite(rewards).any(axis=2).all(axis=0)
     if not everywhere.any():
-        raise ValueError("no prompt has a reply of every checkpoint that was judged: look at reward_status of them")
+        raise ValueError("no prompt has a judged reply of every checkpoint: see reward_status of the replies")
     rewards = rewards[:, everywhere]
     lengths = np.where(np.isfinite(rewards), lengths[:, everywhere], np.nan)
     reward_of_cell, length_of_cell = (np.nanmean(values, axis=2) for values in (rewards, lengths))

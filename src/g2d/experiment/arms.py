@@ -35,7 +35,7 @@ class Arm:
     points: tuple[Point, ...] = ()  # G and K, K ascending for each G
     evaluated: tuple[Point, ...] = ()
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # arm with its harvests, or with the checkpoints that it selects or extrapolates
+    source: Arm | None = None  # arm whose harvests it trains on, or whose checkpoints it selects or extrapolates
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
     owner: str = ""  # the ablation or entry that configures it
@@ -69,7 +69,7 @@ class Arm:
 
     @property
     def grpo_step(self) -> int | None:
-        """K of the GRPO that it is compared with, of as many updates; None for the largest K."""
+        """K of the GRPO policy that it is compared with; None: the largest. For stages, GRPO of as many updates."""
         return max(self.settings.steps) if self.phase == "stages" else None
 
     @property
@@ -79,7 +79,7 @@ class Arm:
 
     @property
     def last_trained(self) -> int | None:
-        """K of the last checkpoint behind extrapolated K."""
+        """K of the last checkpoint from which the policy, or the one it harvests, is extrapolated."""
         made = (self.phase == "offline" and self.source) or self
         return made.settings.between[1] if made.phase == "extrapolated" else None
 
@@ -95,7 +95,7 @@ class Arm:
 
     @property
     def teacher(self) -> tuple[Arm, Point] | None:
-        """Teacher, None if it is no policy of the grid."""
+        """Policy of the grid that is its teacher, or None."""
         name = getattr(self.settings, "teacher", None)
         if not isinstance(name, str):
             return None
@@ -138,7 +138,8 @@ class Arm:
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
     def harvests_read(self, point: Point) -> list[tuple[str, Point]]:
-        """Return the harvests that one training reads, by variant and point, with the ones of `match_pairs_to`."""
+        """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`;
+        for a round or stage, the harvest of the policy before it."""
         group_size, k = point
         if self.phase == "extrapolated":
             return []

@@ -39,7 +39,7 @@ RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AU
 
 
 def mistakes(config: Config) -> list[str]:
-    """Return all mistakes between valid sections, one line each; of each model, only the first."""
+    """Return the mistakes of a configuration with valid sections, one line each; of each model, only the first."""
     lines = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
     for check in (_of_names, _of_looks, _of_open_ended_prompts, _of_references, _of_draws):
         lines += check(config)

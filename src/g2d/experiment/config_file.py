@@ -138,7 +138,7 @@ def merged(below: Any, above: Any) -> Any:
 
 
 def source_of(mistake: str, sources: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the last source with the key that a mistake begins with; all sources of a section or unknown key."""
+    """Return the last source with the key of a mistake; for a section or an unknown key, all sources."""
     key = re.split(r"[\s=]", mistake)[0].rstrip(":")
     having = {name: found[0] for name, values in sources.items() if (found := _found(values, key))}
     names = list(having or sources)
@@ -146,7 +146,7 @@ def source_of(mistake: str, sources: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _found(values: Any, key: str) -> list[Any]:
-    """Return the value of a dotted key in a list, [] if there is none; names may have dots."""
+    """Return a list with the value of a dotted key, [] if it is missing; names may contain dots."""
     if not key or not isinstance(values, Mapping):
         return [values]
     below = (_found(values[name], key[len(str(name)) + 1 :]) for name in values if f"{key}.".startswith(f"{name}."))

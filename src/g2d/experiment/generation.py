@@ -105,7 +105,7 @@ def draw_in_parts(
 
     Args:
         folder: keeps the parts until all are finished.
-        job: settings of the rollouts. Parts of another job are deleted.
+        job: all settings that the rollouts depend on. Parts of another job are deleted.
         meter: counts the tokens of all attempts.
     """
     count = min(len(problems), len(problems) * samples_per_prompt // PART)

@@ -107,7 +107,7 @@ def with_all_behind(wanted: Iterable[PolicyKey]) -> list[PolicyKey]:
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
     """Return the policies along each online training, K ascending, by the last one; its log has all steps.
 
-    If each K is a separate training (`warmup.schedule: per_k`), only the last one.
+    If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
     """
     groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):

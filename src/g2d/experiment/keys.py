@@ -108,7 +108,7 @@ class PolicyKey:
 
     @property
     def online_steps(self) -> int:
-        """All online steps before the policy, including the policies that it started from."""
+        """All online steps before the policy, including those of policies that it started from."""
         return self.shown_k + (self.start.online_steps if self.start else 0)
 
     @property
@@ -128,7 +128,7 @@ class PolicyKey:
 
 @dataclass(frozen=True, order=True)
 class HarvestKey:
-    """Key of the rollouts of one pi_K."""
+    """Key of one harvest: the rollouts of one pi_K."""
 
     model: str
     group_size: int

@@ -1,7 +1,7 @@
 """Seeds of each policy after the interim analyses so far.
 
 Their files, `results/looks/look1.json` and so on, are the only state: `g2d.analysis.looks` decides, `g2d.tables.looks`
-writes.
+writes them.
 """
 
 from __future__ import annotations

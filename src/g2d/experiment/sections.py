@@ -133,7 +133,7 @@ class Looks(Section):
 
 
 class Collapse(Section):
-    """Collapse of an online training (`g2d.analysis.dynamics`)."""
+    """Definition of a collapse of an online training (`g2d.analysis.dynamics`)."""
 
     share: float = key(0.2, "Entropy or length below this share of its initial value is a collapse.", gt=0, lt=1)
 
@@ -247,7 +247,7 @@ class OpenEnded(Sampling):
 
 
 class Sweep(Section):
-    """Tune regimes and select checkpoints on development problems, which no training or benchmark has."""
+    """Tune regimes and select checkpoints on development problems, in neither training nor benchmarks."""
 
     development: Annotated[int, Field(ge=1)] | ProblemSource = key(
         ..., "Number of problems to hold out of the pool, or a source as for `pool`."
@@ -359,8 +359,8 @@ class Config(Section):
         changes = self.models[name].settings
         if unknown := sorted(set(changes) - MODEL_SECTIONS):
             raise ValueError(
-                f"models.{name}.settings.{unknown[0]}: not a section that can differ by model "
-                f"({', '.join(sorted(MODEL_SECTIONS))})"
+                f"models.{name}.settings.{unknown[0]}: not a section that can differ by model: remove it, or use "
+                f"one of {', '.join(sorted(MODEL_SECTIONS))}"
             )
         merged = {}
         for section, written in changes.items():

@@ -103,8 +103,8 @@ def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
 def training(snakemake: Any) -> Iterator[GridTraining]:
     """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
 
-    When all outputs exist, the work folder is deleted and, with `checkpoints.keep: last`, the continued checkpoint
-    emptied.
+    When all outputs exist, the work folder is deleted, and with `checkpoints.keep: last` the checkpoint that the
+    training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen

@@ -75,7 +75,7 @@ class Trial:
     decoding: Decoding
     rollouts: list[Rollout]
     seconds: float  # for generating and judging, without loading
-    rewards: list[float] | None = None  # by --reward, unless that is correctness
+    rewards: list[float] | None = None  # rewards by --reward, unless that is correctness
 
 
 def register(subparsers: Any) -> None:

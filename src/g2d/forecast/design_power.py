@@ -105,7 +105,7 @@ def reach(rows: pd.DataFrame, n_policies: int | None = None) -> float:
     """Return the smallest difference from the first row that is found with 80 % probability, in points.
 
     Args:
-        rows: of one benchmark. The smallest seeds, questions and samples count.
+        rows: rows of one benchmark. The smallest seeds, questions and samples count.
         n_policies: number of compared policies, if there are more than rows.
     """
     n = n_policies or len(rows)

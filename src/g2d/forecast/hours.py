@@ -58,7 +58,7 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
         assert job.arm is not None
         steps, settings = int(w.k) - (job.continues or 0), job.arm.settings
         per_step = settings.completions_per_generation if stage in IN_STAGES else settings.completions_per_step
-        units = steps * per_step(int(w.g))  # an auto-stop may need fewer
+        units = steps * per_step(int(w.g))  # at most: auto-stop, iterations and replay need fewer
         more = {"at_most": getattr(settings, "trains_again", False)}
     elif stage == "draw_probe":
         prompts = model_config.training_set.n

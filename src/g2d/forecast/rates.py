@@ -1,4 +1,4 @@
-"""Durations of finished jobs, and usual durations before."""
+"""Durations of finished jobs, and usual durations before any has finished."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Pace:
 
 
 def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:
-    """Return the rates of all finished jobs, from readable cost files."""
+    """Return the rates of all finished jobs whose cost file can be read."""
     rates: Rates = {}
     for model in models:
         for path in sorted(Path(results, model).rglob("*cost.json")):

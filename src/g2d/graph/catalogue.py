@@ -1,4 +1,7 @@
-"""Tables and figures: titles, sections of the page, and the configurations that have them."""
+"""Tables and figures: titles, sections of the page, and the configurations that have them.
+
+CONTRIBUTING.md describes how to add one.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ class Table:
     name: str
     title: str
     function: str = ""  # computes it, as "module:function"; empty if its rule has a script
-    reads: str = ""  # arguments, as attributes of `g2d.tables.inputs.Inputs`
+    reads: str = ""  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS  # of the page
     enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
     rule: str = "make_tables"  # writes it

@@ -28,7 +28,7 @@ def continued_step(
 
 
 def n_shards(bill: str, folder: str, planned: int) -> int:
-    """Return the number of shards: of a finished file, the one in its costs."""
+    """Return the number of shards: of a finished file, the one in its costs, otherwise the planned one."""
     if (at := storage.find(bill)) is None:
         return planned
     return sum(record.job.startswith(f"{folder}/") for record in read_cost(at).ancestry)

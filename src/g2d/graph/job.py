@@ -31,7 +31,7 @@ class Job:
     Args:
         inputs, outputs: files by name, "" for unnamed ones.
         state: computes the params that depend on the configuration.
-        arm: of the policy that it trains.
+        arm: arm of the policy that it trains.
         continues: K of the checkpoint that it continues.
         devices: number of GPUs, if there are any.
         merged_into: for a shard, the file that it becomes part of.

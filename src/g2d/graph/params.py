@@ -1,4 +1,4 @@
-"""Params of jobs: the settings that each depends on."""
+"""Params of jobs: the settings that each depends on. A job is stale if they change."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Params:
         return self.sections("prompt", "pairs")
 
     def several_pairs(self) -> Settings:
-        """Return the settings of several pairs per prompt: without `pairs.seed`, and younger keys if set."""
+        """Return the settings of several pairs per prompt, without `pairs.seed`, which is not used."""
         pairs = self.resolved.pairs.params(without={"seed"})
         return self.sections("prompt") | ({"pairs": pairs} if pairs else {})
 

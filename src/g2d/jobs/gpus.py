@@ -26,7 +26,7 @@ def visible() -> list[str]:
 
 
 def take(wanted: int) -> list[str]:
-    """Lock this many GPUs, or as many as the process sees; hide the others, before torch is imported."""
+    """Wait for and lock this many GPUs, or as many as the process sees; hide the others before torch is imported."""
     # Otherwise `is_available` initialises CUDA, and forks cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     given = visible()

@@ -1,6 +1,6 @@
 """PyTorch's CPU kernels: AVX2 for the embedded model and the tests, because AVX-512 kernels compute other bits.
 
-MKL reads its variable only on Intel CPUs; `COMPATIBLE` also works on AMD, but M0 then trains 50 % slower.
+MKL reads its variable only on Intel CPUs; `MKL_CBWR=COMPATIBLE` also works on AMD, but M0 then trains 50 % slower.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA":
 
 
 def pin_kernels() -> None:
-    """Request AVX2 kernels if the CPU has them, before torch is imported."""
+    """Request AVX2 kernels if the CPU has them; call it before torch is imported."""
     if _has_avx2():
         for name, value in AVX2.items():
             os.environ.setdefault(name, value)

@@ -95,6 +95,7 @@ def _set_times(folder: Path) -> int:
 
 
 def is_locked(folder: Path) -> bool:
+    """Return whether a running or killed Snakemake has the folder's lock."""
     return any((folder / LOCKS).glob("*"))
 
 

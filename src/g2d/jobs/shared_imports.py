@@ -124,15 +124,15 @@ def main(socket_file: Path, run: str) -> None:
     if _forks_cannot_use_cuda():
         sys.exit("an import has begun CUDA, which no fork can use then: share_imports: false saves this attempt")
     gc.collect()
-    gc.freeze()  # else a collection in a child copies all pages
+    gc.freeze()  # otherwise a collection in a child copies the pages of all imports
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run
     _serve(socket_file, ends_with)
-    Path(lock.name).unlink(missing_ok=True)  # last: then another process may take it
+    Path(lock.name).unlink(missing_ok=True)  # last: from here on another process may take it
     os._exit(0)
 
 
 def _forks_cannot_use_cuda() -> bool:
-    """Test in a fork, because `is_initialized` does not notice that devices were counted."""
+    """Return whether CUDA was initialised, tested in a fork: `is_initialized` misses a count of the devices."""
     import torch
 
     if (child := os.fork()) == 0:
@@ -169,7 +169,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                         connection.send(error)
                     continue
                 assert child.pid is not None
-                # Its sentinel is a pipe that its own children hold too.
+                # Not `child.sentinel`, which the child's own children keep open.
                 children[os.pidfd_open(child.pid)] = child, connection
                 import_usage = None
             else:

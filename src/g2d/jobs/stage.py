@@ -39,7 +39,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     enter(snakemake)
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
-    # torch reads it at import, which is later.
+    # torch reads this at import, and no script imports it earlier.
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
     pin_embedded(snakemake)
     if "torch" in sys.modules:
@@ -56,7 +56,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
-        require_clock(snakemake.input)  # while a training's work folder, where it continues, exists
+        require_clock(snakemake.input)  # while a training can still continue in its work folder
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         fetched = snapshots(snakemake.output) if rule in FETCHING else []

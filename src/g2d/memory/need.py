@@ -51,7 +51,7 @@ class Need:
         return "fits" if self.total <= ROOMY * self.card else "tight"
 
     def has_room(self, free: int) -> bool:
-        """Return whether `free` bytes suffice if all but vLLM's share is too low by `DOUBT`."""
+        """Return whether `free` bytes suffice even if the forecast, except vLLM's share, is too low by `DOUBT`."""
         sure = sum(part.bytes for part in self.parts if part.name == VLLM)
         return not self.needs_more and (100 + DOUBT) * (self.total - sure) <= 100 * (free - sure)
 
@@ -66,6 +66,7 @@ class Forecast:
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
+        """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 

@@ -107,7 +107,7 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
 def _extrapolated(
     measure: Callable[Concatenate[Counted, Any, Given], Passage],
 ) -> Callable[Concatenate[Counted, Given], Passage]:
-    """Extrapolate a method's result from two short models."""
+    """Make a method that measures a model extrapolate from two short ones."""
 
     @cached_method
     @wraps(measure)

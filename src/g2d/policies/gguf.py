@@ -42,7 +42,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Header:
-    """In `metadata`, an array is its length."""
+    """Header of a GGUF file; `metadata` has the length of each array instead of its values."""
 
     metadata: dict[str, Any]
     parameters: int
@@ -146,6 +146,7 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
+    """Return a source's header, None if it cannot be read."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):

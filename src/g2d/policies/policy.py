@@ -1,4 +1,7 @@
-"""Record of a policy (`policy.json`). Digests in it make later results stale only if the policy has changed."""
+"""Record of a policy (`policy.json`): its weights, and how they were trained.
+
+It has digests, so later results become stale only if the policy has changed.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +248,7 @@ def precision() -> torch.dtype:
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """Load the policy for evaluation; the adapter is merged in float32."""
+    """Load the policy for evaluation; an adapter is merged if the weights are float32, as with `exact`."""
     import torch
 
     require_own_weights(policy)
@@ -258,7 +261,7 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
     """Apply the trained weights in a folder to a model, in place.
 
-    Rounding would remove most of an adapter that is merged into bfloat16 (docs/performance.md).
+    An adapter is not merged into bfloat16 weights: rounding would remove most of it (docs/performance.md).
     """
     import torch
 

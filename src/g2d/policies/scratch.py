@@ -1,4 +1,7 @@
-"""Training of the demonstration model: a tiny Llama, in about a minute on a CPU."""
+"""Training of the demonstration model: a tiny Llama, in about a minute on a CPU.
+
+Its corpus leaves room for online RL on purpose, so its results are no evidence.
+"""
 
 from __future__ import annotations
 

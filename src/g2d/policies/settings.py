@@ -218,7 +218,7 @@ def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
 
 
 BYTES = 2  # per parameter
-HEADER = 100_000_000  # most bytes of a header of safetensors
+HEADER = 100_000_000  # largest header of safetensors, in bytes
 ASSUMED_PARAMETERS = 7.6e9
 
 

@@ -114,7 +114,7 @@ def render(steps: Steps, style: Style) -> str:
 def vocabulary_texts() -> Iterator[str]:
     """Yield texts with every word and number, each with and without a leading space.
 
-    Larger numbers are split into groups of two digits.
+    Numbers over 99 are split into groups of two digits.
     """
     for number in range(100):
         yield f"{number} {number} {{{number}}}"

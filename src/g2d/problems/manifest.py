@@ -1,4 +1,4 @@
-"""The manifest of a set of problems, with the reference answers that the verifier does not accept."""
+"""The manifest of a set of problems. It lists reference answers that the verifier rejects; no problem is dropped."""
 
 from __future__ import annotations
 

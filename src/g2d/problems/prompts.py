@@ -51,7 +51,10 @@ Messages = list[dict[str, str]]
 
 
 def conversation(problem: Problem, prompt: Prompt) -> Messages:
-    """Open-ended prompts have a separate template and no examples (arXiv 2506.21495, figures 4 and 5)."""
+    """Build the messages of a problem.
+
+    Open-ended prompts have a separate template and no examples (arXiv 2506.21495, figures 4 and 5).
+    """
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
     messages: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]

@@ -155,7 +155,7 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
 
 
 def _plain(value: str | int | float) -> str:
-    """Some publishers store integers as floats: 142.0 is "142"."""
+    """Write 142.0 as "142": some publishers store integers as floats."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a finite number")

@@ -80,7 +80,7 @@ def extrapolate(job: TrainingJob) -> Trained:
 
 
 def combine_adapters(weighted: list[tuple[Path, float]], folder: Path) -> None:
-    """Write the adapter whose change is a weighted sum of the adapters'; they have one rank and one scale."""
+    """Write the adapter whose change is a weighted sum of the changes of adapters of equal rank and scale."""
     import torch
     from safetensors.torch import load_file, save_file
 

@@ -120,11 +120,11 @@ def browse_pairs(
     rollouts: Callable[[HarvestKey], pd.DataFrame],
     problems: Mapping[str, Mapping[str, Problem]],
 ) -> list[Series]:
-    """Return the series with the problems to show.
+    """Return the series with the problems to show, fewer if the texts exceed `MAX_CHARACTERS`.
 
     Args:
-        harvests: of the grid, then of its controls.
-        rollouts: of each harvest, with `ROLLOUT_COLUMNS`.
+        harvests: harvests of the grid, then of its controls.
+        rollouts: rollouts of each harvest, with `ROLLOUT_COLUMNS`.
         problems: the harvested prompts by model and problem_id.
     """
     series = []

@@ -56,7 +56,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     right_of_warmup = trained["policy"].map(places) + trained.groupby("policy").cumcount() * 0.02 * reach
     trained = trained.assign(at=(trained["K"] + offsets * reach).where(of_warmup, right_of_warmup))
     end = max([ks[-1], *trained["at"]]) + 0.05 * reach
-    names = {place: json.dumps(policy.split("/")) for policy, place in places.items()}  # in lines: overlaps are hidden
+    names = {place: json.dumps(policy.split("/")) for policy, place in places.items()}  # in lines: Vega hides overlaps
     named = " ".join(f"datum.value == {place} ? {name} :" for place, name in names.items())
     axis = alt.Axis(values=[*ks, *places.values()], grid=False, labelExpr=f"{named} datum.label", labelOverlap="greedy")
     scale = alt.Scale(domain=[ks[0] - 0.05 * reach, end], nice=False, zero=False)
@@ -278,6 +278,7 @@ def differences(comparisons: pd.DataFrame) -> Spec:
 
 
 def terms(table: pd.DataFrame) -> Spec:
+    """Draw the parts of each policy's gain."""
     rows = table[table["level"].isna()]  # over all problems
     rows = rows.assign(name=names(rows))
     parts = [
@@ -346,6 +347,7 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
 
 
 def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
+    """Draw accuracy against the token budget."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))

@@ -181,7 +181,7 @@ def vega_bundle() -> str:
 
 
 def content_security_policy(scripts: Sequence[str]) -> str:
-    """Allow only these scripts, and no loading. Vega writes style attributes, so inline styles may."""
+    """Allow these scripts, inline styles, because Vega writes style attributes, and no loading."""
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (

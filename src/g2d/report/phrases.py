@@ -21,7 +21,7 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def choice(values: Sequence[int]) -> str:
-    """= 1, or in {1, 2}."""
+    """Write "= 1", or "in {1, 2}"."""
     return f"= {values[0]}" if len(values) == 1 else f"in {{{numbers(values)}}}"
 
 
@@ -61,7 +61,7 @@ def signed(share: float) -> str:
 
 
 def signed_interval(low: float, high: float) -> str:
-    """In percentage points: [−0.1, +2.5]."""
+    """Write an interval in percentage points: [−0.1, +2.5]."""
     return f"[{signed(low)}, {signed(high)}]"
 
 

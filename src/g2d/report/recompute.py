@@ -65,7 +65,7 @@ def link_beside(results: Path, folder: Path) -> None:
 
 
 def _copy_inputs(results: Path, folder: Path, jobs: Sequence[Job], before: float) -> None:
-    """Copy the inputs of jobs with one time stamp."""
+    """Copy the inputs of jobs, all with one time stamp, and the attempts that ended `before`."""
     read = {file for job in jobs for file in job.files}
     read |= {str(Path(*Path(file).parts[:3])) for file in read if "/base/" in file}  # M0's whole folder
     now = time.time() - 60

@@ -144,7 +144,7 @@ def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cos
 
 
 def _others(software: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Describe the differences between the recorded software and this machine's, except unknown ones."""
+    """Describe the differences between the recorded software and this machine's, as far as both are known."""
     unknown = {"workflow.dirty"} | {key for key in ("workflow.commit",) if None in software.get(key, ())}
     return [f"{key}: {old} recorded, {new} here" for key, (old, new) in software.items() if key not in unknown]
 

@@ -47,12 +47,12 @@ class Majority(Section):
 
 
 def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """G2D, section 2.1."""
+    """Reward right answers (G2D, section 2.1)."""
     return [Judgement(attempt.verified.reward) for attempt in attempts]
 
 
 def _by_wrongness(settings: Wrong, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """0 also for texts without an answer."""
+    """Reward wrong answers; texts without an answer get 0."""
     return [Judgement(float(attempt.verified.verdict == "incorrect")) for attempt in attempts]
 
 
@@ -61,11 +61,12 @@ def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) 
 
 
 def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+    # new at each visit of a prompt, repeated by a resumed run
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 
 def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Test-time RL, arXiv 2504.16084, section 2.2.
+    """Reward the most frequent answer, as test-time RL does (arXiv 2504.16084, section 2.2).
 
     Answers are equal if the verifier says so, with the earlier one as the reference; an empty box does not equal
     itself. The first answer wins a tie.

@@ -16,7 +16,7 @@ AGAIN_S = 1.0  # seconds between signals, for code that swallows the first
 
 
 class LateError(BaseException):
-    """A BaseException, so that `except Exception` does not catch it."""
+    """Deadline of a call. A BaseException, so that the called code's `except Exception` does not catch it."""
 
 
 @contextmanager

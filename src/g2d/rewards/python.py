@@ -81,7 +81,7 @@ class PythonReward(Section):
             raise MistakeInKeyError("settings", "; ".join(lines)) from None
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """Same as in earlier versions, so that finished results stay valid."""
+        """Return them as in earlier versions, so that finished results stay valid."""
         of_others = {"name", "settings"} if self.name is None else {"file", "function", "binary"}
         values = super().params(only=only, without=of_others | (without or set()))
         return values if self.name is None else values | {"reward": PLUGIN}

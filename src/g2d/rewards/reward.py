@@ -54,8 +54,8 @@ class Context:
 class Reward:
     """One kind of reward.
 
-    `score(settings, attempts, context)` gets whole groups and returns a judgement per attempt, in order. It may depend
-    only on its group, the settings and the context.
+    `score(settings, attempts, context)` gets whole groups and returns a judgement per attempt, in order. A judgement
+    may depend only on its group, the settings and the context.
     """
 
     name: str  # used in the configuration and in tables
@@ -75,7 +75,7 @@ AGAIN = "#asked-"  # before the number of a problem's visit
 
 
 def group_name(problem_id: str, times_before: int) -> str:
-    """Name a visit: each has separate random numbers."""
+    """Name a visit of a problem: each has separate random numbers."""
     return f"{problem_id}{AGAIN}{times_before + 1}" if times_before else problem_id
 
 

@@ -27,7 +27,7 @@ def attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention function of transformers, shape (rows, 1, heads, head size).
+    """Compute attention, (rows, 1, heads, head size), with the signature of transformers' attention functions.
 
     Args:
         query: (rows, heads, 1, head size).

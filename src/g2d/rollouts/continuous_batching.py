@@ -29,7 +29,7 @@ class ContinuousBatch:
 
     Args:
         stream: uniform numbers for the tokens of a sample, shape (max_completion_length,).
-        fixed: a constant number of rows and few shapes; None: only rows with a sample, and columns in use.
+        fixed: rows of a constant number and few shapes; None: steps cover only rows with a sample and columns in use.
     """
 
     def __init__(

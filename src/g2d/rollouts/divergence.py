@@ -34,8 +34,8 @@ def own_answers(
 ) -> pd.DataFrame:
     """Sample answers from a policy and measure its divergence from M0 on them.
 
-    Returns `COLUMNS` by problem and sample, kl in nats. Transformers generates, so that sampling and measuring use the
-    same probabilities. Raises a ValueError unless temperature and top_p are 1.
+    Returns `COLUMNS` by problem and sample, kl in nats. Transformers generates with every engine, so that sampling and
+    measuring use the same probabilities. Raises a ValueError unless temperature and top_p are 1.
     """
     if (decoding.temperature, decoding.top_p) != (1.0, 1.0):
         raise ValueError("the divergence is a mean over samples at temperature 1 with top_p 1")
@@ -51,7 +51,7 @@ def own_answers(
 def divergences(
     policy: PreTrainedModel | Any, base: PreTrainedModel | Any, answers: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[float]:
-    """Return each answer's divergence in nats, from the tokens of its prompt and of its completion with its end."""
+    """Return each answer's divergence in nats. An answer is the tokens of its prompt and of its ended completion."""
     sums = torch.zeros(len(answers), dtype=torch.float64)
     order = sorted(range(len(answers)), key=lambda i: sum(map(len, answers[i])), reverse=True)
     while order:

@@ -2,8 +2,8 @@
 
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
-With a scalar reward, the best rollouts are right and the worst wrong (`labels`). Random numbers are hashes of seed and
-problem_id, so a prompt's pair does not depend on other prompts or library versions.
+With a scalar reward, y+ is one of the best rollouts and y- one of the worst (`labels`). Random numbers are hashes of
+seed and problem_id, so a prompt's pair does not depend on other prompts or library versions.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def build_pairs(
         rollouts: in any order. The pairs have tokens if every row has them.
         problems: in the order of the pairs.
         per_prompt: most pairs per prompt. The first pair does not depend on it.
+        truncated_chosen, margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
     drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample

@@ -57,7 +57,7 @@ class ReplayEngine:
 
 
 def read_recorded(path: Path) -> list[dict[str, Any]]:
-    """Read a file; a ValueError names it, and the row with a missing or wrong value."""
+    """Read recorded completions; a ValueError names the file, and the row with a missing or wrong value."""
     if path.suffix == ".parquet":
         numbered, place = [*enumerate(_parquet_rows(path), 1)], f"{path}, row"
     else:

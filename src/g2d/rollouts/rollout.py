@@ -102,7 +102,8 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
 
 
 def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
-    """Return verdicts by token budget, indexed like the rollouts; a ValueError if rows have different budgets."""
+    """Return verdicts by token budget, indexed like the rollouts, empty without budgets; a ValueError if rows have
+    different budgets."""
     import pandas as pd
 
     recorded = [{} if pd.isna(text) else json.loads(text) for text in rollouts[BUDGET_VERDICTS]]
@@ -123,7 +124,7 @@ def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
 
 
 def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.DataFrame:
-    """Merge the rollouts of all shards, ordered by problem and sample; a ValueError names a shard that is not one."""
+    """Merge the rollouts of shards, ordered by problem and sample; a ValueError names an unreadable or wrong shard."""
     import pandas as pd
 
     frames = [read_rollouts(file) for file in files]

@@ -11,7 +11,7 @@ from g2d.settings import MistakeInKeyError, Section, Seed, key, repeated
 
 
 class Shards(Section):
-    """Jobs that generate one file of rollouts, for example one per GPU; the rows stay the same."""
+    """Number of jobs that generate one file of rollouts, for example one per GPU; the rows stay the same."""
 
     calibration: int = key(1, "Jobs per calibration of a model.", ge=1)
     harvest: int = key(1, "Jobs per harvest.", ge=1)

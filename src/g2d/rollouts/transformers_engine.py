@@ -79,7 +79,7 @@ class TransformersEngine(ModelEngine):
         return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
-        """See `VllmEngine`, without log-probabilities."""
+        """Sample a completion per tokenized prompt, as `VllmEngine.draw`, without log-probabilities."""
         first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
         samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)

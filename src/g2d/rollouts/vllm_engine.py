@@ -33,7 +33,7 @@ MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of th
 
 
 class VllmEngine(ModelEngine):
-    """Starts vLLM at the first `generate`, and again for a longer context.
+    """Generates with a vLLM that starts at the first `generate`, and again for a longer context.
 
     Raises a WrongWeightsError before the first completion if the weights are not the policy's.
 
@@ -60,7 +60,7 @@ class VllmEngine(ModelEngine):
         tokenizer = load_tokenizer(policy)
         super().__init__(tokenizer, end_tokens(policy, tokenizer), (policy.base, context_limit(policy)))
         self.policy = policy
-        self._unchecked: Policy | None = policy  # to be compared before its first completion
+        self._unchecked: Policy | None = policy  # policy whose weights are compared before its first completion
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
         self.most_sequences = most_sequences

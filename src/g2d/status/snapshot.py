@@ -69,7 +69,7 @@ class Snapshot:
         return by_stage
 
     def of(self, *wanted: State) -> list[JobState]:
-        """States, ordered by kind, then by their last change, newest first."""
+        """Jobs in these states, ordered by state, then by their last change, newest first."""
         chosen = [state for state in self.states if state.state in wanted]
         return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
 

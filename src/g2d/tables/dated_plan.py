@@ -71,7 +71,9 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}): put it back as it was") from None
     if not unchanged:
-        raise ConfigError(f"{file}: an entry was changed after it was written (its sha256 differs): put it back")
+        raise ConfigError(
+            f"{file}: an entry was changed after it was written (its sha256 differs): restore the original"
+        )
     return entries
 
 

@@ -40,7 +40,9 @@ class Results(Inputs):
     def __init__(self, folder: str | PathLike[str] = "results") -> None:
         recorded = Path(folder) / "config.yaml"
         if not recorded.is_file():
-            raise FileNotFoundError(f"{folder}: no results folder (it has no config.yaml): name the one of a run")
+            raise FileNotFoundError(
+                f"{folder}: no results folder (it has no config.yaml): name the results folder of a run"
+            )
         super().__init__(Path(folder), read(recorded))
 
     def __repr__(self) -> str:

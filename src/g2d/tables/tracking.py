@@ -12,7 +12,7 @@ from g2d.tables.results import Results
 
 
 def log_tables(results: str | Path = "results") -> None:
-    """Log all tables as one W&B run named "tables"; `wandb.Error` with `WANDB_MODE=online` and no account or server."""
+    """Log all tables as one W&B run named "tables"; raises `wandb.Error` with `WANDB_MODE=online` and no account."""
     prepare_wandb()
     import wandb
 

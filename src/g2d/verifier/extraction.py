@@ -1,6 +1,6 @@
 r"""The answer of a completion: the content of its last `\boxed{...}`, if that is terminated.
 
-Math-Verify's own extraction accepts answers without a box and unterminated boxes.
+Math-Verify's own extraction is not used: it accepts answers without a box and unterminated boxes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ without the sign), and `(1,2)` equals `1,2`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import sympy
@@ -62,6 +63,27 @@ def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
         isinstance(reading, (sympy.Basic, sympy.MatrixBase)) and reading.has(sympy.nan, sympy.zoo)
         for reading in (*reference, *answer)
     )
+
+
+def unsolved_differ(reference: Sequence[Any], answer: Sequence[Any], equal: Callable[[Any, Any], bool]) -> bool:
+    """Reject `f(2)=7` for `f(2)=5`: Math-Verify compares solutions, and both equations have none."""
+    sides = _equations(reference), _equations(answer)
+    matched = {side for a, b in product(*sides) if equal([a], [b]) or equal([a], [-b]) for side in (a, b)}
+    return all(any(map(_is_unsolved, side - matched)) for side in sides)
+
+
+def _equations(readings: Sequence[Any]) -> set[Any]:
+    """Return left minus right side of each equation."""
+    equations = readings[0].atoms(sympy.Eq) if readings and isinstance(readings[0], sympy.Basic) else ()
+    numbers = [equation.args for equation in equations if all(isinstance(side, sympy.Expr) for side in equation.args)]
+    return {left - right for left, right in numbers}
+
+
+def _is_unsolved(difference: Any) -> bool:
+    try:
+        return not sympy.solve(difference, difference.free_symbols)
+    except Exception:  # Math-Verify does not compare solutions then
+        return False
 
 
 def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:

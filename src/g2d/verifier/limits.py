@@ -10,7 +10,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Answers of MATH, MATH-500 and GSM8K are far below the defaults."""
+    """Limits per pair; answers of MATH, MATH-500 and GSM8K are far below the defaults."""
 
     deadline_s: float = 5.0  # CPU seconds, so that the load does not change verdicts
     wall_s: float = 60.0  # for a worker that hangs without using CPU

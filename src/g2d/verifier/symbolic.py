@@ -61,6 +61,7 @@ def agree(gold: Prepared, target: Prepared) -> bool:
         or statements.names_differ(gold.latex, target.latex)
         or (None not in (gold.numbers, target.numbers) and gold.numbers != target.numbers)
         or guards.undefined(expected, answered)
+        or guards.unsolved_differ(expected, answered, _equal)
         or guards.magnitudes_differ(expected, answered)
         or _case_differs(gold, target)
     )
@@ -85,7 +86,7 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
 
 
 def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    # A tail may be part of the mathematics.
+    # A tail that may be part of the mathematics is kept.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
     return read(gold.latex, keep_units), read(target.latex, keep_units)
 
@@ -109,7 +110,7 @@ class Prepared:
 
 @lru_cache(maxsize=4096)
 def prepare(answer: str) -> Prepared:
-    """Normalise, drop a qualifier, and find the tail."""
+    """Normalise, drop a qualifier, and find the tail: words behind a number, or text that Math-Verify drops."""
     latex = normalise(answer)
     if qualified := statements.split_qualifier(latex):
         return replace(prepare(qualified[0]), numbers=qualified[1])

@@ -1,7 +1,7 @@
-r"""Units at the end of an answer, if they are certain.
+r"""Units at the end of an answer, recognised only if they are certain.
 
-Math-Verify drops single letters and common words: `2s` becomes 2, `a + b + c` becomes `a +`, `5\text{ or six}` becomes
-5, and 10 cm equals 10 m.
+Math-Verify drops trailing units, also single letters and common words: `2s` becomes 2, `a + b + c` becomes `a +`,
+`5\text{ or six}` becomes 5, and 10 cm equals 10 m.
 """
 
 from __future__ import annotations

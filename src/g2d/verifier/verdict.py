@@ -15,8 +15,8 @@ class Judgement:
 
     Attributes:
         verdict: `no_boxed`: no terminated box; `truncated`: the same because the token budget ran out; `parse_error`:
-            Math-Verify cannot read the answer; `limit`: size, nesting or memory; `no_reference`: there is no right
-            answer.
+            Math-Verify cannot read the answer; `limit`: of size, nesting or memory; `no_reference`:
+            there is no right answer.
         extracted_answer: content of the last terminated \boxed{}.
         second_opinion: whether an independent comparison finds the answer right; None if it cannot decide.
     """

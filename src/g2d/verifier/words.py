@@ -1,6 +1,7 @@
-r"""Answers that are words, orderings of letters, or lists of them, compared as strings.
+r"""Answers that are words, orderings of letters, or lists of them.
 
-Math-Verify multiplies letters, so it finds `(E)(D)ACB` and `DAECB` equal. Compared as strings if the reference is
+Math-Verify multiplies letters, so it finds `(E)(D)ACB` and `DAECB` equal. An answer is compared as a string if the
+reference is
 
 - a word: two or more letters inside `\text`, three or more in a row, or two or more capitals (`DAECB`, `B A`);
 - a list of words or capitals. Its order counts in brackets, or with three or more members that are not in alphabetical
@@ -32,7 +33,7 @@ _BRACKETED = re.compile(r"[(\[][^()\[\]]*[)\]]")
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """`letters`: an ordering of single capitals."""
+    """Words of an answer; `letters`: an ordering of single capitals."""
 
     members: tuple[str, ...]
     ordered: bool

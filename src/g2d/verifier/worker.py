@@ -1,7 +1,7 @@
 """A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with a `Connection` as standard input.
 
 The parent sends lists of [reference, answer] as JSON, where a list as reference is an `Entry`; the worker sends one
-message per pair. A fresh interpreter inherits no torch, CUDA or threads.
+message per pair. It is a fresh interpreter, so without torch, CUDA or threads.
 """
 
 from __future__ import annotations

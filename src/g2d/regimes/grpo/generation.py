@@ -33,7 +33,7 @@ GENERATION = "generation.pt"  # file in a checkpoint
 
 
 class EngineGeneration:
-    """Create it before the trainer: vLLM sets seeds when it starts."""
+    """Generates the completions of a `Grpo`. Create it before the trainer: vLLM sets seeds when it starts."""
 
     def __init__(self, job: TrainingJob, problems: Sequence[Problem], end_ids: frozenset[int]) -> None:
         warmup: Warmup = job.settings
@@ -51,7 +51,10 @@ class EngineGeneration:
         self._vllm = vllm_beside_trainer(job, problems, at_once)
 
     def attach(self, trainer: Any) -> None:
-        """Set TRL's `use_vllm` if an engine returns log-probabilities: with `rollout_func` TRL would not correct."""
+        """Generate for this trainer.
+
+        TRL corrects by an engine's log-probabilities only with `use_vllm`, not with `rollout_func`.
+        """
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag
         trainer.eos_token_ids = sorted(self.end_ids)  # TRL reads them from M0's file

@@ -58,8 +58,8 @@ class Lag:
         missing = ((KEPT + 2) * self._most + 1 - existing) * size  # v + 1 here, v in each checkpoint and in a new one
         if (free := shutil.disk_usage(self._work).free) < missing:
             raise DiskError(
-                f"{self._work}: warmup.lag={self.updates} is going to keep {missing / 1e9:.3g} GB of earlier policies, "
-                f"and {free / 1e9:.3g} GB are free: make room, or lower warmup.lag, then run the same command again"
+                f"{self._work}: warmup.lag={self.updates} needs {missing / 1e9:.3g} GB for earlier policies, and "
+                f"{free / 1e9:.3g} GB are free: make room, or lower warmup.lag, then run the same command again"
             )
 
     def _end_training(self) -> None:

@@ -175,7 +175,7 @@ class Mismatch(Section):
 
     @property
     def mismatch_arguments(self) -> dict[str, Any]:
-        """TRL has no m2, so it computes uncapped token weights."""
+        """Return these keys under TRL's names. TRL has no m2, so it computes uncapped token weights."""
         m2 = self.correction == "m2"
         return {
             "vllm_importance_sampling_mode": "token_mask" if m2 else self.correction,

@@ -102,7 +102,7 @@ class StagedGrpo(Entry):
         return self.stages
 
     def warmup_of(self, common: Warmup, stages: int, where: str = "warmup") -> Stage:
-        """Return settings with as many updates as GRPO, on its schedule."""
+        """Return the settings of so many stages: as many updates as GRPO, on its schedule."""
         last = self.updates or max(common.steps)
         changes = {**FIXED, **self.warmup, **self.params(only={*OWN}), "steps": [last]}
         changes |= {"group_sizes": common.group_sizes[:1], "updates_per_generation": max(1, last // max(1, stages))}
@@ -116,7 +116,7 @@ class StagedGrpo(Entry):
             yield f"{name}/{n}", self.warmup_of(common, n), ((common.group_sizes[0], n),), {*self.warmup, *OWN}
 
     def mistakes(self, common: Warmup, n_problems: int) -> Iterator[str]:
-        """Yield conflicts with a model's updates or training set: key and fix."""
+        """Yield numbers of stages that do not divide a model's updates or training set, with key and fix."""
         last = self.updates or max(common.steps)
         if not last:
             yield "stages: warmup.steps has no K above 0, the number of updates: add one"

@@ -104,7 +104,7 @@ class Grpo(GRPOTrainer):
         return batch
 
     def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
-        """Return this rank's weighted advantages, (B,)."""
+        """Return this rank's advantages, (B,), weighted by their sign."""
         rows, advantages = self._own(batch), batch["advantages"]
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
@@ -258,7 +258,7 @@ class Grpo(GRPOTrainer):
         return self._completions, log_probs
 
     def _store(self, buffer: ReplayBuffer, batch: dict[str, Any]) -> None:
-        """Store the sampled completions, without an engine's log-probabilities with the trainer's."""
+        """Store the sampled completions. Log-probabilities that the engine did not return are the trainer's."""
         if "old_per_token_logps" in batch:
             sampled = batch["sampling_per_token_logps"]
             batch["sampling_per_token_logps"] = torch.where(sampled.isnan(), batch["old_per_token_logps"], sampled)
@@ -298,7 +298,7 @@ class ReferenceSync(TrainerCallback):
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """Return the mask of completions in groups with different rewards, (B,) (eq. 8).
 
-    Advantages would have rounding errors. Missing rewards are NaN.
+    Rewards are compared, because advantages have rounding errors. Missing rewards are NaN.
     """
     grouped = rewards.view(-1, group_size)
     lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))
@@ -322,7 +322,8 @@ def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float)
 
 
 def before_veto(log_ratios: torch.Tensor, advantages: torch.Tensor, trigger: float) -> torch.Tensor:
-    """Return the mask of tokens without veto, (B, T) (arXiv 2605.17570); `advantages` are (B, 1), NaN counts as 0."""
+    """Return the mask of tokens that the negative-advantage veto keeps, (B, T) (arXiv 2605.17570); `advantages` are
+    (B, 1), NaN counts as 0."""
     vetoed = (log_ratios.nan_to_num(nan=0.0).exp() > trigger).cumsum(dim=1) > 0
     return ~(vetoed & (advantages < 0))
 

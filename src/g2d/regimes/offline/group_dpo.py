@@ -60,7 +60,7 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
-    """Raise a ValueError if no prompt is pairable."""
+    """Return the groups of a harvest's pairable prompts; a ValueError if there are none."""
     require_known_problems(rollouts, problems)
     names = {*rollouts["problem_id"]}
     harvested = [problem.problem_id for problem in problems if problem.problem_id in names]

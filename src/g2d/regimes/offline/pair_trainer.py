@@ -23,7 +23,7 @@ class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer)
         self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
 
     def rows(self, batch: dict[str, Any]) -> int:
-        """The chosen completions come before the rejected ones."""
+        """Return the number of pairs: chosen completions come before rejected ones."""
         return len(batch["input_ids"]) // 2
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:

@@ -49,7 +49,7 @@ def train_offline(
 
     Args:
         data: training data as JSON, which identifies the job of a checkpoint.
-        statistics: of the data, for the record of the policy.
+        statistics: statistics of the data, for the record of the policy.
         responses: most completions per prompt, if they pass through the model together.
 
     Raises:

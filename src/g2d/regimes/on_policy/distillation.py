@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Distillation(OptimizerKeys, OnlineEntry):
-    """On-policy distillation: match a teacher's distributions on the policy's answers (arXiv 2306.13649)."""
+    """On-policy distillation: match a teacher's token distributions on the policy's own answers (arXiv 2306.13649)."""
 
     sync_every: ClassVar[int] = 1  # the policy generates
     margin: ClassVar[None] = None  # no reward is used

@@ -1,7 +1,8 @@
 """Fresh rollouts for online trainings, sampled by a generator that follows the trained policy.
 
-The generator receives the policy's weights before every s-th update (arXiv 2506.21495, section 3). Random numbers
-depend on (seed, problem, number of earlier visits, sample). Each process samples a part and receives all rollouts.
+The generator receives the policy's weights before every s-th update (`sync_every`; arXiv 2506.21495, section 3).
+Random numbers depend on (seed, problem, number of earlier visits, sample). Each process samples a part and receives all
+rollouts.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
         with stop_requests() as requests:
             before = history.segment(history.reached) / "checkpoint" if history.reached else None
             train(replace(to_a_step, k=step, work=segment, resume_from=before))
-        if requests:  # in the last step, train ends regularly
+        if requests:  # `train` ends normally if the signal comes in its last step
             raise TrainingStoppedError(f"stopped by {requests[0]} at step {step}{KEPT_STEP}")
         free_unused()
         history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))

@@ -26,7 +26,7 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
 
 
 class RowWeighting:
-    """Mixin for TRL trainers: all rows of a gradient step have one weight, also in a smaller last micro-batch."""
+    """Mixin for TRL trainers: every row of a gradient step has the same weight, also in a smaller last micro-batch."""
 
     def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
         last = self.accelerator.gradient_state.end_of_dataloader  # type: ignore[attr-defined]
@@ -56,7 +56,9 @@ def own_rows(
 ) -> tuple[list[int], int]:
     """Return rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
 
-    A full micro-batch has `size` rows, and an epoch that the last one ends has `ends_at`.
+    Args:
+        sizes: rows of each micro-batch of this process; a full one has `size`.
+        ends_at: rows of an epoch, if the last micro-batch ends it.
     """
     if processes == 1:
         return [*sizes], sum(sizes)
@@ -129,7 +131,7 @@ def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_len
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
-    """Select rows of n; a tensor may have several blocks of n rows, such as chosen and rejected."""
+    """Select rows of a batch of n; a tensor may have several blocks of n rows, such as chosen and rejected."""
 
     def chosen(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.ndim:
@@ -140,7 +142,7 @@ def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
 
 
 def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
-    """Remove columns of padding from all tensors of the mask's width except `but`."""
+    """Remove columns that are padding in all rows, from all tensors of the mask's width except `but`."""
     width = batch[mask].shape[1]
     used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
     columns = slice(used[0], used[-1] + 1)

@@ -52,14 +52,14 @@ class TrainingStoppedError(Stopped):
 
 
 class Checkpoints:
-    """Checkpoints of one job; `job` is everything the result depends on, as JSON."""
+    """Checkpoints of one job; `job` is everything the result depends on, as JSON. Those of other jobs are not used."""
 
     def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
         self.folder = folder
         self.job = job_digest(job)
         self.meter = meter
         self.draft = folder / "trainer"
-        self.microbatches: Any = None  # `MicroBatches` to record
+        self.microbatches: Any = None  # `MicroBatches` that new checkpoints record
 
     def _newest_first(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingJob:
+    """One training: policies, data, settings, and the step to reach."""
+
     base: Policy  # M0
     data: Any  # result of `Regime.read`
     settings: Any

@@ -42,7 +42,8 @@ def identity(job: TrainingJob) -> dict[str, Any]:
 
 
 def begin(job: TrainingJob) -> tuple[Checkpoints, MicroBatches]:
-    """Return checkpoints and passes; a ValueError if `resume_from` is damaged or a prompt does not fit the model."""
+    """Return a training's checkpoints and the passes of its updates; a ValueError if `resume_from` is damaged or a
+    prompt does not fit the model."""
     everything = {
         **identity(job),
         "k": job.k,

@@ -20,7 +20,7 @@ from g2d.settings import MistakeInKeyError, Section, key
 
 
 class Processes(Section):
-    """Processes of one training, one GPU each; their number does not change the batch of a gradient step.
+    """Processes of one training, one GPU each. The batch of a gradient step does not depend on their number.
 
     KTO and trainings with auto-stop need one process.
     """
@@ -138,7 +138,7 @@ def is_sharded() -> bool:
 
 
 def init_process_group() -> None:
-    """Call this before M0 is loaded, so that only the first process reads its weights."""
+    """Initialise the process group. Call this before M0 is loaded, so that only the first process reads its weights."""
     import torch
     from accelerate import PartialState
 
@@ -201,7 +201,7 @@ LISTED = {
 
 
 def refuse_code_in(checkpoint: Path) -> None:
-    """Let no checkpoint run code; a ValueError names a pickle that PyTorch does not write."""
+    """Prevent a checkpoint from running code; a ValueError names a pickle that PyTorch does not write."""
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a sharded optimizer is read with `weights_only=False`
     for file in checkpoint.glob("*/.metadata"):
         with open(file, "rb") as content:

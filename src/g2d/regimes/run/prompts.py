@@ -198,7 +198,7 @@ class PromptChoice:
     def settle(
         self, groups: Sequence[AskedGroup], draw: Callable[[list[int]], Sequence[AskedGroup]], update: int
     ) -> list[AskedGroup]:
-        """Replace groups without signal, as configured."""
+        """Replace groups without signal, as configured; `draw` samples prompts at other positions."""
         kept, noted = list(groups), self._noted.setdefault(update, Counter())
         self._observe(kept, update)
         for _ in range(self.keys.resample):

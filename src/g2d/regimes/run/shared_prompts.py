@@ -163,7 +163,7 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
 
 @torch.no_grad()
 def _obstacle(model: Any) -> str:
-    """Return why a model cannot read packed rows, or reads them otherwise than plain rows."""
+    """Return why a model cannot read packed rows, or why its results differ from plain rows."""
     config = model.config.get_text_config()
     name, attention = config.model_type, config._attn_implementation
     if attention not in ("sdpa", "eager"):

@@ -72,7 +72,12 @@ def trainer_arguments(
     checkpointing: bool = False,
     autocast: bool = False,
 ) -> dict[str, Any]:
-    """Return arguments common to TRL's configurations; `autocast`: use bfloat16 on a CPU, as on a GPU."""
+    """Return arguments common to TRL's configurations.
+
+    Args:
+        checkpointing: checkpoint activations.
+        autocast: use bfloat16 on a CPU, as on a GPU.
+    """
     import torch
 
     gpu = torch.cuda.is_available()
@@ -153,7 +158,7 @@ def restore_token_count(trainer: Any, checkpoint: Path) -> None:
 
 
 def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
-    """Copy `Lora.files` of a checkpoint to `work`, all weights in the precision of the trainer's passes.
+    """Copy `Lora.files` of a checkpoint to `work`, full weights in the precision of the trainer's passes.
 
     The public name of M0 is only written here: PEFT reads the vocabulary of the M0 that an adapter names.
     """
