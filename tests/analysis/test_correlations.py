@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from scipy.stats import binomtest
 
-from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
+from g2d.analysis.correlations import fisher_interval, permutation_p, ranks_within, within_correlation
 
 
 def points(x: np.ndarray, y: np.ndarray, model: str = "m") -> pd.DataFrame:
@@ -76,11 +76,15 @@ def test_the_interval_of_a_correlation_is_scipys():
     y = x + rng.normal(size=12)
     correlation = within_correlation(x, y, np.zeros(12))
     assert (correlation.low, correlation.high) == pytest.approx(tuple(stats.pearsonr(x, y).confidence_interval()))
+    ends = [fisher_interval(0.575, 9, p)[0] for p in (0.0505, 0.0495)]  # the t-test decides whether 0 is inside
+    assert ends[0] == 0 < ends[1]
 
 
 def test_all_orders_of_four_points_are_counted():
     x = np.array([[1, 2, 3, 4.0]])
     assert permutation_p(points(x, x), "x", "y") == pytest.approx(2 / 24)
+    seeds = np.concatenate([x, x + 10])  # their levels do not count
+    assert permutation_p(points(seeds, seeds), "x", "y") == pytest.approx(2 / 24)
     assert permutation_p(points(x, np.array([[1, -1, -1, 1.0]])), "x", "y") == 1
 
 
@@ -99,9 +103,9 @@ def test_seeds_that_share_their_k_are_permuted_together():
 
 def test_models_are_permuted_independently_and_repeatably():
     rng = np.random.default_rng(4)
-    x = rng.normal(size=(2, 6))
+    x = rng.normal(size=(2, 8))
     both = pd.concat([points(x, x, "a"), points(x[:, :4], x[:, :4], "b")])
-    assert permutation_p(both, "x", "y") == permutation_p(both, "x", "y") < 0.001
+    assert permutation_p(both, "x", "y") == permutation_p(both, "x", "y") == 1 / 10_000
 
 
 def test_an_incomplete_grid_cannot_be_permuted():

@@ -34,6 +34,17 @@ def test_papers_table_1_has_nine_rows_per_model() -> None:
     ]
 
 
+def test_a_chain_continues_the_largest_smaller_k() -> None:
+    chain = arms(small(warmup={"steps": [0, 2, 4, 6]}), "demo")["grpo"]
+    assert [chain.before(2, k) for k in (2, 4, 6)] == [None, 2, 4]
+
+
+def test_recorded_completions_are_harvested_and_never_trained() -> None:
+    config = small(models={"theirs": {"source": "recorded", "path": "completions.jsonl"}})
+    assert grid.policies(config) == []
+    assert [harvest.folder for harvest in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]
+
+
 def test_independent_runs_continue_no_checkpoint() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
     assert arms(config, "demo")["grpo"].before(2, 4) is None

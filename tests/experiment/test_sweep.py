@@ -180,6 +180,7 @@ OWN = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
         ({"regimes": {"dpo": {"beta": [0.1, -1]}}}, {}, "sweep.regimes.dpo.beta: input should be greater than 0"),
         ({"regimes": {"dpo": {"epochs": [1, 1.5]}}}, {}, "sweep.regimes.dpo.epochs: input should be a valid integer"),
         ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, {}, r"sweep.at.dpo: K=3 is not a K of every model \[0, 2, 4\]"),
+        ({"regimes": {"warmup": RATES}, "at": {"warmup": 0}}, {}, "sweep.at.warmup: K=0 is not a K of every"),
         ({"regimes": {"dpo": RATES}, "at": {"rft": 2}}, {}, "sweep.at.rft: is not swept: choose from dpo"),
         ({"regimes": {"dpo": RATES}, "development": 41}, {}, "sweep.development: 41 problems held out of the pool's"),
         ({"regimes": {"dpo": RATES}, "development": 0}, {}, "sweep.development: "),

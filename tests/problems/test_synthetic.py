@@ -52,6 +52,14 @@ def test_levels_are_even_and_the_lowest_take_the_rest(family, n, shares):
     assert any(later < earlier for earlier, later in pairwise(levels)), "the order is shuffled"
 
 
+def test_operators_by_level():
+    texts = {
+        n: " ".join(expression_of(p.prompt) for p in generate("arithmetic", "train", 60, 0, [n])) for n in (1, 2, 3)
+    }
+    used = {level: {part for part in text.split() if not part.isdigit()} for level, text in texts.items()}
+    assert used == {1: {"+", "-"}, 2: {"+", "-", "*"}, 3: {"+", "-", "*", "mod"}}
+
+
 def test_same_seed_same_problems_other_seed_others():
     assert generate("arithmetic", "test", 40, 3) == generate("arithmetic", "test", 40, 3)
     assert generate("arithmetic", "test", 40, 3) != generate("arithmetic", "test", 40, 4)

@@ -12,7 +12,7 @@ from g2d.policies.policy import load_base
 from g2d.regimes.grpo import generation as grpo_generation
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import GRPO
-from g2d.regimes.grpo.trainer import Grpo, within_second_moment
+from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios, within_second_moment
 from tests.regimes.test_off_policy import log_probabilities, warm_up
 from tests.regimes.test_replay import RIGHT, RLEP, of_every_other_problem
 
@@ -104,6 +104,14 @@ def test_replayed_successes_have_the_weight_1(tmp_path: Path, watch: Any) -> Non
     keys = RLEP | {"correction": "token_truncate", "correction_cap": CAP}
     warm_up(tmp_path / "run", keys, 1, **of_every_other_problem(tmp_path / "harvest"))
     assert 0 < sum(of_successes) < len(of_successes)
+
+
+def test_the_cap_by_hand() -> None:
+    sampled, mask = torch.tensor([[-1.0, -1.0, -9.0], [1.0, torch.nan, -0.5]]), torch.tensor([[1, 1, 0], [1, 1, 1]])
+    log_ratios = masked_log_ratios(torch.zeros(2, 3), sampled, mask)
+    assert log_ratios.tolist() == [[1.0, 1.0, 0.0], [-1.0, 0.0, 0.5]]  # 0: padding, and no log-probability was given
+    assert above_cap(log_ratios, mask, 2.0, of_tokens=False).tolist() == [1, 2]
+    assert above_cap(log_ratios, mask, 1.5, of_tokens=True).tolist() == [3, 5]
 
 
 @pytest.mark.parametrize(

@@ -367,6 +367,21 @@ def test_the_gradient_is_that_of_the_papers_loss(tmp_path: Path, watch: Any, key
     assert min(plain) < 1 - 1e-4
 
 
+def test_without_a_ratio_the_gradient_is_the_uncorrected_policy_gradient(tmp_path: Path, watch: Any) -> None:
+    apart: list[float] = []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        mask = inputs["completion_mask"]
+        gain = log_probabilities(trainer, model, inputs) * inputs["advantages"][:, None] * mask
+        expected = gradient(model, -(gain.sum(1) / mask.sum(1)).mean() / trainer.args.gradient_accumulation_steps)
+        if trainer.state.global_step and expected.norm() > 0:  # stale rollouts
+            apart.append(float((gradient(model, loss) - expected).norm() / expected.norm()))
+
+    watch(seen)
+    warm_up(tmp_path, {"updates_per_generation": 2, "ratio": "none"}, 2)
+    assert apart and max(apart) < 1e-4
+
+
 def test_neutral_values_equal_trl() -> None:
     keys = Warmup().objective_arguments
     assert {"top_entropy_quantile", "off_policy_mask_threshold", "vespo_k_pos"} < keys.keys()

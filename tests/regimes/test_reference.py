@@ -21,7 +21,7 @@ from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.offline.kto import Judged, Kto, train_kto
-from g2d.regimes.offline.pair_trainer import PairTrainer
+from g2d.regimes.offline.pair_trainer import PairTrainer, desensitised
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.by_length import own_rows
@@ -222,6 +222,13 @@ def test_the_gradient_is_that_of_the_papers_loss(
     assert log[2]["loss"] < 0.999 * log[0]["loss"]
     assert max(apart) < 1e-4
     assert (max(from_plain) > 1e-2) == bool(changes)
+
+
+def test_sums_without_a_tail_by_hand() -> None:
+    """A pair of 2 and 4 tokens, and one of 3 and 1: tokens beyond 2 and beyond 1 count half."""
+    per_token = -torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 4, 0], [1, 2, 4, 8, 0], [0, 0, 0, 5, 0]], dtype=torch.float64)
+    sums = desensitised(per_token, (per_token != 0).long(), 0.5)
+    assert sums.tolist() == [-3, -(1 + 1 + 2), -(1 + 2 + 2 + 4), -5]
 
 
 def test_a_discount_of_means_is_refused() -> None:

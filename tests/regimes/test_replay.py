@@ -128,7 +128,8 @@ def test_the_cost_counts_drawn_tokens_and_the_log_trained_tokens(tmp_path: Path)
 
 def test_a_stopped_run_and_a_chain_equal_an_uninterrupted_run(tmp_path: Path) -> None:
     keys = BUFFER | {"updates_per_generation": 2, "iterations": 2, "schedule": "chain", "horizon": 16, "steps": [16]}
-    assert_resumes(lambda work: warm_up(work, keys, 16), tmp_path, 8, after=4)
+    log = assert_resumes(lambda work: warm_up(work, keys, 16), tmp_path, 8, after=4)
+    assert log[4]["replay/staleness"] == 2  # 2 of 4 groups, of the generation before, 4 updates ago
     warm_up(tmp_path / "first", keys, 8)
     warm_up(tmp_path / "second", keys, 16, resume_from=tmp_path / "first/checkpoint")
     assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")

@@ -171,6 +171,7 @@ def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path, start:
     assert of_start[0]["learning_rate"] == SETTINGS["learning_rate"]
 
     shifted = seed_after(0, start)
+    assert len({0, shifted, seed_after(1, start), seed_after(0, replace(start, policy_id="tiny/k4"))}) == 4
     rows = rows_of(tmp_path / "own")
     assert set(rows["generated_at"]) == {1}
     assert list(rows["problem_id"][::4]) == [easy(10)[i].problem_id for i in prompt_order(10, 24, shifted)[:8]]

@@ -43,6 +43,13 @@ def test_a_warmup_that_stopped_by_itself_is_a_series_of_one_point(draw) -> None:
     assert points == {("G2D auto", 15)}
 
 
+def test_small_times_are_shown_in_small_units() -> None:
+    for hours, unit, largest in ((1.0, "hours", 3), (0.001, "seconds", 10.8)):
+        figure = charts.accuracy_by_hours(GRID.assign(device_hours=GRID["device_hours"] * hours), KNOWN)
+        assert f"device-{unit} per seed" in str(figure)
+        assert max(row.get("cost", 0) for row in rows(figure)) == pytest.approx(largest)
+
+
 def test_a_legend_has_policies_that_the_grid_lacks_in_the_order_of_the_table() -> None:
     rows = pd.DataFrame({"policy": [f"p{n}" for n in range(8)], "group_size": 2})
     assert list(legend(rows, KNOWN)) == list(rows["policy"])

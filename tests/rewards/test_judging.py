@@ -75,7 +75,7 @@ NO_JSON: list[Any] = [{"seen": {1, 2}}, {"score": math.nan}, {1j: "x"}, 5]
     [
         (lambda attempts: int("x"), "ValueError"),
         (lambda attempts: sys.exit(0), r"it called sys\.exit\(0\)"),
-        (lambda attempts: os._exit(0), r"it called os\._exit\(0\)"),
+        (lambda attempts: os._exit(3), r"it called os\._exit\(3\)"),
         (lambda attempts: numbers(attempts)[:1], "1 judgements for 2 completions"),
         (lambda attempts: [1.0] * len(attempts), "or not Judgements"),
         *((lambda attempts, details=details: [Judgement(1.0, details=details)] * 2, "no JSON") for details in NO_JSON),

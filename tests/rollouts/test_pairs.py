@@ -82,6 +82,11 @@ def test_a_right_rollout_that_was_cut_off_can_be_chosen_unless_it_is_to_be_avoid
     assert truncated_sides([kept], rollouts) == found
 
 
+def test_by_default_every_right_rollout_is_chosen_equally_often():
+    pairs = build_pairs(cut(0, 1, 3, prompts=400), problems(400), PROMPT, seed=0)
+    assert abs(sum(pair["chosen_sample"] for pair in pairs) - 200) < 50
+
+
 @settings(deadline=None, max_examples=40)
 @given(SUCCESSES.filter(lambda successes: any(0 < c < n for c, n in successes)), st.integers(1, 20))
 def test_pairs_of_every_pairable_prompt_are_distinct_and_in_the_problems_order(successes, per_prompt):

@@ -54,6 +54,10 @@ def test_nothing_is_left(answer):
     assert normalise(answer) == ""
 
 
+def test_a_percent_sign_is_dropped_if_it_is_the_only_one():
+    assert [without_percent(text) for text in (r"12.5\%", "12.5 %", "12.5", r"10\%, 20\%")] == ["12.5"] * 2 + [None] * 2
+
+
 # A pattern that tries again and again would take minutes on ten times the length that the limits allow.
 REPEATED = ["5", ".", " ", ",", r"\,", "~", "{", "}", r"\boxed{", r"\boxed", "(", r"\(", "1 000 ", r"\big", "3i", "$ "]
 REPEATED += ["sqrt(", "√", "1,\\! 000", "<|a|>", "\\", "∞"]
