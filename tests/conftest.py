@@ -42,7 +42,8 @@ LONG = (
     *("benchmarks/test_gpu", "verifier/test_hostile", "rewards/test_scratch", "memory/test_passes"),
 )
 # Tests with a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.
-SLOW = (*LONGEST, "workflow/", "regimes/", "policies/", "rollouts/test_vllm_engine", "report/test_page")
+SLOW = (*LONGEST, "workflow/", "regimes/", "policies/", "report/test_page")
+SLOW += ("rollouts/test_vllm_engine", "rollouts/test_weights_check")
 
 
 @pytest.hookimpl(optionalhook=True)
