@@ -176,3 +176,15 @@ def test_win_rates_and_their_judge_are_described() -> None:
         "prompts=verifiable prompts and, 50% of them",
     ):
         assert part in text.replace("\\", "")
+
+
+def test_the_selection_of_checkpoints_is_described() -> None:
+    merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
+    entry = {"regime": "semi_online_dpo", "steps": [10, 20], "select": True}
+    update_config(merged, {"sweep": {"development": 40}, "regimes": {"s1": entry}})
+    text = " ".join(written(load(merged)).split())
+    assert (
+        "For s1 and each seed, the evaluated checkpoint was the K with the highest accuracy on 40 problems held out"
+        in text
+    )
+    assert "These prompts were used neither for training nor for evaluation" in text
