@@ -25,16 +25,18 @@ _POWER = re.compile(r"\^\s*(?!\{?\s*(?:\\prime|\*|'))")
 
 
 def split_name(latex: str) -> tuple[str, str] | None:
-    r"""Split `A_{\min} = 1/2` or `f(80) = 12.5` into name and value; None for `x^2 = 5`, chains and lists."""
+    r"""Split `A_{\min} = 1/2` or `f(80) = 12.5` into name and value; None for `x^2 = 5`, chains and lists.
+
+    The name is in small letters: `F(2)` and `f(2)` are one name.
+    """
     named = _NAMED.fullmatch(latex) if "=" in latex else None
     if named is None or _RELATION.search(named["value"]):
         return None
     before_argument = named["name"].removesuffix(named["argument"] or "")
     if _POWER.search(before_argument):
         return None
-    return re.sub(r"\\(?:left|right|text|mathrm|mbox|operatorname)(?![A-Za-z])|[\s{}]", "", named["name"]), named[
-        "value"
-    ]
+    name = re.sub(r"\\(?:left|right|text|mathrm|mbox|operatorname)(?![A-Za-z])|[\s{}]", "", named["name"])
+    return name.casefold(), named["value"]
 
 
 _COMMAND = re.compile(r"\\[A-Za-z]+")
@@ -44,7 +46,7 @@ _MAY_QUALIFY = re.compile(r"\\in(?![A-Za-z])|∈|\\forall|for|where|with")
 def names_differ(reference: str, answer: str) -> bool:
     """Reject `f(8) = 5` for `f(80) = 5`: two numbers whose names differ in an index or argument."""
     own, other = split_name(reference), split_name(answer)
-    if own is None or other is None or own[0].casefold() == other[0].casefold():
+    if own is None or other is None or own[0] == other[0]:
         return False
     named = (own, other)
     return all(re.search(r"[_(]", name) and not re.search("[A-Za-z]", _COMMAND.sub("", value)) for name, value in named)

@@ -73,7 +73,7 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
     If only the answer has a sign, it is dropped if the reference is 1 or more: `12.5\%` is 12.5, but 0.5 is 50 %.
     """
     own, other = (statements.split_name(side.latex) for side in (gold, target))
-    if (own or other) and (own is None or other is None or own[0].casefold() == other[0].casefold()):
+    if (own or other) and (own is None or other is None or own[0] == other[0]):
         gold, target = (prepare(own[1]) if own else gold), (prepare(other[1]) if other else target)
         yield gold, target
     if units.differ(gold.tail, target.tail):
