@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import ValidationError
 
 from g2d.settings import MistakeInKeyError, Section, is_list
+from g2d.settings.gone import gone_sentence
 
 DISCRIMINATORS = ("source", "regime", "reward")  # select the type of a section
 
@@ -24,10 +25,16 @@ def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
     try:
         return type(common).model_validate(values, context={"changed": own.keys()})
     except ValidationError as error:
-        raise ValueError("\n".join(f"{where}.{line}" for line in messages(error, values, type(common)))) from None
+        lines = messages(error, values, type(common), where)
+        raise ValueError("\n".join(f"{where}.{line}" for line in lines)) from None
 
 
-def messages(error: ValidationError, values: Any, root: type[Section]) -> list[str]:
+def messages(error: ValidationError, values: Any, root: type[Section], section: str = "") -> list[str]:
+    """Return one line per mistake, starting with its key.
+
+    Args:
+        section: path of the validated section in the configuration, to recognise keys of earlier versions.
+    """
     items_by_path: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
     for number, item in enumerate(error.errors()):
         path, of_a_union = _written_path(item, values)
@@ -38,7 +45,9 @@ def messages(error: ValidationError, values: Any, root: type[Section]) -> list[s
         if alone is None and any(other != path and other[: len(path)] == path for other, _ in items_by_path):
             continue
         where = ".".join(map(str, (*path, *_key_within(items[0]))))
-        sentences = " or ".join(dict.fromkeys(_sentence(item, root) for item in items))
+        sentences = _gone(section, path, items[0]) or " or ".join(
+            dict.fromkeys(_sentence(item, root) for item in items)
+        )
         lines += [f"{where}: {sentence}" if where else sentence for sentence in sentences.splitlines()]
     return lines
 
@@ -48,6 +57,11 @@ def _key_within(item: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(error, MistakeInKeyError):
         return (error.name,)
     return (item["ctx"]["discriminator"].strip("'"),) if item["type"].startswith("union_tag") else ()
+
+
+def _gone(section: str, path: tuple[Any, ...], item: Mapping[str, Any]) -> str | None:
+    names = [str(part) for part in path if not isinstance(part, int)]
+    return gone_sentence(".".join([section, *names] if section else names), item["input"])
 
 
 A_LINE = 300  # longest list of keys in a message

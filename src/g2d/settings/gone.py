@@ -1,0 +1,41 @@
+"""Keys, values and commands that earlier versions had, with what to do instead.
+
+A name is the path of a key (`*` stands for a name that the user chose), or of a value (`key=value`). Keys of `warmup`
+and `dpo` are found in ablations too, and keys of all sections in `models.NAME.settings`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+GONE: dict[str, str] = {}
+COMMANDS_GONE: dict[str, str] = {}
+
+
+def gone_sentence(path: str, value: Any) -> str | None:
+    """Return why a key or its value is refused, or None if no earlier version had it.
+
+    Args:
+        path: of the key in the configuration, with dots.
+        value: as written by the user.
+    """
+    path = re.sub(r"^models\.[^.]+\.settings\.", "", path)
+    path = re.sub(r"^ablations\.[^.]+\.(warmup|dpo)\b", r"\1", path)
+    for name in _names(path, value):
+        for pattern, sentence in GONE.items():
+            if fnmatchcase(name, pattern):
+                return f"gone since 0.3: {sentence}"
+    return None
+
+
+def _names(path: str, value: Any) -> Iterator[str]:
+    yield path
+    if isinstance(value, Mapping):
+        for key in value:
+            yield f"{path}.{key}"
+            yield f"{path}.{key}={value[key]}"
+    else:
+        yield f"{path}={value}"
