@@ -39,12 +39,6 @@ def test_a_chain_continues_the_largest_smaller_k() -> None:
     assert [chain.before(2, k) for k in (2, 4, 6)] == [None, 2, 4]
 
 
-def test_recorded_completions_are_harvested_and_never_trained() -> None:
-    config = small(models={"theirs": {"source": "recorded", "path": "completions.jsonl"}})
-    assert grid.policies(config) == []
-    assert [harvest.folder for harvest in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]
-
-
 def test_independent_runs_continue_no_checkpoint() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
     assert arms(config, "demo")["grpo"].before(2, 4) is None

@@ -160,7 +160,6 @@ def test_a_chosen_configuration_has_the_choice() -> None:
 
 
 HELD_OUT = MINIMAL["benchmarks"]["held-out"]
-RECORDED = {"theirs": {"source": "recorded", "path": "x.jsonl"}}
 TUNED = {"demo": {"source": "scratch", "settings": {"dpo": {"learning_rate": 1e-3}}}}
 TOO_MANY = MINIMAL["pool"] | {"split": "development", "n": 10**6}
 OWN = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
@@ -184,11 +183,6 @@ OWN = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
         ({"regimes": {"dpo": RATES}, "at": {"rft": 2}}, {}, "sweep.at.rft: is not swept: choose from dpo"),
         ({"regimes": {"dpo": RATES}, "development": 41}, {}, "sweep.development: 41 problems held out of the pool's"),
         ({"regimes": {"dpo": RATES}, "development": 0}, {}, "sweep.development: "),
-        (
-            {"regimes": {"dpo": RATES}},
-            {"models": RECORDED},
-            "sweep: theirs has recorded completions and is not trained",
-        ),
         ({"regimes": {"dpo": RATES}}, {"benchmarks": {"Development": HELD_OUT}}, "benchmarks.Development: the name is"),
         ({"regimes": {"dpo": RATES}}, {"benchmarks": {"pool.training": HELD_OUT}}, "benchmarks.pool.training: the"),
         (

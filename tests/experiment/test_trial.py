@@ -179,9 +179,3 @@ def test_the_summary_counts() -> None:
 def test_hints_name_the_key_to_change(rollouts: list[Rollout], expected: list[str]) -> None:
     lines = list(hints(trial(*rollouts)))
     assert [line[: len(words)] for line, words in zip(lines, expected, strict=True)] == expected
-
-
-def test_recorded_completions_have_no_budget_to_raise() -> None:
-    changes = {"models": {"old": {"source": "recorded", "path": "old.jsonl"}}, "warmup": {"steps": [0]}}
-    recorded = replace(trial(RIGHT, CUT), config=load(MINIMAL | changes), model="old")
-    assert list(hints(recorded)) == ["1 of 2 were cut off when they were recorded"]

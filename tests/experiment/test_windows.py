@@ -78,4 +78,3 @@ def test_context_lengths_are_read_from_local_and_cached_models(tmp_path: Path, m
             assert len(mistakes(**models, **long)) == n
     (cached / "config.json").write_text("{")  # whoever loads the model refuses it
     assert mistakes(**local, **long) == []
-    assert mistakes(models={"demo": {"source": "recorded", "path": "theirs.jsonl"}}, **long) == []

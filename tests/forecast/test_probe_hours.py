@@ -196,10 +196,3 @@ def test_steps_of_so_many_prompts_cost_more_where_groups_are_larger() -> None:
     jobs = remaining_jobs(config, "demo", None)["train_grpo"]
     steps = sorted(zip([job.wildcards.g for job in jobs], steps_of(config, jobs), strict=True))
     assert steps == [("2", 10), ("4", 20), ("4", 20)]
-
-
-def test_recorded_completions_have_nothing_to_train() -> None:
-    config = small(models={"demo": {"source": "recorded", "path": "file"}}, warmup={"steps": [0, 10]})
-    jobs = remaining_jobs(config, "demo", None)
-    numbers = {stage: len(of_stage) for stage, of_stage in jobs.items()}
-    assert numbers == {"train_grpo": 0, "harvest_rollouts": 2, "train_dpo": 0, "evaluate": 0}

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +24,7 @@ from g2d.jobs.files import (
     disk_errors,
     install,
     parse_json,
+    parse_line,
     read_json,
     read_lines,
     read_rows,
@@ -36,7 +36,6 @@ from g2d.problems import read_problems
 from g2d.problems.settings import LocalProblems
 from g2d.problems.sources import load_problems
 from g2d.rollouts.pairs import read_pairs
-from g2d.rollouts.replay_engine import read_recorded
 from g2d.tables.frames import read_table
 
 
@@ -185,7 +184,6 @@ BROKEN = {  # bytes of a second line, and what is message about it
 POOL = LocalProblems.model_validate({"source": "local", "path": "?", "fields": {"prompt": "prompt"}})
 READERS: dict[str, Callable[[Path], Any]] = {
     "pool": lambda path: load_problems("pool", POOL.model_copy(update={"path": str(path)})),
-    "recorded": read_recorded,
     "rows": lambda path: list(read_rows(path)),
     "problems": read_problems,
     "pairs": read_pairs,
@@ -225,7 +223,7 @@ def test_half_a_surrogate_pair_is_only_read_in_completions(tmp_path: Path) -> No
     for reader in ("pool", "rows"):
         with pytest.raises(ValueError, match=r"given\.jsonl, line 2: not JSON \(\\ud800 is half a character\)"):
             READERS[reader](path)
-    assert len(read_recorded(path)) == 2
+    assert len([parse_line(line, surrogates=True) for line in path.read_bytes().splitlines()]) == 2
     assert parse_json(r'"\ud83d\ude00 \\ud800"') == "\U0001f600 \\ud800"  # a whole pair, and six plain characters
 
 
@@ -255,32 +253,6 @@ def test_json_is_read_like_the_json_module(
     text = json.dumps(value, ensure_ascii=ensure_ascii)
     path.write_text(mark + text, encoding="utf-8")
     assert repr(read_json(path)) == repr(json.loads(text))  # the same types, and NaN is NaN
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"prompt": "p", "completion": None}, "completion is None where text"),
-        ({"prompt": "p", "completion": "c", "token_count": "many"}, "token_count is 'many' where a number"),
-        ({"prompt": "p", "completion": "c", "token_count": float("nan")}, "token_count is nan where a number"),
-        ({"prompt": "p", "completion": "c", "token_count": float("inf")}, "token_count is inf where a number"),
-        ({"prompt": "p", "completion": "c", "token_count": -1}, "token_count is -1 where a number"),
-        ({"prompt": [{"role": "user", "content": "p"}], "completion": "c"}, r"prompt is \[.* where text or a number"),
-        ({"prompt": None, "completion": "c"}, "prompt is None where text or a number"),
-    ],
-)
-def test_recorded_rows_hold_text_and_numbers(tmp_path: Path, row: dict[str, Any], message: str) -> None:
-    (tmp_path / "a.jsonl").write_text(f'{{"prompt": "p", "completion": "c"}}\n{json.dumps(row)}\n')
-    with pytest.raises(ValueError, match=rf"a\.jsonl, line 2: {message}"):
-        read_recorded(tmp_path / "a.jsonl")
-
-
-def test_recorded_parquet_may_have_columns_of_lists(tmp_path: Path) -> None:
-    texts = {"prompt": ["p", "q"], "completion": ["c", "d"], "note": [None, "x"]}
-    table = pd.DataFrame(texts | {"token_ids": [[1, 2], []]})
-    table.to_parquet(tmp_path / "a.parquet")
-    rows = read_recorded(tmp_path / "a.parquet")
-    assert [sorted(row) for row in rows] == [["completion", "prompt", "token_ids"], [*sorted(table.columns)]]
 
 
 def test_a_disk_that_was_full_while_a_folder_was_copied_is_named(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""Engines: samples belong to their problem and not to their batch; recorded completions replay as they are."""
+"""Engines: samples belong to their problem and not to their batch."""
 
 from __future__ import annotations
 
 import functools
-import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,18 @@ from g2d.policies.policy import end_tokens
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling
-from g2d.rollouts.engine import Decoding, Request
-from g2d.rollouts.rollout import CLUSTER, COLUMNS, IDS, OF_REWARDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.rollouts.rollout import (
+    CLUSTER,
+    COLUMNS,
+    IDS,
+    OF_REWARDS,
+    OF_TOKENS,
+    FinishReason,
+    read_rollouts,
+    to_frame,
+    write_rollouts,
+)
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.settings import EngineSettings, Evaluation, Harvest
@@ -246,37 +256,35 @@ def test_a_file_that_is_no_rollouts_is_refused_by_name(tmp_path: Path) -> None:
         read_rollouts(file)
 
 
-def recorded(path: Path, rows: list[dict[str, object]]) -> Policy:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return Policy("theirs/base", "theirs", "base", base=str(path), settings={"source": "recorded"})
+class Scripted:
+    """An engine with given completions."""
+
+    name = "scripted"
+
+    def __init__(self, texts: Sequence[str], reasons: Sequence[FinishReason] | None = None) -> None:
+        reasons = reasons or ["stop"] * len(texts)
+        self.completions = [Completion(text, 1, reason) for text, reason in zip(texts, reasons, strict=True)]
+
+    def request(self, problem_id: str, shown: Any) -> Request:
+        return Request(problem_id, "")
+
+    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
+        return [self.completions for _ in requests]
 
 
-def test_recorded_completions_are_judged_like_any_other(tmp_path: Path) -> None:
+def test_completions_are_judged_with_their_finish_reasons() -> None:
     [problem] = generate("arithmetic", "train", 1, seed=0)
     texts = [f"\\boxed{{{problem.answer}}}", "\\boxed{1234}", f"It is {problem.answer}.", "Let me think"]
-    rows: list[dict[str, object]] = [{"problem_id": problem.problem_id, "completion": text} for text in texts]
-    rows[3]["finish_reason"] = "length"
-    policy = recorded(tmp_path / "theirs.jsonl", rows)
-    drawn = draw_rollouts(policy, [problem], Prompt(), sampling(HARVEST, seed=0))
+    engine = Scripted(texts, ["stop", "stop", "stop", "length"])
+    drawn = draw_rollouts(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=engine)
     assert [r.verdict for r in drawn] == ["correct", "incorrect", "no_boxed", "truncated"]
     assert [r.completion_text for r in drawn] == texts
-    assert {r.engine for r in drawn} == {"replay"}
+    assert {r.engine for r in drawn} == {"scripted"}
 
 
 def test_text_that_utf8_cannot_hold_does_not_stop_a_harvest(tmp_path: Path) -> None:
     [problem] = generate("arithmetic", "train", 1, seed=0)
     texts = ["lone \ud800 surrogate", "\x00 and \u202e", "\\boxed{\udfff}", "ok"]
-    policy = recorded(tmp_path / "theirs.jsonl", [{"prompt": problem.prompt, "completion": text} for text in texts])
-    drawn = draw_rollouts(policy, [problem], Prompt(), sampling(HARVEST, seed=0))
+    drawn = draw_rollouts(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=Scripted(texts))
     write_rollouts(tmp_path / "rollouts.parquet", drawn)
     assert read_rollouts(tmp_path / "rollouts.parquet").completion_text[0] == "lone ? surrogate"
-
-
-def test_recordings_that_lack_something_are_refused(tmp_path: Path) -> None:
-    [problem] = generate("arithmetic", "train", 1, seed=0)
-    policy = recorded(tmp_path / "theirs.jsonl", [{"prompt": problem.prompt, "completion": "x"}])
-    with pytest.raises(ValueError, match=f"{problem.problem_id} has 1 recorded completions but samples_per_prompt"):
-        draw_rollouts(policy, [problem], Prompt(), sampling(HARVEST, seed=0))
-    policy = recorded(tmp_path / "theirs.jsonl", [{"text": "x"}])
-    with pytest.raises(ValueError, match=r"theirs\.jsonl, line 1: lacks completion"):
-        engine_for(policy)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import pytest
 import torch
 
 from g2d.analysis.contamination import is_verbatim, partial_problems, split_question
-from g2d.policies import Policy, load_base, load_tokenizer
+from g2d.policies import load_base, load_tokenizer
 from g2d.policies.policy import end_tokens
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, greedy
@@ -44,19 +40,3 @@ def test_a_model_that_was_trained_on_two_questions_completes_these_and_no_others
         if is_verbatim(row.completion_text, split_question(problem.prompt, 0.6).rest)
     }
     assert caught == {problem.problem_id for problem in learnt}
-
-
-def test_continuations_are_recorded_under_ids_of_their_own(tmp_path: Path) -> None:
-    """A recorded answer to the whole question is no continuation of its beginning."""
-    [problem] = generate("arithmetic", "test", 1, seed=0)
-    [partial] = partial_problems([problem], 0.6)
-    file = tmp_path / "recorded.jsonl"
-    rows = [{"problem_id": problem.problem_id, "completion": "\\boxed{1}"}]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    policy = Policy("old/base", "old", "base", base=str(file), settings={"source": "recorded"})
-    with pytest.raises(ValueError, match=f"problem {problem.problem_id}@0.6 has 0 recorded completions"):
-        draw_rollouts(policy, [partial], None, greedy(12, 16))
-    rows.append({"problem_id": partial.problem_id, "completion": "3."})
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    [row] = draw_rollouts(policy, [partial], None, greedy(12, 16))
-    assert (row.completion_text, row.prompt_text) == ("3.", partial.prompt)

@@ -180,13 +180,10 @@ def test_several_additions_are_planned_together_and_removing_them_plans_no_job(
 
 @pytest.fixture(scope="module")
 def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    """A project that has read local files: an M0, recorded completions and problems."""
+    """A project that has read local files: an M0 and problems."""
     root = tmp_path_factory.mktemp("local") / "g2d"
     config = copy.deepcopy(micro_config) | {
-        "models": {
-            "mine": {"source": "local", "path": "model"},
-            "theirs": {"source": "recorded", "path": "theirs.jsonl"},
-        },
+        "models": {"mine": {"source": "local", "path": "model"}},
         "pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}},
         "training_set": {"n": 9},
         "benchmarks": {"own": {"source": "local", "path": "../own.jsonl"}},
@@ -204,7 +201,6 @@ def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str
     rows = [json.dumps({"problem": f"{i} + 1 = ?", "answer": str(i + 1), "level": 1 + i % 3}) for i in range(9)]
     for name in ("pool", "../own", "open-ended", "held-out"):
         (root / f"{name}.jsonl").write_text("\n".join(rows).replace("?", f"? {name}") + "\n")
-    (root / "theirs.jsonl").write_text(json.dumps({"prompt": "0 + 1 = ?", "completion": "1"}) + "\n")
     project.build("--quiet", "rules", "--", RECORD, *READ)
     assert project.planned(RECORD, *READ) == {}
     return project
@@ -212,7 +208,6 @@ def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str
 
 RECORD = "results/mine/base/policy.json"
 READ = {  # result and the configured file it is made from
-    "results/theirs/base/policy.json": "theirs.jsonl",
     "results/problems/pool.jsonl": "pool.jsonl",
     "results/problems/own.jsonl": "../own.jsonl",
     "results/problems/open-ended.jsonl": "open-ended.jsonl",
@@ -226,7 +221,7 @@ def test_replaced_files_are_planned_whatever_their_time_stamps(local_model: Proj
     """By older files of another size (`mv`, `cp -p`, `rsync -t`), or by an edit that restores the mtime."""
     paths = [local_model.root / file for file in FILES]
     kept = [(path, path.read_bytes(), path.stat()) for path in paths]
-    again = {"load_problems": 4, "pretrained_model": 2}
+    again = {"load_problems": 4, "pretrained_model": 1}
     for path, before, _ in kept:
         path.rename(path.with_suffix(".kept"))
         path.write_bytes(before + b"\n")

@@ -92,7 +92,7 @@ rule pretrained_model:
     benchmark:
         "results/benchmarks/pretrained_model/{model}.tsv"
     wildcard_constraints:
-        model=models_from("local", "hub", "recorded"),
+        model=models_from("local", "hub"),
     conda:
         "../../envs/g2d.yaml"
     params:

@@ -17,9 +17,7 @@ from g2d.rollouts.tokens import with_token_ids
 def main(snakemake):
     with stage(snakemake):
         given, params, wildcards = snakemake.input, snakemake.params.settings, snakemake.wildcards
-        rollouts, base = read_rollouts(given.rollouts), read_own_policy(given.base)
-        if not base.is_recorded:
-            rollouts = with_token_ids(rollouts, base)
+        rollouts = with_token_ids(read_rollouts(given.rollouts), read_own_policy(given.base))
         settings = Pairs.model_validate(params.get("pairs", {}))
         pairs = build_pairs(
             rollouts,

@@ -9,7 +9,6 @@ from typing import Any
 from g2d.experiment.model_checks import first_mistake
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import COUNTS, SECTIONS, candidates, held_out, swept_section, with_candidates, with_choices
-from g2d.policies.settings import RecordedModel
 from g2d.problems import generated
 from g2d.problems.settings import (
     DEVELOPMENT,
@@ -93,8 +92,6 @@ def _of_looks(config: Config) -> Iterator[str]:
         return
     if config.seeds != list(range(1, looks.looks[-1] + 1)):
         yield f"seeds: must be 1 to {looks.looks[-1]} with looks: write seeds: {{looks: {looks.looks}}}"
-    if all(isinstance(model, RecordedModel) for model in config.models.values()):
-        yield "seeds.looks: recorded completions have no trainings to analyse: list the seeds"
     if looks.until is not None and looks.until > looks.most:
         yield f"seeds.until={looks.until}: there are at most {looks.most} looks: lower it, or drop the key"
 
@@ -208,8 +205,6 @@ def _of_the_sweep(config: Config) -> Iterator[str]:
     if sweep is None:
         return
     for model, source in config.models.items():
-        if isinstance(source, RecordedModel):
-            yield f"sweep: {model} has recorded completions and is not trained: drop the model or the sweep"
         for name, keys in sweep.regimes.items():
             if both := sorted(set(keys) & set(source.settings.get(name, {}))):
                 yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"

@@ -15,23 +15,15 @@ from g2d.experiment.race import n_seeds, whole
 from g2d.experiment.sections import Ablation, Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
-from g2d.policies.settings import EmbeddedModel, RecordedModel, ScratchModel
+from g2d.policies.settings import EmbeddedModel, ScratchModel
 from g2d.regimes.run.prompts import PromptMix
 from g2d.settings.cached_method import cached_method
 
 FEWEST_K = 4  # above 0, for a curve with three parameters
 
 
-def is_recorded(config: Config, model: str) -> bool:
-    return isinstance(config.models[model], RecordedModel)
-
-
 def is_embedded(config: Config, model: str) -> bool:
     return isinstance(config.models[model], EmbeddedModel | ScratchModel)
-
-
-def trained_models(config: Config) -> list[str]:
-    return [model for model in config.models if not is_recorded(config, model)]
 
 
 # --------------------------------------------------------------------------------------------------------- policies
@@ -41,7 +33,7 @@ def trained_models(config: Config) -> list[str]:
 def policies(config: Config) -> list[PolicyKey]:
     """Return all evaluated policies, M0 first, then in the order of `ROLES`."""
     evaluated = []
-    for model in trained_models(config):
+    for model in config.models:
         evaluated.append(PolicyKey(model, "base", 0, 0, None))
         for arm in arms(config, model).values():
             of_all_seeds = keys(config, model, arm, arm.evaluated)
@@ -83,7 +75,7 @@ def trainings(config: Config) -> list[PolicyKey]:
         return [key for key in trainings(whole(config)) if key in needed]
     trained = [key for key in policies(config) if key.role != "base" and not key.arm.selected]
     for roles in (("grpo", "ablation", "entry"), ("auto",)):
-        for model, role in product(trained_models(config), roles):
+        for model, role in product(config.models, roles):
             for arm in arms(config, model).values():
                 if arm.role == role and arm.phase == "online" and not arm.selected:
                     trained += keys(config, model, arm, arm.points)
@@ -160,12 +152,12 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
 
 
 def harvests(config: Config) -> list[HarvestKey]:
-    """Return the harvests of the main grid. Recorded completions are the harvest of their M0."""
+    """Return the harvests of the main grid."""
     all_seeds = [
         HarvestKey(model, g, k, seed)
         for model in config.models
         for seed in config.seeds
-        for g, k in ([(0, 0)] if is_recorded(config, model) else arms(config, model)["dpo"].points)
+        for g, k in arms(config, model)["dpo"].points
     ]
     if config.reached is None:
         return all_seeds
@@ -174,7 +166,7 @@ def harvests(config: Config) -> list[HarvestKey]:
         assert key.seed is not None
         read = key.arm.harvests_read((key.group_size, key.k))
         needed |= {HarvestKey(key.model, *point, key.seed, variant) for variant, point in read}
-    return [key for key in all_seeds if key in needed or is_recorded(config, key.model)]
+    return [key for key in all_seeds if key in needed]
 
 
 def probes(config: Config) -> list[HarvestKey]:
@@ -188,7 +180,7 @@ def variants(config: Config) -> list[str]:
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:
     calibration = config.for_model(model).calibration
-    if is_recorded(config, model) or not calibration.factorial_temperatures:
+    if not calibration.factorial_temperatures:
         return {}
     folder = f"results/{model}/calibration"
     further = {f"{t:g}": f"{folder}/t{t:g}/rollouts.parquet" for t in calibration.factorial_temperatures}

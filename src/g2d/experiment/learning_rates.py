@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from g2d.experiment.arms import by_section, expanded
-from g2d.experiment.grid import trained_models
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import with_candidates
 
@@ -38,7 +37,7 @@ SMALL = Rates(1e-4, 2e-3, "config/config.yaml and its overlays, for models of th
 def unusual_rates(config: Config) -> list[str]:
     sentences: dict[tuple[float, Rates], str] = {}  # one for each rate, at its first key
     whole = with_candidates(config)
-    for model in trained_models(config):
+    for model in config.models:
         small = config.models[model].source in ("embedded", "scratch")
         for section, arms in by_section(expanded(whole.for_model(model))).items():
             rates, rate = SMALL if small else RATES.get(arms[0].regime), arms[0].settings.learning_rate

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.experiment.arms import by_section, expanded, teacher_folder
-from g2d.experiment.grid import trained_models
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
@@ -118,7 +117,7 @@ def require_installed(config: Config) -> None:
             f"logging.report_to: {tracker} is not installed in this environment: pip install -e '.[{tracker}]', "
             "or set it to none"
         )
-    wanted = {config.for_model(name).engine.name for name in trained_models(config)}
+    wanted = {config.for_model(name).engine.name for name in config.models}
     if "vllm" in wanted and importlib.util.find_spec("vllm") is None:
         raise ConfigError(
             "engine.name: vllm is not installed in this environment: pip install -e '.[vllm]' (NVIDIA GPU), "

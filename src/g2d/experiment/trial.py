@@ -254,13 +254,8 @@ def hints(trial: Trial) -> Iterator[str]:
     cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
     thinking = sum(map(_is_thinking, cut))
     still = f", {thinking} of them before </think>" if thinking else ""
-    if trial.config.models[trial.model].source == "recorded":
-        problems_found = [(len(cut), f"were cut off when they were recorded{still}")]
-    else:
-        off = ", or switch thinking off in chat_template_kwargs, if the template can" if thinking else ""
-        problems_found = [
-            (len(cut), f"are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}")
-        ]
+    off = ", or switch thinking off in chat_template_kwargs, if the template can" if thinking else ""
+    problems_found = [(len(cut), f"are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}")]
     smaller: dict[int, list[str]] = {}
     for section, budget in budgets(trial.config) if trial.section == "harvest" else ():
         if budget < trial.decoding.max_completion_length:

@@ -23,7 +23,7 @@ from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
-from g2d.policies.settings import GgufModel, HubModel, LocalModel, RecordedModel
+from g2d.policies.settings import GgufModel, HubModel, LocalModel
 from g2d.rewards.model import RewardModel
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
@@ -107,9 +107,7 @@ def model_forecast(
         except NoConfigError as error:
             return result | {"missing": str(error)}
     else:
-        recorded = isinstance(source, RecordedModel)
-        why = "recorded completions need no card" if recorded else "the embedded model fits anywhere: nothing to plan"
-        return result | {"nothing": f"models.{name}: {why}"}
+        return result | {"nothing": f"models.{name}: the embedded model fits anywhere: nothing to plan"}
     forecast = Forecast.of(file, model_config.lora, model_config.engine, memory, prompt_tokens)
     for drawing in drawings(model_config):
         need = forecast.drawing(drawing)

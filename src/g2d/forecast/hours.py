@@ -67,7 +67,7 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
     elif job.arm is None:
         units = 1 / int(w.get("shards", 1))
     work = GpuJob(stage, model, units, **more)
-    if grid.is_embedded(config, model) or grid.is_recorded(config, model) or not units:
+    if grid.is_embedded(config, model) or not units:
         return work
     return replace(work, guess=guess(model_config, stage, model, w, units, job.arm, device) / units)
 

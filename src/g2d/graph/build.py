@@ -142,7 +142,7 @@ class _Stages:
     # -------------------------------------------------------------------------------------------------------- policies
 
     def trainings(self, *phases: Phase) -> Iterator[Job | Deferred]:
-        for model, seed in product(grid.trained_models(self.config), self.seeds):
+        for model, seed in product(self.config.models, self.seeds):
             for arm in arms(self.with_candidates, model).values():
                 for point in arm.trained_points if arm.phase in phases else ():
                     yield self.training(model, seed, arm, point)
@@ -337,7 +337,7 @@ class _Stages:
 
     def _harvests_read(self) -> dict[HarvestKey, set[int]]:
         numbers_by_harvest: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
-        for model, seed in product(grid.trained_models(self.config), self.seeds):
+        for model, seed in product(self.config.models, self.seeds):
             all_arms = arms(self.with_candidates, model).values()
             for arm, point in [(one, at) for one in all_arms for at in one.trained_points]:
                 for place, (variant, at) in enumerate(arm.harvests_read(point)):

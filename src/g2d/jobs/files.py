@@ -273,14 +273,14 @@ def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
     return value
 
 
-def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield number and object of every non-blank line of a user's JSONL; a ValueError names file and line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
-                row = parse_line(line, surrogates=surrogates)
+                row = parse_line(line)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
             yield number, row

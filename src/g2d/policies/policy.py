@@ -38,7 +38,7 @@ class Policy:
     policy_id: str  # its folder, relative to the results folder
     model: str  # M0 in the configuration
     regime: str  # base | grpo | dpo | name of an ablation
-    base: str  # folder of M0, or file of a recorded model
+    base: str  # folder of M0
     group_size: int = 0
     k: int = 0
     seed: int | None = None
@@ -55,10 +55,6 @@ class Policy:
     chat_template_kwargs: dict[str, Any] | None = None
     # GGUF file: file, sha256, quantization, and package.
     converted_from: dict[str, str] | None = None
-
-    @property
-    def is_recorded(self) -> bool:
-        return self.settings.get("source") == "recorded"
 
     @property
     def is_scratch(self) -> bool:

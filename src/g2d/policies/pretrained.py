@@ -9,17 +9,15 @@ from pathlib import Path
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
 from g2d.policies.policy import Policy, base_files, load_tokenizer
-from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel, RecordedModel, ScratchModel
+from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel, ScratchModel
 
 # Pickled weights can run code on loading.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
-def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Policy:
+def resolve_base(name: str, source: LocalModel | HubModel) -> Policy:
     """Record M0, downloading it from the Hub; raises the errors of `load_tokenizer`."""
     base = Policy(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
-    if isinstance(source, RecordedModel):
-        return replace(base, base=source.path, weights_sha256=sha256(source.path))
     if isinstance(source, HubModel):
         from huggingface_hub import snapshot_download
 

@@ -96,17 +96,7 @@ class GgufModel(WithTemplate):
         return self
 
 
-class RecordedModel(Section):
-    """Recorded completions, used as calibration and harvest at K=0; nothing is trained."""
-
-    source: Literal["recorded"] = key(..., "Replay recorded completions.")
-    path: str = key(..., "JSONL or Parquet file with problem_id or prompt, completion, and optionally finish_reason.")
-    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
-
-
-ModelSource = Annotated[
-    EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel | RecordedModel, Field(discriminator="source")
-]
+ModelSource = Annotated[EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel, Field(discriminator="source")]
 MADE = ("embedded", "scratch", "gguf")  # made by the run
 
 Rounding = Literal["twice", "once"]
@@ -190,7 +180,7 @@ def model_files(source: ModelSource) -> list[str]:
         return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
     if isinstance(source, GgufModel):  # a package is identified by its version
         return [source.path] if source.path is not None else []
-    return [source.path] if isinstance(source, RecordedModel) else []
+    return []
 
 
 CONFIG = "config.json"

@@ -20,7 +20,7 @@ from g2d.experiment.sections import Ablation, Frontier
 from g2d.experiment.sweep import held_out
 from g2d.markdown import literal
 from g2d.policies.gguf import origin
-from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel, ModelSource, ScratchModel
+from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, ModelSource, ScratchModel
 from g2d.problems.reasoning import split_for
 from g2d.problems.settings import (
     DEVELOPMENT,
@@ -167,7 +167,7 @@ def _model(name: str, source: ModelSource, provenance: Mapping[str, Any]) -> str
         return f"{name} (a Llama of {layers} and width {source.hidden_size}, trained from scratch)"
     if isinstance(source, GgufModel):
         return f"{name} ({origin(provenance['models'][name]['converted_from'])})"
-    return f"{name} ({'a local model' if isinstance(source, LocalModel) else 'recorded completions'})"
+    return f"{name} (a local model)"
 
 
 def _problems(config: Config, provenance: Mapping[str, Any], name: str) -> str:

@@ -49,14 +49,10 @@ def greedy(max_completion_length: int, batch_size: int) -> Decoding:
 def engine_for(
     policy: Policy, settings: EngineSettings | None = None, *, adapter_rank: int | None = None, longest: int = 0
 ) -> Engine:
-    """Return a replay of recorded completions, or the configured engine.
+    """Return the configured engine.
 
     A shared engine has room for adapters of `adapter_rank` (None without) and completions of `longest` tokens.
     """
-    if policy.is_recorded:
-        from g2d.rollouts.replay_engine import ReplayEngine
-
-        return ReplayEngine(policy.base)
     if settings is not None and settings.name == "vllm":
         if settings.keep_alive and (run := current_run()) is not None:
             from g2d.rollouts.engine_host import SharedEngine
@@ -90,7 +86,7 @@ def draw_rollouts(
         token_ids: keep the tokens, for training.
     """
     engine = engine or engine_for(policy)
-    tokenizer = tokenizer_sha256(policy.base) if token_ids and not policy.is_recorded else None
+    tokenizer = tokenizer_sha256(policy.base) if token_ids else None
     drawn = [*completed(engine, problems, prompt, decoding)]
     # Close it here, so that its CPU time is counted for this job.
     with nullcontext(verifier) if verifier is not None else Verifier(workers) as open_verifier:

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "models.*.source=recorded": "recorded completions were removed: judge them with g2d verify",
+}
 COMMANDS_GONE: dict[str, str] = {}
 
 

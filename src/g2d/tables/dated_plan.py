@@ -27,7 +27,7 @@ def primary(config: Config) -> dict[str, Any]:
     """Return each model's primary comparison on the first benchmark: `PRIMARY`, or the grid's first family."""
     benchmark = next(iter(config.benchmarks))
     comparisons = {}
-    for model in grid.trained_models(config):
+    for model in config.models:
         policies = dict.fromkeys(key.over_seeds for key in grid.policies(whole(config)) if key.model == model)
         by_name = dict(families([(key, benchmark) for key in policies]))
         name = PRIMARY if PRIMARY in by_name else next(iter(by_name), None)

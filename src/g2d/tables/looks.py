@@ -84,7 +84,7 @@ def written_plan(config: Config, steps: Steps = "holm") -> dict[str, Any]:
     settings = {name: value for name, value in config.identity.items() if name not in WITHOUT_ANSWERS}
     return {
         "plan": config.looks.plan,
-        "models": {model: asdict(plan_of(config, model, steps)) for model in grid.trained_models(config)},
+        "models": {model: asdict(plan_of(config, model, steps)) for model in config.models},
         "benchmark": {benchmark: config.benchmarks[benchmark].params()},
         "settings": settings,
     }
@@ -122,7 +122,7 @@ def require_plan(config: Config, results: str | Path = "results") -> None:
 
 def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]], steps: Steps) -> None:
     """Raise a ConfigError if the seeds of a look do not follow from its comparisons."""
-    plans = {model: plan_of(config, model, steps) for model in grid.trained_models(config)}
+    plans = {model: plan_of(config, model, steps) for model in config.models}
     seeds: dict[str, int] = {}
     for file, look in looks.items():
         try:
@@ -173,7 +173,7 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
     config, benchmark = at_look(config, before), next(iter(config.benchmarks))
     models: dict[str, Look] = {}
     seeds = dict(last["seeds"]) if (last := last_of(before)) else {}
-    for model in grid.trained_models(config):
+    for model in config.models:
         plan, earlier = plan_of(config, model, steps_of(before)), looks_of(model, before)
         if earlier and not earlier[-1].next:
             continue
@@ -201,7 +201,7 @@ def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
 @table_of(LOOK_COLUMNS)
 def looks_table(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Rows:
     benchmark = next(iter(config.benchmarks))
-    for model in grid.trained_models(config):
+    for model in config.models:
         for look in looks_of(model, looks):
             for comparison in look.comparisons:
                 if comparison.look == look.number and comparison.n_seeds:
