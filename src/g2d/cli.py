@@ -14,20 +14,16 @@ from io import TextIOWrapper
 
 from g2d import __version__
 from g2d.plain import say
+from g2d.settings.gone import COMMANDS_GONE
 
 COMMANDS = {
-    "config": "g2d.forecast.new_config",
+    "config": "g2d.experiment.docs",
     "try": "g2d.experiment.trial",
     "plan": "g2d.forecast.command",
-    "power": "g2d.forecast.design_power",
     "verify": "g2d.verifier.command",
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",
     "reward-model": "g2d.rewards.scratch_model",
-    "compare": "g2d.report.compare",
-    "export": "g2d.report.inspect_logs",
-    "verify-run": "g2d.report.verify_run",
-    "push": "g2d.report.push",
 }
 
 
@@ -36,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"g2d {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     given = list(sys.argv[1:] if argv is None else argv)
+    if given and given[0] in COMMANDS_GONE:
+        say(f"g2d {given[0]}: gone since 0.3: {COMMANDS_GONE[given[0]]}", file=sys.stderr)
+        return 2
     modules = [COMMANDS[given[0]]] if given and given[0] in COMMANDS else list(COMMANDS.values())
     for module in modules:  # importing the others takes long
         import_module(module).register(subparsers)

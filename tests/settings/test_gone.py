@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from g2d.cli import COMMANDS, main
 from g2d.experiment.config import load
 from g2d.settings import ConfigError
-from g2d.settings.gone import GONE, gone_sentence
+from g2d.settings.gone import COMMANDS_GONE, GONE, gone_sentence
 from tests.experiment.test_config import MINIMAL
 
 
@@ -44,3 +45,10 @@ def test_other_mistakes_keep_their_messages() -> None:
     assert gone_sentence("warmup.learning_rat", 1) is None
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
         load(MINIMAL | {"warmup": {"learning_rat": 1}})
+
+
+def test_a_former_command_says_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not COMMANDS_GONE.keys() & COMMANDS.keys()
+    for name, sentence in COMMANDS_GONE.items():
+        assert main([name, "results", "--any", "option"]) == 2
+        assert capsys.readouterr().err == f"g2d {name}: gone since 0.3: {sentence}\n"

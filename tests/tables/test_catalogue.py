@@ -26,7 +26,6 @@ from g2d.tables.captions import FILE
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
-from g2d.tables.runs import RUN_COLUMNS
 from tests.frames import rollout
 
 SYNTHETIC = {"source": "synthetic", "family": "arithmetic", "n": 10}
@@ -68,7 +67,7 @@ def test_a_table_outside_the_catalogue_is_in_the_section_tables() -> None:
 def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
     assert columns("K accuracy", "model") == {"K": "int64", "accuracy": "float64", "model": "object"}
     assert columns("K", K="Int64") == {"K": "Int64"}
-    others = (RUN_COLUMNS, LEVEL_COLUMNS, STEP_COLUMNS, HOURS_COLUMNS, CHECK_COLUMNS)
+    others = (LEVEL_COLUMNS, STEP_COLUMNS, HOURS_COLUMNS, CHECK_COLUMNS)
     declared = (*(getattr(table.build, "columns", {}) for table in TABLES), *others)
     assert not TYPE_OF.keys() - {name for columns in declared for name in columns}
 

@@ -27,7 +27,7 @@ from tests.workflow import accesses, forked
 REPOSITORY = Path(__file__).parents[2]
 # Every run has this token in its environment; test_security.py looks for it in all files.
 SECRET = "hf_ThisTokenMustBeNowhere"
-PARTS = ["Snakefile", "papers", "workflow", "profiles", "envs", "src"]
+PARTS = ["Snakefile", "workflow", "profiles", "envs", "src"]
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,8 @@ OF_PACKAGE = (
     *("g2d.graph.params", "g2d.experiment.race", "g2d.experiment.requirements", "g2d.jobs.recover"),
     "g2d.graph.build",
     *("g2d.graph.catalogue", "g2d.graph.parts", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
-    "snakemake_logger_plugin_g2d",
 )
-PACKAGES = ("g2d", "snakemake_logger_plugin_g2d")
+PACKAGES = ("g2d",)
 OF_VLLM = ("vllm.entrypoints.llm", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama")
 
 # ------------------------------------------------------------------------------------------------------ for the tests

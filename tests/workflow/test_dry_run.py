@@ -377,12 +377,6 @@ def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) ->
     assert not (project.results / "problems/held-out.leakage.json").exists()
 
 
-def test_the_audit_prints_every_time_it_is_asked_for_and_trains_nothing(project: Project) -> None:
-    for _ in range(2):
-        assert project.planned("audit") == {"audit": 1}
-        assert "stated 0.021, recomputed -0.297" in project.build("audit")
-
-
 def test_lint_passes_where_only_snakemake_is_installed(project: Project, tmp_path: Path) -> None:
     """As the workflow catalogue runs it."""
     script = tmp_path / "only_snakemake.py"
@@ -422,4 +416,4 @@ def test_another_snakemake_is_refused_by_name(project: Project, tmp_path: Path) 
 
 def test_targets_are_listed(project: Project) -> None:
     listed = project.snakemake("--list-target-rules").stdout
-    assert {"calibration", "advice", "advice_check", "harvest", "tables", "audit", "k0", "k2"} <= set(listed.split())
+    assert {"calibration", "advice", "advice_check", "harvest", "tables", "k0", "k2"} <= set(listed.split())

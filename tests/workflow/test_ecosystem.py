@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from huggingface_hub import ModelCard
 
 from g2d.experiment.config import load
 from g2d.experiment.grid import policies
@@ -36,7 +37,10 @@ def test_every_adapter_and_harvest_has_a_card(micro_grid: Project, micro_config:
         assert front_matter(folder / "README.md")["library_name"] == "peft"
     table = pd.read_csv(micro_grid.results / "tables/main.csv")
     row = table[(table.policy == "g2d") & (table.K == 4) & (table.benchmark == "arithmetic")].iloc[0]
-    assert f"| arithmetic | {row.accuracy:.3f} |" in (micro_grid.results / ADAPTER / "README.md").read_text()
+    card = ModelCard.load(micro_grid.results / ADAPTER / "README.md")
+    assert f"| arithmetic | {row.accuracy:.3f} |" in card.text
+    [result] = [result for result in card.data.eval_results or [] if result.dataset_name == "arithmetic"]
+    assert result.metric_value == round(row.accuracy, 4)
 
 
 def test_a_harvest_loads_as_a_data_set_by_its_card(micro_grid: Project, tmp_path: Path) -> None:

@@ -85,18 +85,3 @@ def corrected(family: Sequence[Comparison]) -> list[Comparison]:
         replace(comparison, p_holm=p, family_low=low, family_high=high)
         for comparison, (p, low, high) in zip(family, adjusted, strict=True)
     ]
-
-
-def sign_flip_p(differences: np.ndarray) -> float:
-    """Return the exact two-sided p-value of a paired permutation test over questions (Fisher 1935, section 21); with
-    one answer per question, McNemar's.
-
-    Args:
-        differences: (n_questions,) numbers of correct answers of the policy minus the reference's.
-    """
-    magnitudes = np.abs(differences[differences != 0])
-    chance: np.ndarray = np.ones(1)  # probability of every sum, -total to total
-    for m in magnitudes:
-        chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])  # probabilities of -m and m
-    sums = np.arange(len(chance)) - magnitudes.sum()
-    return float(min(1.0, chance[np.abs(sums) >= abs(differences.sum())].sum()))

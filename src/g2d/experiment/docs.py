@@ -143,8 +143,8 @@ def _type(annotation: Any) -> str:
     return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(annotation, str(annotation))
 
 
-def register(subparsers: Any) -> Any:
-    parser = subparsers.add_parser("config", help="write or check a configuration, or regenerate its documentation")
+def register(subparsers: Any) -> None:
+    parser = subparsers.add_parser("config", help="check a configuration, or regenerate its documentation")
     actions = parser.add_subparsers(dest="action", required=True)
     check = actions.add_parser("check", help="validate a configuration")
     check.add_argument("files", nargs="+", metavar="file", help="the configuration, then files to merge over it")
@@ -152,7 +152,6 @@ def register(subparsers: Any) -> Any:
     docs = actions.add_parser("docs", help="write config/schema.json and config/README.md")
     docs.add_argument("--folder", type=Path, default=Path("config"))
     docs.set_defaults(run=_docs)
-    return actions
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -19,8 +19,7 @@ from g2d.plain import say
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # the age of a folder that is an output
-VERIFIED = "verification.json"  # of g2d verify-run
-NO_OUTPUTS = {FOLDER, TRASH, VERIFIED, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
+NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:
@@ -37,11 +36,6 @@ def read_digests(results: Path) -> dict[Path, str]:
     """Return all digests; a ValueError names an unreadable list."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
-
-
-def digests_in(results: Path) -> dict[Path, str]:
-    recorded = read_digests(results).items()
-    return {results / Path(*file.parts[1:]): digest for file, digest in recorded if file.parts[0] == "results"}
 
 
 def _read_list(listed: Path) -> dict[str, str]:

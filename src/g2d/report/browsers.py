@@ -16,12 +16,10 @@ from markupsafe import Markup
 from g2d.experiment.config import Config
 from g2d.experiment.grid import side_by_side
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.problems import Problem, read_problems
+from g2d.problems import Problem
 from g2d.report.markup import mathml, plain, render
 from g2d.report.styles import names
 from g2d.rollouts.pairs import Pair
-from g2d.rollouts.rollout import read_rollouts
-from g2d.tables.results import Results
 
 PROBLEMS_PER_SERIES = 40
 PROBLEMS_PER_CONTROL = 10
@@ -173,32 +171,6 @@ def browse_answers(
         for (model, benchmark), keys in side_by_side(config).items()
     ]
     return within_budget(shown)
-
-
-def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
-    """Return the answers of several runs to the same questions, with policies prefixed by their run."""
-    places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
-    shown = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
-    return within_budget([answered for answered in shown if len(answered.policies) > 1])
-
-
-def _over_runs(runs: Mapping[str, Results], model: str, benchmark: str) -> Answered:
-    questions: dict[str, Problem] = {}
-    policies: list[tuple[str, PolicyKey]] = []
-    for name, run in runs.items():
-        file = run.folder / f"problems/{benchmark}.jsonl"
-        file_questions = {problem.problem_id: problem for problem in read_problems(file)} if file.is_file() else {}
-        questions = questions or file_questions
-        if file_questions == questions:
-            keys = side_by_side(run.config).get((model, benchmark), [])
-            answered = [key for key in keys if (key, benchmark) in run.answers]
-            whole = [key for key in answered if set(run.answers[key, benchmark]["problem_id"]) == set(questions)]
-            policies += [(name, run.finished.get(key, key)) for key in whole]
-    titles = [
-        f"{name}: {policy}" for (name, _), policy in zip(policies, _called([key for _, key in policies]), strict=True)
-    ]
-    files = (runs[name].folder / key.folder / f"eval/{benchmark}.parquet" for name, key in policies)
-    return _answered(model, benchmark, questions, titles, (read_rollouts(file, ROLLOUT_COLUMNS) for file in files))
 
 
 def _called(keys: Sequence[PolicyKey]) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml
+from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard, ModelCardData
 
 from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
@@ -22,154 +23,94 @@ from g2d.report.win_rates import TRAINED_ON
 
 PAPER = "https://arxiv.org/abs/2605.21266"
 HERE = "path/to/this/folder"
-OF_A_HARVEST = (
-    "judged by Math-Verify, and one preference pair for every prompt with both right and wrong ones, from the "
-    f"[G2D workflow]({PAPER}). The prompts and reference answers belong to the data set they were drawn from, and its "
-    "licence holds."
-)
-PAIRS = (
-    "in TRL's conversational preference format (`prompt`, `chosen`, `rejected`), with `problem_id` and `p_hat`, the "
-    "share of right rollouts. Policies here are trained on the tokens beside them, as they were sampled (`prompt_ids`, "
-    "`chosen_ids`, `rejected_ids`); TRL makes its own of the messages."
-)
-OF_PREFERENCES = {"task_categories": ["text-generation"], "tags": ["preference", "dpo", "reasoning", "g2d"]}
-ROLLOUTS = "with verdict, reward, length and finish reason."
+TEMPLATES = Path(__file__).parent / "templates"
 
 
-def model_card(
-    key: PolicyKey,
-    policy: Policy,
-    base: Policy,
-    results: pd.DataFrame,
-    demonstration: str | None,
-    *,
-    place: str = HERE,
-    metadata: Mapping[str, Any] | None = None,
-) -> str:
-    """Return the card of one policy.
-
-    Args:
-        results: its rows of the main or the ablations table.
-        place: the folder or Hub repository that PEFT or transformers should load.
-    """
-    header = {
-        **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # a link that the Hub follows
-        "library_name": "transformers" if policy.weights else "peft",
-        "pipeline_tag": "text-generation",
-        "tags": [*([] if policy.weights else ["lora"]), "reasoning", "g2d", policy.regime],
-        **(metadata or {}),
-    }
-    return _card(
-        header,
-        policy.policy_id,
-        demonstration,
-        f"{'All weights of' if policy.weights else 'A LoRA adapter for'} {_model(base)}, trained with "
+def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFrame, demonstration: str | None) -> str:
+    """Return the card of one policy; `results` has its rows of the main or the ablations table."""
+    rows = results.to_dict("records")
+    data = ModelCardData(
+        base_model=base.settings.get("id"),  # a link that the Hub follows
+        library_name="transformers" if policy.weights else "peft",
+        pipeline_tag="text-generation",
+        tags=[*([] if policy.weights else ["lora"]), "reasoning", "g2d", policy.regime],
+        model_name=policy.policy_id,
+        eval_results=[_eval_result(row) for row in rows],
+    )
+    load, serve = _use(policy, base)
+    card = ModelCard.from_template(
+        data,
+        template_path=str(TEMPLATES / "model_card.md"),
+        title=literal(policy.policy_id),
+        demonstration=literal(demonstration or ""),
+        description=f"{'All weights of' if policy.weights else 'A LoRA adapter for'} {_model(base)}, trained with "
         f"{_training(key, policy)}, seed {policy.seed}, by the [G2D workflow]({PAPER}). SHA-256 of its "
         f"weights: {code(str(policy.weights_sha256))}.",
-        *_results(results),
-        "## Use",
-        *_use(policy, base, place),
-        "## Settings",
-        fenced(yaml.safe_dump(without_folders(policy.settings), sort_keys=False), "yaml"),
+        results=[row | {"benchmark": literal(row["benchmark"])} for row in rows],
+        load=load,
+        serve=serve,
+        settings=fenced(yaml.safe_dump(without_folders(policy.settings), sort_keys=False), "yaml"),
+    )
+    return f"{card}\n"
+
+
+def _eval_result(row: Mapping[Any, Any]) -> EvalResult:
+    return EvalResult(
+        task_type="text-generation",
+        dataset_type=row["benchmark"],
+        dataset_name=row["benchmark"],
+        metric_type="accuracy",
+        metric_value=round(row["accuracy"], 4),
     )
 
 
-def _use(policy: Policy, base: Policy, place: str) -> tuple[str, str]:
-    name, loaded = base.public_base, json.dumps(place)
+def _use(policy: Policy, base: Policy) -> tuple[str, str]:
+    """Return code that loads a policy, and the command that serves it."""
+    name = base.public_base
     of_base = json.dumps(name) + (f', revision="{base.revision}"' if base.revision else "")
     if policy.weights:
-        serve = f"{shlex.quote(place)} --tokenizer {shlex.quote(name)}"
+        serve = f"{HERE} --tokenizer {shlex.quote(name)}"
         lines = [
             "from transformers import AutoModelForCausalLM, AutoTokenizer\n",
-            f"policy = AutoModelForCausalLM.from_pretrained({loaded})",
+            f'policy = AutoModelForCausalLM.from_pretrained("{HERE}")',
             f"tokenizer = AutoTokenizer.from_pretrained({of_base})",
         ]
     else:
-        serve = f"{shlex.quote(name)} --enable-lora --lora-modules {shlex.quote(f'g2d={place}')}"
+        serve = f"{shlex.quote(name)} --enable-lora --lora-modules g2d={HERE}"
         lines = [
             "from peft import PeftModel",
             "from transformers import AutoModelForCausalLM\n",
             f"base = AutoModelForCausalLM.from_pretrained({of_base})",
-            f"policy = PeftModel.from_pretrained(base, {loaded})",
+            f'policy = PeftModel.from_pretrained(base, "{HERE}")',
         ]
     if base.chat_template_kwargs:
         serve += f" --default-chat-template-kwargs {shlex.quote(json.dumps(base.chat_template_kwargs))}"
     return fenced("\n".join(lines), "python"), fenced(f"vllm serve {serve}")
 
 
-def base_card(base: Policy, demonstration: str | None) -> str:
-    header = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["reasoning", "g2d"]}
-    return _card(
-        header,
-        base.policy_id,
-        demonstration,
-        "The model that the policies of a grid of the "
-        f"[G2D workflow]({PAPER}) start from: a tiny Llama, trained on synthetic arithmetic.",
-        "## Settings",
-        fenced(yaml.safe_dump(without_folders(base.settings), sort_keys=False), "yaml"),
-    )
-
-
 def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonstration: str | None) -> str:
-    # `datasets` reads one format per folder; the rollouts are Parquet.
-    configs = [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}]
-    return _card(
-        {"configs": configs, **OF_PREFERENCES},
-        key.folder,
-        demonstration,
-        f"Rollouts of {_model(base)} {_warmup(key.k)}, {OF_A_HARVEST}",
-        f"- `pairs.jsonl`: {counts.n_pairable} pairs {PAIRS}\n"
-        f"- `rollouts.parquet`: {counts.n_rollouts} completions of {counts.n_prompts} prompts {ROLLOUTS}",
-        _loading(f'"{HERE}"', f"{HERE}/rollouts.parquet"),
+    """Return the card of the pairs and rollouts of one harvest."""
+    data = DatasetCardData(
+        # `datasets` reads one format per folder; the rollouts are Parquet.
+        configs=[{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}],
+        task_categories=["text-generation"],
+        tags=["preference", "dpo", "reasoning", "g2d"],
     )
-
-
-def dataset_card(
-    harvests: Sequence[tuple[HarvestKey, Policy, Informativeness]], repository: str, demonstration: str | None
-) -> str:
-    rows = [
-        f"| {code(_config_name(key))} | {_model(base)} {_warmup(key.k)} | {key.seed} | {counts.n_prompts} | "
-        f"{counts.n_rollouts} | {counts.n_pairable} |"
-        for key, base, counts in harvests
-    ]
-    # `datasets` reads one format per repository, and no empty file.
-    paired = [key for key, _, counts in harvests if counts.n_pairable]
-    configs = [{"config_name": _config_name(key), "data_files": f"{key.folder}/pairs.jsonl"} for key in paired]
-    example = (paired or [key for key, _, _ in harvests])[0]
-    of_rollouts = f"hf://datasets/{repository}/{example.folder}/rollouts.parquet"
-    return _card(
-        {"configs": configs, **OF_PREFERENCES},
-        repository,
-        demonstration,
-        f"Rollouts of policies, {OF_A_HARVEST}",
-        f"- `pairs.jsonl`: pairs {PAIRS}\n- `rollouts.parquet`: completions {ROLLOUTS}",
-        "\n".join(["| harvest | of | seed | prompts | rollouts | pairs |", "|---|---|---:|---:|---:|---:|", *rows]),
-        _loading(f'"{repository}", "{_config_name(example)}"', of_rollouts),
+    card = DatasetCard.from_template(
+        data,
+        template_path=str(TEMPLATES / "harvest_card.md"),
+        title=literal(key.folder),
+        demonstration=literal(demonstration or ""),
+        description=f"Rollouts of {_model(base)} {_warmup(key.k)},",
+        paper=PAPER,
+        counts=counts,
     )
-
-
-def _loading(pairs: str, rollouts: str) -> str:
-    return fenced(
-        "from datasets import load_dataset\n\n"
-        f'pairs = load_dataset({pairs}, split="train")\n'
-        f'rollouts = load_dataset("parquet", data_files="{rollouts}", split="train")',
-        "python",
-    )
-
-
-def _config_name(key: HarvestKey) -> str:
-    return key.folder.replace("/", "-")
+    return f"{card}\n"
 
 
 def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
     mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
     return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
-
-
-def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts: str) -> str:
-    warning = [f"> **{literal(demonstration)}**"] if demonstration else []
-    front = f"---\n{yaml.safe_dump(header, sort_keys=False)}---"
-    return "\n\n".join([front, f"# {literal(title)}", *warning, *parts]) + "\n"
 
 
 def _training(key: PolicyKey, policy: Policy) -> str:
@@ -204,15 +145,3 @@ def _model(base: Policy) -> str:
     revision = f" at revision {code(base.revision)}" if base.revision else ""
     converted = f" ({literal(origin(base.converted_from))})" if base.converted_from else ""
     return f"{code(base.settings.get('id') or base.model)}{revision}{converted}"
-
-
-def _results(rows: pd.DataFrame) -> list[str]:
-    if rows.empty:
-        return []
-    lines = [
-        f"| {literal(row['benchmark'])} | {row['accuracy']:.3f} | {row['ci_low']:.3f} to {row['ci_high']:.3f} | "
-        f"{row['n_seeds']} |"
-        for row in rows.to_dict("records")
-    ]
-    head = "| benchmark | accuracy | 95 % interval | seeds |\n|---|---:|---:|---:|"
-    return ["## Results", "Over all seeds of this policy, of which this is one.", "\n".join([head, *lines])]

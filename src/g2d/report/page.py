@@ -123,12 +123,16 @@ def build(
             text += tuple(sentences(*(frames[name] for name in read)))
         text = tuple(looks) if title == catalogue.RACE else text if members else ()
         sections.append(Section(title.lower().replace(" ", "-"), title, members, title == catalogue.OTHERS, text))
-    return rendered(
-        "page.html",
-        specs,
-        title=config.title,
-        begins="answer",
-        demonstrations=[config.demonstration] if config.demonstration else [],
+    scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
+    )
+    return environment.get_template("page.html").render(
+        policy=content_security_policy(scripts),
+        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        scripts=scripts,
+        specs=Markup(json.dumps(specs, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
+        first_rows=FIRST_ROWS,
         benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
         panels=panels,
         axes=summary.buttons(panels),
@@ -147,7 +151,7 @@ def build(
         ],
         series=[_labelled(entry, config) for entry in series],
         answered=answered,
-        whose_answers=f"seed {config.seeds[0]}",
+        questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
         problems_per_series=PROBLEMS_PER_SERIES,
         problems_per_control=PROBLEMS_PER_CONTROL,
         methods=shown(methods),
@@ -155,22 +159,6 @@ def build(
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key not in OF_POLICIES},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),
-    )
-
-
-def rendered(template: str, specs: Mapping[str, Spec], **values: Any) -> str:
-    scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
-    )
-    return environment.get_template(template).render(
-        policy=content_security_policy(scripts),
-        first_rows=FIRST_ROWS,
-        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        scripts=scripts,
-        specs=Markup(json.dumps(specs, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
-        questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
-        **values,
     )
 
 

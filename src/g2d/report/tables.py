@@ -68,7 +68,7 @@ def cells_of(frame: pd.DataFrame) -> Table:
     )
 
 
-_FIRST = ("policy", "run", "reference")
+_FIRST = ("policy", "reference")
 _ABOUT = ("difference", "gain", "accuracy", "win_rate", "share")
 
 

@@ -15,6 +15,14 @@ GONE: dict[str, str] = {
     "models.*.source=recorded": "recorded completions were removed: judge them with g2d verify",
 }
 COMMANDS_GONE: dict[str, str] = {}
+GONE: dict[str, str] = {}
+COMMANDS_GONE: dict[str, str] = {
+    "compare": "g2d.open returns the results of each run as frames: join them with pandas",
+    "export": "give an adapter folder to lm-evaluation-harness (docs/recipes.md)",
+    "power": "g2d plan prints the differences that a grid can find",
+    "push": "upload a folder with `hf upload REPOSITORY FOLDER`: each adapter has its card",
+    "verify-run": "recompute a job with `snakemake -R RULE` in a copy of the folder, and compare the digests",
+}
 
 
 def gone_sentence(path: str, value: Any) -> str | None:

@@ -59,13 +59,6 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
         yield from _rows(model, benchmark, assumed, sizes, design, target)
 
 
-@table_of(POWER_COLUMNS)
-def design_power(components: power.Components, design: power.Design, target: float) -> Rows:
-    """The same rows for any design, with one reference for all policies."""
-    variance = power.Decomposition(components, math.nan, math.nan, math.nan)
-    yield from _rows("", "", variance, {"one reference": design.n_policies - 1}, design, target)
-
-
 @table_of(VARIANCE_COLUMNS)
 def variance_table(evaluations: Evaluations) -> Rows:
     """A row per model and benchmark with at least two K: sources of variance of differences."""
