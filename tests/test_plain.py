@@ -70,7 +70,7 @@ def test_everything_that_is_printed_passes_through_one_function() -> None:
 def test_a_command_that_fails_and_a_configuration_that_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", f"{tmp_path}/{HOSTILE.replace(chr(0), '')}", str(tmp_path)]) == 2
+    assert main(["plan", f"{tmp_path}/{HOSTILE.replace(chr(0), '')}"]) == 2
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(MINIMAL | {HOSTILE: 1, "seeds": [HOSTILE]}))
     assert main(["config", "check", str(config)]) == 1
