@@ -14,8 +14,6 @@ from typing import Any
 GONE: dict[str, str] = {
     "models.*.source=recorded": "recorded completions were removed: judge them with g2d verify",
 }
-COMMANDS_GONE: dict[str, str] = {}
-GONE: dict[str, str] = {}
 COMMANDS_GONE: dict[str, str] = {
     "compare": "g2d.open returns the results of each run as frames: join them with pandas",
     "export": "give an adapter folder to lm-evaluation-harness (docs/recipes.md)",
