@@ -9,13 +9,14 @@ from g2d.experiment.race import decided
 from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage
 from g2d.policies import read_policy
-from g2d.report.cards import harvest_card, model_card, results_of
 from g2d.tables.accuracy import ABLATION_COLUMNS
 from g2d.tables.frames import read_table
 
 
 def main(snakemake):
     with stage(snakemake):
+        from g2d.report.cards import harvest_card, model_card, results_of  # imports the Hub's client
+
         config, note = decided(load(snakemake.config)), snakemake.params.note
         table = pd.concat([read_table(path, ABLATION_COLUMNS) for path in snakemake.input.tables])
         bases = {name: read_policy(f"results/{name}/base/policy.json") for name in config.models}
