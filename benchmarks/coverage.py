@@ -4,8 +4,8 @@ Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts.
 Advice: probes of harvests of 1500 prompts at four K that differ by much or by chance.
 
-    python benchmarks/coverage.py [tests pooling unstable entries synthesis table margins power accuracy clusters
-        harvest advice saturation] [--runs 500]
+    python benchmarks/coverage.py [tests pooling unstable entries table margins accuracy clusters harvest
+        advice] [--runs 500]
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import INFLATION, Error, SeedPool, error_of_difference, stable
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
-from g2d.analysis.power import Design, decompose, smallest_difference
-from g2d.analysis.saturation import saturation, sigmoid
 from g2d.analysis.statistics import accuracy_interval
-from g2d.analysis.synthesis import pool_studies
 from g2d.experiment.arms import Arm
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.tables.families import comparison_table
@@ -266,33 +263,6 @@ def entries(runs: int) -> None:
         print(f"| {n_seeds} | {' | '.join(cells)} |", flush=True)
 
 
-def synthesis(runs: int) -> None:
-    """The mean over models with the same gain, one K: how often its test rejects, and the random-effects model's."""
-
-    def rejections(n_models: int, n_seeds: int, gain: float) -> np.ndarray:
-        rng, n_rejected = np.random.default_rng(0), np.zeros(2)
-        for _ in range(runs):
-            errors, effects = [], []
-            for _ in range(n_models):
-                policies, _ = grid(rng, n_seeds, np.full(4, 0.02), rng.uniform(0.4, 0.8), gain)
-                deltas = policies[1] - policies[0]
-                errors.append(error_of_difference(deltas, pool_of(policies, 0, 1), True))
-                effects.append(float(deltas.mean()))
-            variances = [error.standard_error**2 for error in errors]
-            pooled = pool_studies(effects, variances, degrees=[error.degrees for error in errors])
-            n_rejected += [pooled.mean_p_value <= LEVEL, pooled.p_value <= LEVEL]
-        return n_rejected / runs
-
-    print(
-        "| models | seeds | mean of these models: errs | random effects: errs "
-        "| mean of these models: finds 3 points | random effects: finds 3 points |"
-    )
-    print("|---:" * 6 + "|")
-    for n_models, n_seeds in itertools.product((3, 5), (2, 5)):
-        cells = [f"{share:.1%}" for gain in (0.0, 0.03) for share in rejections(n_models, n_seeds, gain)]
-        print(f"| {n_models} | {n_seeds} | {' | '.join(cells)} |", flush=True)
-
-
 def table(runs: int) -> None:
     """Whole tables of comparisons of policies that are all alike, M0 too: in how many is some p_holm at most 5 %?"""
     print("| seeds | sd of seeds | errs |")
@@ -343,57 +313,6 @@ def margins(runs: int, n_k: int = 3) -> None:
 def unequal(n_policies: int, at: int) -> np.ndarray:
     """One policy whose seeds scatter by 3 points, the others by 1."""
     return np.where(np.arange(n_policies) == at, 0.03, 0.01)
-
-
-def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
-    """Smallest differences of `g2d.analysis.power`, and how often simulated answers find them.
-
-    Gains are on other questions with every seed, or on the same ones; a grid's printed range should contain both.
-    """
-    print(
-        "| seeds | sd of seeds | other questions: smallest difference | found | same questions: smallest difference "
-        "| found | the printed range holds both |"
-    )
-    print("|---:" * 7 + "|")
-    for n_seeds, spread in itertools.product((1, 2, 3, 5, 8), (0.005, 0.01)):
-        if n_seeds == 1 and spread > 0.005:
-            continue
-        rng, design = np.random.default_rng(0), Design(n_seeds, n_questions, 4, 3)
-        spreads = np.full(4, spread if n_seeds > 1 else 0.0)
-        answered, _ = grid(np.random.default_rng(1), 8, spreads, accuracy, 0.0, 20_000)
-        components = replace(decompose(answered).components, policy_seed=float(spreads[0]) ** 2)
-        low, high = (smallest_difference(components, design, shared) for shared in (False, True))
-        hits = np.zeros(2)
-        for _ in range(runs):
-            other, _ = grid(rng, n_seeds, spreads, accuracy, low, n_questions)
-            same, _ = grid(rng, n_seeds, spreads, accuracy, 0.0, n_questions)
-            same[1] = np.maximum(same[1], rng.random(n_questions) < high / (1 - accuracy))
-            for way, policies in enumerate((other, same)):
-                compared = compare(policies[1], policies[0], pool_of(policies, 0, 1), 3)
-                hits[way] += compared.p_value <= LEVEL / 3
-        held = ""
-        if n_seeds > 1:
-            held = f"{np.mean([_holds(rng, spreads, accuracy, design, (low, high)) for _ in range(runs // 5)]):.0%}"
-        shares = hits / runs
-        print(
-            f"| {n_seeds} | {100 * spread if n_seeds > 1 else 0:g} | {100 * low:.1f} | {shares[0]:.0%} "
-            f"| {100 * high:.1f} | {shares[1]:.0%} | {held} |",
-            flush=True,
-        )
-
-
-def _holds(
-    rng: np.random.Generator, spreads: np.ndarray, accuracy: float, design: Design, truth: tuple[float, float]
-) -> bool:
-    """Whether a grid of this design prints a range that holds both differences, to 2 % of them."""
-    answered, _ = grid(rng, design.n_seeds, spreads, accuracy, 0.0, design.n_questions)
-    decomposition = decompose(answered)
-    least, most = (
-        replace(decomposition.components, policy_seed=sd**2)
-        for sd in (decomposition.seed_sd_low, decomposition.seed_sd_high)
-    )
-    below = smallest_difference(least, design, shared=False) <= 1.02 * truth[0]
-    return below and smallest_difference(most, design) >= 0.98 * truth[1]
 
 
 def correction(runs: int, n_prompts: int = 300, n: int = 8) -> None:
@@ -454,38 +373,6 @@ def advice(runs: int, n_prompts: int = 1500, n: int = 8) -> None:
         print(f"| {name} | {n_probed} | {covered} | {np.mean(right):.0%} | {np.mean(chance):.0%} |", flush=True)
 
 
-def saturating(runs: int, n_questions: int = 500) -> None:
-    """Accuracy from .4 on towards an asymptote, at K of 25, 50, 100 ...: how often a sigmoid is shown, and its
-    intervals then hold the truth."""
-    print("| curve to | seeds | K > 0 | fits | not saturated | asymptote | midpoint | width |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    curves = {".7": (0.7, 60.0, 2.0), ".5": (0.5, 60.0, 2.0)}
-    for (name, truth), n_seeds, n_k in itertools.product(curves.items(), (1, 5), (4, 6)):
-        rng, effect = np.random.default_rng(0), 0.01 if n_seeds > 1 else 0.0
-        steps = 25 * 2 ** np.arange(n_k)
-        accuracies = sigmoid(steps.astype(float), 0.4, *truth)
-        statuses, covered, widths = [], [], []
-        for _ in range(runs):
-            difficulty = rng.uniform(-0.25, 0.25, n_questions)
-            before = (rng.random((1, n_questions)) < 0.4 + difficulty).astype(float)
-            correct = [
-                (rng.random((n_seeds, n_questions)) < a + difficulty + rng.normal(0, effect, (n_seeds, 1))).astype(
-                    float
-                )
-                for a in accuracies
-            ]
-            fitted = saturation(steps.tolist(), before, correct)
-            statuses.append(fitted.status)
-            if fitted.status == "fits":
-                parts = (fitted.asymptote, fitted.midpoint)
-                covered.append([not (e.low > w or e.high < w) for e, w in zip(parts, truth[:2], strict=True)])
-                widths.append(fitted.asymptote.high - fitted.asymptote.low)
-        shares = [f"{np.mean([s == one for s in statuses]):.0%}" for one in ("fits", "not saturated")]
-        shares += [f"{share:.1%}" for share in np.mean(covered, axis=0)] if covered else ["", ""]
-        width = f"±{50 * np.mean(widths):.1f}" if widths else ""
-        print(f"| {name} | {n_seeds} | {n_k} | {' | '.join(shares)} | {width} |", flush=True)
-
-
 SEEDS = (1, 2, 3, 5, 8)
 
 if __name__ == "__main__":
@@ -493,15 +380,12 @@ if __name__ == "__main__":
         "pooling": pooling,
         "unstable": unstable,
         "entries": entries,
-        "synthesis": synthesis,
         "table": table,
         "margins": margins,
-        "power": power,
         "accuracy": coverage,
         "clusters": clusters,
         "harvest": correction,
         "advice": advice,
-        "saturation": saturating,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help="which ones (default: all)")

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from g2d.experiment.arms import arms
 from g2d.experiment.config import load, read
-from g2d.experiment.sections import Drift, Price
+from g2d.experiment.sections import Price
 from g2d.forecast import guess as guesses
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
@@ -125,15 +125,6 @@ def test_a_guess_worked_out_by_hand() -> None:
     of_model, warmup = config.for_model(model), arms(config, model)["grpo"]
     hours = guess(of_model, "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128, warmup)
     assert hours * 3600 == pytest.approx(60 + drawing + passes + 100)
-
-
-def test_the_divergence_from_m0_is_drawn_by_transformers_on_some_problems() -> None:
-    config = read(CONFIG / "small.yaml").model_copy(update={"drift": Drift(problems=40)})
-    model, evaluation = "qwen2.5-0.5b-instruct", config.evaluation
-    assert config.engine.name == "vllm" and evaluation.batch_size >= 40
-    hours = guess(config, "measure_drift", model, SimpleNamespace(), 1, None)
-    drawing = evaluation.max_completion_length / 2 * (0.07 + 1e9 / 3e12)
-    assert hours * 3600 == pytest.approx(30 + drawing)
 
 
 def test_a_teacher_scores_every_token_that_it_teaches() -> None:

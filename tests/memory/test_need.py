@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from g2d.memory.model_shape import model_shape
@@ -10,7 +9,6 @@ from g2d.memory.need import Forecast, Need
 from g2d.memory.passes import Counted
 from g2d.memory.workload import Drawing, Training
 from g2d.policies.settings import Lora
-from g2d.rollouts.divergence import AT_ONCE
 from g2d.rollouts.settings import EngineSettings
 from tests.memory.test_passes import llama
 
@@ -34,20 +32,6 @@ def test_a_cache_has_a_column_for_every_token_and_with_a_graph_those_of_its_size
     assert graph["keys and values"].how.startswith("8 x 96 tokens x ")
     assert graph["keys and values"].bytes > plain["keys and values"].bytes
     assert graph["largest moment"].bytes > plain["largest moment"].bytes
-
-
-def test_drift_adds_a_pass_of_m0_and_needs_no_cache() -> None:
-    """transformers compares with any engine: three times the logits in bfloat16, and parts of them in float32."""
-    drift = Drawing("drift", "evaluation", 50, 8, 1, None, compared=True)
-    needs = [forecast(EngineSettings(name=name)).drawing(drift) for name in ("transformers", "vllm")]
-    assert needs[0] == needs[1]
-    on_card = forecast()
-    alone, shape = on_card.drawing(replace(drift, compared=False)), on_card.shape
-    rows = AT_ONCE // (70 * shape.vocabulary)
-    logits = 6 * 70 * rows * shape.vocabulary + 20 * AT_ONCE
-    read = 2 * shape.parameters + on_card.counted.reading(rows, 70, adapted=False).peak + logits
-    kept = {part.name: part.bytes for part in alone.parts}
-    assert needs[0].total == alone.total + read - kept["keys and values"] - kept["largest moment"]
 
 
 def test_memory_of_a_graph_is_added_to_the_activations() -> None:

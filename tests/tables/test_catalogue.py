@@ -26,6 +26,7 @@ from g2d.tables.captions import FILE
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
+from g2d.tables.power import POWER_COLUMNS
 from tests.frames import rollout
 
 SYNTHETIC = {"source": "synthetic", "family": "arithmetic", "n": 10}
@@ -39,8 +40,8 @@ REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "auto", "stages", "regimes", "frontier", "sweep", "controls", "terms"),
-    *("selection", "synthesis", "saturation", "equal_gain", "looks", "extrapolation", "linearity"),
-    *("contamination", "samples", "training", "collapses", "win_rates"),
+    *("selection", "looks", "extrapolation", "linearity"),
+    *("contamination", "samples", "training", "win_rates"),
     *("advice", "advice_hours", "advice_check"),
 }
 
@@ -67,7 +68,7 @@ def test_a_table_outside_the_catalogue_is_in_the_section_tables() -> None:
 def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
     assert columns("K accuracy", "model") == {"K": "int64", "accuracy": "float64", "model": "object"}
     assert columns("K", K="Int64") == {"K": "Int64"}
-    others = (LEVEL_COLUMNS, STEP_COLUMNS, HOURS_COLUMNS, CHECK_COLUMNS)
+    others = (LEVEL_COLUMNS, STEP_COLUMNS, HOURS_COLUMNS, CHECK_COLUMNS, POWER_COLUMNS)
     declared = (*(getattr(table.build, "columns", {}) for table in TABLES), *others)
     assert not TYPE_OF.keys() - {name for columns in declared for name in columns}
 
@@ -77,24 +78,16 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "advice": ({"probe": {"compare": True}}, {"advice", "advice_hours", "advice_check"}),
     "factorial": ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
     "auto": ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
-    "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"regimes", "frontier", "training", "collapses"}),
+    "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"regimes", "frontier", "training"}),
     "stages": (
         {"regimes": {"s": {"regime": "staged_grpo", "stages": [1]}}, "training_set": {"n": 80}},
-        {"stages", "regimes", "frontier", "training", "collapses"},
+        {"stages", "regimes", "frontier", "training"},
     ),
     "extrapolation": (
         {"regimes": {"far": {"regime": "extrapolated", "from": [0, 10], "to": [20]}}},
-        {"regimes", "frontier", "training", "collapses", "extrapolation", "linearity"},
+        {"regimes", "frontier", "training", "extrapolation", "linearity"},
     ),
-    "synthesis": ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in "abc"}}, {"synthesis"}),
-    "collapse": ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
-    "saturation": ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, {"saturation"}),
     "one K of GRPO": ({"warmup": {"steps": [0, 2, 4, 6, 8]}}, set()),
-    "too few K": ({"warmup": {"steps": [0, 2, 4, 6]}, "baselines": {"grpo_steps": "all"}}, set()),
-    "K of an entry": (
-        {"regimes": {"s2": {"regime": "semi_online_dpo", "steps": [2, 4, 6, 8], "sync_every": 2}}},
-        {"saturation", "regimes", "frontier", "training", "collapses"},
-    ),
     "frontier": ({"frontier": {"margin": 0.05}}, {"frontier"}),
     "selection": (
         {
@@ -106,7 +99,6 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     ),
     "contamination": ({"contamination": {}}, {"contamination"}),
     "looks": ({"seeds": [1, 2], "looks": {"looks": [2]}}, {"looks"}),
-    "drift": ({"drift": {}}, {"equal_gain"}),
     "samples": ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
     "one sample": ({"evaluation": {"sampled": {"n": 1}}}, set()),
     "rewards": ({"rewards": {"coin": {"reward": "random"}}}, set()),

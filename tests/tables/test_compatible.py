@@ -14,7 +14,6 @@ from g2d.experiment.keys import PolicyKey
 from g2d.tables.controls import controls_table
 from g2d.tables.families import comparison_table, margin_table
 from g2d.tables.frontier import frontier_table
-from g2d.tables.synthesis import synthesis_table
 from g2d.tables.win_rates import win_rate_table
 from tests.frames import evaluated
 from tests.tables.test_win_rates import drawn
@@ -86,10 +85,6 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
         return
     won = win_rate_table(replies(number), {policy.regime: "mixed" for policy in POLICIES})
     yield "win_rates", won, [("p_win", "win", 0.5), ("p_equal_length", "equal_length", 0.5)]
-    large = grid(number, 6 * N)
-    sixths = {(key, f"b{i}"): rows[rows.index % 6 == i] for (key, _), rows in large.items() for i in range(6)}
-    of_synthesis = [("p_value", "ci", 0.0), ("p_holm", "family", 0.0), ("p_mean", "mean", 0.0)]
-    yield "synthesis", synthesis_table(sixths), of_synthesis
 
 
 def test_a_p_value_and_its_interval_never_disagree() -> None:

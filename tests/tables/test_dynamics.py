@@ -1,4 +1,4 @@
-"""Curves of online trainings, compared with values by hand: measures by regime, stages, staleness and collapse."""
+"""Curves of online trainings, compared with values by hand: measures by regime, stages, and staleness."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 import yaml
 
-from g2d.analysis.dynamics import MEASURES, RATIO_BOUND, binned, collapse, steps_of
+from g2d.analysis.dynamics import MEASURES, RATIO_BOUND, binned, steps_of
 from g2d.experiment.keys import PolicyKey
 from g2d.report.phrases import percent
-from g2d.report.training import collapse_caveats, course, mismatch_caveats
+from g2d.report.training import course, mismatch_caveats
 from g2d.tables.captions import FILE
-from g2d.tables.dynamics import collapse_table, training_table
+from g2d.tables.dynamics import training_table
 
 GRPO = {"reward": 0.5, "entropy": 0.4, "completions/mean_length": 20.0, "frac_reward_zero_std": 0.25, "kl": 0.01}
 
@@ -50,18 +50,7 @@ def test_stretches_are_equally_long_and_end_where_they_end(n: int, bins: int, la
     assert course["tokens"].to_list() == [100.0 * step for step in last]
 
 
-def test_a_collapse_is_a_mean_that_falls_below_the_share() -> None:
-    values = pd.Series([1.0] * 5 + [0.5] * 5 + [0.1] * 5, index=range(1, 16))
-    result = collapse(values, 0.2)
-    # Means over five steps: 1 at first; from step 10 on .5, .42, .34, .26, .18, .1.
-    assert result == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": 14, "collapsed": True}
-    assert collapse(values, 0.09) == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": None, "collapsed": False}
-
-    assert collapse(pd.Series([1.0] * 9), 0.2) is None  # too few steps
-    assert collapse(pd.Series([float("nan")] * 90), 0.2) is None
-
-
-def test_tables_figure_and_caveat() -> None:
+def test_table_and_figure() -> None:
     falls = [0.4] * 10 + [0.01] * 10
     keys = [PolicyKey("m", "grpo", 2, 20, seed) for seed in (0, 1)]
     logs = {keys[0]: steps_of(grpo(20, entropy=falls)), keys[1]: steps_of(grpo(20))}
@@ -71,12 +60,6 @@ def test_tables_figure_and_caveat() -> None:
     assert entropy["value"].to_list() == pytest.approx([0.4] * 10 + [0.205] * 10)
     assert entropy["step"].to_list() == list(range(1, 21))
     assert (table["n_seeds"] == 2).all()
-    collapses = collapse_table(logs, 0.2)
-    flags = collapses.set_index(["seed", "measure"])["collapsed"].to_dict()
-    assert flags == {(0, "entropy"): True, (0, "length"): False, (1, "entropy"): False, (1, "length"): False}
-    [sentence] = collapse_caveats(collapses)
-    assert "entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}%" in sentence
-    assert "1 of 2 seeds" in sentence
     assert entropy["value_low"].to_list() == pytest.approx([0.4] * 10 + [0.01] * 10)
     assert entropy["value_high"].to_list() == pytest.approx([0.4] * 20)
     [drawn] = course(entropy, {})["datasets"].values()

@@ -1,4 +1,4 @@
-"""A finished grid with advice, sampled answers, the divergence from M0, and GRPO at every K.
+"""A finished grid with advice, sampled answers, and GRPO at every K.
 
 test_reruns.py has the jobs that each of them plans.
 """
@@ -23,7 +23,7 @@ PROBED = {"probe": {"prompts": 20, "compare": True}}
 ADVICE = {"draw_probe": 3, "advise": 1}
 SAMPLED = {"sampled": {"n": 4, "temperature": 1.0, "beside_greedy": True}}
 # One benchmark and the policies of the main grid: M0, DPO at K = 0, 2, 4 and GRPO with G = 2 and 4.
-MEASURED = {"evaluate": 1, "draw_samples": 7, "make_sample_table": 1, "measure_drift": 6}
+MEASURED = {"evaluate": 1, "draw_samples": 7, "make_sample_table": 1}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,6 @@ def measured_config(micro_config: dict[str, Any]) -> dict[str, Any]:
         "ablations": {},
         "evaluation": micro_config["evaluation"] | SAMPLED,
         "baselines": {"grpo_steps": "all"},
-        "drift": {"problems": 8, "samples_per_prompt": 2},
     }
 
 
@@ -176,14 +175,8 @@ def test_samples_and_a_learning_curve_are_added_to_a_finished_grid(advised: Proj
     cost = pd.read_csv(tables / "cost.csv").query("policy == 'g2d' and K == 4").set_index("stage")
     assert cost.n_jobs["draw_samples"] == 1
     assert cost.tokens_generated["draw_samples"] == drawn.token_count.sum()
-    divergence = pd.read_parquet(results / "micro/seed0/dpo/g2/k4/drift/arithmetic.parquet")
-    assert (len(divergence), divergence.problem_id.nunique(), (divergence.kl >= 0).all()) == (16, 8, True)
-    assert cost.tokens_generated["measure_drift"] == divergence.token_count.sum()
-    drift = pd.read_csv(tables / "drift.csv").set_index(["policy", "K", "group_size"]).kl
-    assert drift["g2d", 4, 2.0] == pytest.approx(divergence.kl.mean(), rel=1e-5)
-    assert drift.isna().sum() == 1  # M0
     page = (results / "report/index.html").read_text()
-    assert "nats per answer" in page and "at equal gain" in page and "pass@k" in page
+    assert "pass@k" in page
     assert "4 samples per problem (temperature 1, top-p 0.95)" in (results / "methods.md").read_text()
     opened = g2d.open(results)
     assert len(opened.tables["samples"]) == 7 * 4

@@ -99,7 +99,6 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
             "seed": 7,
         },
         "contamination": short | {"benchmarks": ["arithmetic"]},
-        "drift": {},
         "baselines": {"grpo_steps": "all"},
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "rewards": {
@@ -175,7 +174,7 @@ def test_the_grid_of_signed_reinforcement_lists_its_jobs() -> None:
 def test_the_ladder_of_sizes_lists_its_jobs() -> None:
     # Three sizes; per seed two K of GRPO, and DPO at three.
     expected = {"scratch_model": 3, "draw_probe": 3 * 3, "train_grpo": 3 * 3 * 2, "train_dpo": 3 * 3 * 3}
-    expected |= {"evaluate": 3 * 2 * (1 + 3 * 5), "measure_drift": 3 * 2 * 3 * 5, "check_advice": 1}
+    expected |= {"evaluate": 3 * 2 * (1 + 3 * 5), "check_advice": 1}
     jobs = jobs_of("ladder.yaml")
     assert {rule: jobs[rule] for rule in expected} == expected
 

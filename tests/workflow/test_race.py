@@ -110,7 +110,6 @@ def test_jobs_after_the_looks_are_not_counted_before(tmp_path: Path) -> None:
         "calibration": values["calibration"] | {"factorial_temperatures": [0.5]},
         "evaluation": values["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "training_set": {"n": 60},
-        "drift": {},
         "contamination": values["harvest"],
         "rewards": {"fair": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
         "open_ended": {"pool": replies | {"split": "train"}, "held_out": replies | {"split": "test"}, "reward": "fair"}

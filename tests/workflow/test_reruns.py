@@ -144,7 +144,6 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         configured(lambda config: config.update(contamination={"max_completion_length": 24})),
         {"continue_questions": 2, "make_contamination_table": 1} | TABLES,
     ),
-    "set drift": (configured(lambda config: config.update(drift={"problems": 10})), {"measure_drift": 16} | TABLES),
     "remove a K": (
         configured(lambda config: (config["warmup"].update(steps=[0, 4]), config.update(ablations={}))),
         TABLES,
@@ -228,7 +227,6 @@ def wide_grid(micro_grid: Project, micro_config: Config, tmp_path_factory: pytes
     project = micro_grid.copied(tmp_path_factory.mktemp("wide") / "g2d")
     shutil.copytree(project.results / "micro/seed0", project.results / "micro/seed1")
     shutil.copytree(project.results / "micro", project.results / "second")
-    (project.results / "tables/synthesis.csv").touch()  # two models on two benchmarks have what one does not
     config = copy.deepcopy(micro_config) | {"seeds": [0, 1]}
     another_model(config)
     project.configure(config)

@@ -81,30 +81,3 @@ use rule draw_samples as draw_samples_shard with:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.shards/{shard}-of-{shards}.tsv"
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}, shard {wildcards.shard} of {wildcards.shards}"
-
-
-rule measure_drift:
-    input:
-        planned("measure_drift", ""),
-        policy="results/{policy}/policy.json",
-        base=planned("measure_drift", "base"),
-        benchmark="results/problems/{benchmark}.jsonl",
-        leakage="results/problems/{benchmark}.leakage.json",
-    output:
-        answers="results/{policy}/drift/{benchmark}.parquet",
-        cost="results/{policy}/drift/{benchmark}.cost.json",
-    log:
-        "results/logs/measure_drift/{policy}/{benchmark}.log",
-    benchmark:
-        "results/benchmarks/measure_drift/{policy}/{benchmark}.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    resources:
-        gpu=1,
-    params:
-        version=VERSIONS["measure_drift"],
-        settings=param("measure_drift", "settings"),
-    message:
-        "Measure how far {wildcards.policy} is from M0 on {wildcards.benchmark}"
-    script:
-        "../scripts/measure_drift.py"

@@ -1,9 +1,8 @@
-"""Measures of online trainings by step, from the trainer's log and its rollouts; and their collapse."""
+"""Measures of online trainings by step, from the trainer's log and its rollouts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil
 from typing import Any
 
 import pandas as pd
@@ -20,9 +19,7 @@ LOGGED = {
     "distance": ("kl", "log_ratio"),
 }
 MEASURES = (*LOGGED, "staleness")
-WATCHED = ("entropy", "length")  # a fall of these is a collapse
 RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of
-SHARE_OF_STEPS, FEWEST_STEPS = 0.1, 5  # share and smallest number of steps that are averaged to detect a collapse
 
 
 def steps_of(
@@ -59,22 +56,3 @@ def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
     stretch = [i * min(bins, n) // n for i in range(n)]
     groups = steps.reset_index().groupby(stretch)
     return pd.concat([groups[["step", "tokens"]].last(), groups[list(MEASURES)].mean()], axis=1)
-
-
-def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
-    """Test whether a measure fell below `share` of its start: compare the mean over the first stretch of steps
-    (`SHARE_OF_STEPS`, at least `FEWEST_STEPS`) with the lowest mean over a later one.
-
-    Returns:
-        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None with fewer logged
-        steps than two stretches.
-    """
-    logged = values.dropna()
-    width = max(FEWEST_STEPS, ceil(SHARE_OF_STEPS * len(logged)))
-    if len(logged) < 2 * width:
-        return None
-    means = logged.rolling(width).mean().iloc[width - 1 :]
-    start, later = float(means.iloc[0]), means.iloc[width:]
-    below = later[later < share * start]
-    at_step = int(below.index[0]) if len(below) else None
-    return {"start": start, "lowest": float(later.min()), "at_step": at_step, "collapsed": at_step is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -18,8 +17,6 @@ from g2d.policies.policy import Policy
 from g2d.policies.settings import EmbeddedModel, ScratchModel
 from g2d.regimes.run.prompts import PromptMix
 from g2d.settings.cached_method import cached_method
-
-FEWEST_K = 4  # above 0, for a curve with three parameters
 
 
 def is_embedded(config: Config, model: str) -> bool:
@@ -56,12 +53,6 @@ def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
     first = [key for key in main if key.seed in (None, config.seeds[0])]
     by_model = {model: [key for key in first if key.model == model] for model in config.models}
     return {(model, name): shown for model, shown in by_model.items() if len(shown) > 1 for name in config.benchmarks}
-
-
-def has_curves(config: Config) -> bool:
-    on_curves = {key.over_seeds for key in policies(config) if key.on_a_curve}
-    sizes = Counter((key.model, key.regime, key.group_size) for key in on_curves)
-    return max(sizes.values(), default=0) >= FEWEST_K
 
 
 @cached_method
@@ -198,11 +189,6 @@ def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
 
 def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
     return _samples(config, "samples")
-
-
-def drifts(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    measured = [key for key in policies(config) if key.role != "base"] if config.drift else []
-    return {(key, name): f"{key.folder}/drift/{name}" for key in measured for name in config.benchmarks}
 
 
 def _samples(config: Config, folder: str) -> dict[tuple[PolicyKey, str], str]:

@@ -82,10 +82,6 @@ class PolicyKey:
         return self.role == "ablation"
 
     @property
-    def on_a_curve(self) -> bool:
-        return self.arm.phase == "online" and not (self.arm.stops or self.arm.selected or self.start)
-
-    @property
     def reference(self) -> PolicyKey:
         """Policy of the main grid to compare with, at the same K and G (Table 3); for rounds and stages DPO on M0's
         harvest.

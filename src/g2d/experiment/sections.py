@@ -132,12 +132,6 @@ class Looks(Section):
         return f"looks/{self.plan}" if self.plan else "looks"
 
 
-class Collapse(Section):
-    """Definition of a collapse of an online training (`g2d.analysis.dynamics`)."""
-
-    share: float = key(0.2, "Entropy or length below this share of its initial value is a collapse.", gt=0, lt=1)
-
-
 class Contamination(Section):
     """Contamination check: M0 continues the beginning of every question (`g2d.analysis.contamination`)."""
 
@@ -152,14 +146,6 @@ class Contamination(Section):
         if repeated(benchmarks):
             raise ValueError(f"benchmarks repeat: {benchmarks}")
         return benchmarks
-
-
-class Drift(Section):
-    """KL divergence from M0, measured on each policy's own answers at temperature 1 (`g2d.rollouts.divergence`)."""
-
-    problems: int = key(100, "Problems per benchmark; all if it has fewer.", ge=2)
-    samples_per_prompt: int = key(1, "Answers per problem.", ge=1)
-    seed: Seed = key(0, "Seed of the problems and of the rollouts.")
 
 
 class Ablation(Selects, PromptMix):
@@ -307,10 +293,8 @@ class Config(Section):
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
     frontier: Frontier | None = key(None, "Tables of accuracy against cost; null: only with `regimes`.", neutral=None)
     price_per_device_hour: Price | None = key(None, "Price of a device-hour.", neutral=None)
-    collapse: Collapse | None = key(None, "Tables of training dynamics; null: only with `regimes`.", neutral=None)
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
     contamination: Contamination | None = key(None, "Contamination check of the benchmarks.", neutral=None)
-    drift: Drift | None = key(None, "KL divergence of every policy from M0 (drift.csv).", neutral=None)
     share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")
     training: Processes = key(Processes(), "GPUs and precision of a training.")
     checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints of interrupted trainings.")

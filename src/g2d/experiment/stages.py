@@ -27,7 +27,6 @@ VERSIONS = {
     "build_pairs": 3,
     "build_several_pairs": 2,
     "evaluate": 4,
-    "measure_drift": 1,
     "make_sample_table": 1,
     "make_linearity_table": 1,
     "make_training_tables": 2,
@@ -68,6 +67,5 @@ RUNNING_ORDER = (
     *IN_STAGES,
     "evaluate",
     "draw_samples",
-    "measure_drift",
     "draw_replies",
 )

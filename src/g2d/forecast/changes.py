@@ -54,7 +54,7 @@ def _settings(training: Training, units: int, share: float | None, verdict: str)
 def drawing_change(drawing: Drawing, need: Need, forecast: Forecast) -> str | None:
     if need.verdict == "fits":
         return None
-    if forecast.engine.name == "vllm" and not drawing.compared:
+    if forecast.engine.name == "vllm":
         if not need.needs_more:
             return None  # vLLM uses its share of the card
         return "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"

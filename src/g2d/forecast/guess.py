@@ -100,8 +100,6 @@ def guess(
 
     `units` are completions of an online training, or a generating job's share of the prompts.
     """
-    if stage == "measure_drift":  # it uses transformers with any engine
-        config = config.model_copy(update={"engine": config.engine.model_copy(update={"name": "transformers"})})
     engine, size = config.engine.name, parameters(config.models[model])
     work = _drawing(config, stage, wildcards, units) if arm is None else _training(config, arm, int(wildcards.g), units)
     if not device.is_card:
@@ -139,10 +137,7 @@ def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> 
         job, sampled = evaluate, config.evaluation.sampled
         source = config.problem_sources.get(getattr(wildcards, "benchmark", ""))
         n = source.n if isinstance(source, Generated) else PROBLEMS
-        if stage == "measure_drift" and config.drift:
-            n, group = min(n, config.drift.problems), config.drift.samples_per_prompt
-        else:
-            group = sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
+        group = sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
         n *= group
     completions = (n or 0) * share
     return Work(completions, _rows(config, completions, job.batch), job.budget * LENGTH, group=group)

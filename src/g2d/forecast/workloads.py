@@ -33,10 +33,6 @@ def drawings(config: Config) -> Iterator[Drawing]:
     yield Drawing("harvest", "harvest", h.max_completion_length, h.batch_size, h.samples_per_prompt, n)
     samples = e.sampled.n if e.sampled else 1
     yield Drawing("evaluate", "evaluation", e.max_completion_length, e.batch_size, samples, None)
-    if config.drift:
-        samples = config.drift.samples_per_prompt
-        n = config.drift.problems * samples
-        yield Drawing("drift", "evaluation", e.max_completion_length, e.batch_size, samples, n, compared=True)
 
 
 def trainings(config: Config) -> Iterator[Training]:

@@ -387,14 +387,8 @@ class _Stages:
             stem = f"results/{key.folder}/samples/{name}"
             settings = partial(self.params_of(key.model).evaluation, "samples")
             yield from self._answers("draw_samples", key.folder, stem, settings, "evaluation", benchmark=name)
-        for key, name in grid.drifts(config):
-            stem, (base, *_) = f"results/{key.folder}/drift/{name}", self.base_files(key.model)
-            given = self._asked(key.folder, benchmark=name) | {"base": base}
-            made = {"answers": f"{stem}.parquet", "cost": f"{stem}.cost.json"}
-            state = _stated(settings=self.params_of(key.model).drift)
-            yield job_of("measure_drift", given, made, state, devices=1, policy=key.folder, benchmark=name)
         for model, name in product(config.models, config.continued_benchmarks):
-            given = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
+            given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
             stem, wildcards = f"results/{model}/contamination/{name}/rollouts", {"model": model, "benchmark": name}
             given |= {"problems": problems_of(name)}
             yield from self._generation(

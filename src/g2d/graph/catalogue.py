@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from g2d.analysis import FEWEST_STUDIES
 from g2d.experiment import grid
 from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
@@ -22,9 +21,7 @@ SWEEP = "Hyperparameter sweep"
 TRAINING = "Online training"
 CONTAMINATION = "Contamination check"
 OPEN_ENDED = "Open-ended prompts"
-POWER = "Statistical power"
 RACE = "Interim analyses"
-SYNTHESIS = "Meta-analysis"
 FRONTIER = "Pareto frontier"
 EXTRAPOLATION = "Extrapolated K"
 GAINS = "Decomposition of gains"
@@ -33,13 +30,13 @@ BESIDE = "Published results"
 ADVISED = "Advice"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    *(OTHERS, FRONTIER, RACE, SYNTHESIS, POWER, TRAINING, EXTRAPOLATION, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(OTHERS, FRONTIER, RACE, TRAINING, EXTRAPOLATION, SWEEP, OPEN_ENDED, CONTAMINATION),
     *(GAINS, BILL, BESIDE, ADVISED, DISPUTES),
 )
 
 
 def _training(config: Config) -> bool:
-    return bool(asked_for(config, "entry") or config.collapse) and bool(grid.trajectories(config))
+    return bool(asked_for(config, "entry")) and bool(grid.trajectories(config))
 
 
 def _extrapolation(config: Config) -> bool:
@@ -49,11 +46,6 @@ def _extrapolation(config: Config) -> bool:
 def _terms(config: Config) -> bool:
     kinds = {(twin, grid.control_rewards(config)[name]) for name, twin in grid.controls(config).items()}
     return any((twin, "majority") in kinds for twin, kind in kinds if kind == "random") and bool(grid.policies(config))
-
-
-def _synthesis(config: Config) -> bool:
-    studies = len(config.models) * len(config.benchmarks)
-    return studies >= FEWEST_STUDIES and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
 
 
 @dataclass(frozen=True)
@@ -92,23 +84,12 @@ TABLES = (
           "families:comparison_table", "answers"),
     Table("margins", "Non-inferiority of each K",
           "families:margin_table", "answers margin"),
-    Table("synthesis", "Effect of K over models and benchmarks",
-          "synthesis:synthesis_table", "answers", section=SYNTHESIS, enabled=_synthesis),
     Table("looks", "Comparisons at each interim analysis",
           "looks:looks_table", "config looks", section=RACE, enabled=lambda config: config.looks is not None),
-    Table("power", "Smallest detectable difference and margin",
-          "power:power_table", "answers margin", section=POWER),
-    Table("variance", "Variance components",
-          "power:variance_table", "answers", section=POWER),
     Table("decomposition", "Gains by finishing, format and reasoning",
           "parts:decomposition_table", "answers", section=GAINS),
     Table("budgets", "Accuracy by token budget",
           "parts:budget_table", "answers", section=GAINS),
-    Table("drift", "Answer length and KL divergence from M0",
-          "drift:drift_table", "answers drifted", section=GAINS),
-    Table("equal_gain", "KL divergence from M0 at equal gain, online and offline",
-          "drift:equal_gain_table", "answers drifted", section=GAINS,
-          enabled=lambda config: config.drift is not None and bool(grid.policies(config))),
     Table("harvest", "Table 2: informativeness of the harvests",
           "harvest:harvest_table", "summaries counts"),
     Table("correlations", "Table 2: correlation of informativeness with accuracy",
@@ -154,13 +135,8 @@ TABLES = (
           rule="make_sample_table"),
     Table("auto", "Probes of the automatic warm-up",
           "harvest:auto_table", "probes", enabled=lambda config: bool(grid.auto_warmups(config))),
-    Table("saturation", "Saturation of online training",
-          "dynamics:saturation_table", "answers", section=TRAINING, enabled=grid.has_curves),
     Table("training", "Training curves",
           "dynamics:training_table", "logs", section=TRAINING, enabled=_training, rule="make_training_tables"),
-    Table("collapses", "Collapse of entropy and length",
-          "dynamics:collapse_table", "logs collapse_share", section=TRAINING, enabled=_training,
-          rule="make_training_tables"),
     Table("selection", "Checkpoint selection",
           "choices:selection_table", "selections", section=TRAINING,
           enabled=lambda config: bool(grid.selecting(config)) and bool(grid.policies(config))),

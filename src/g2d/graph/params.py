@@ -50,11 +50,6 @@ class Params:
         evaluation: Evaluation | None = getattr(self.resolved.evaluation, part)
         return ({} if evaluation is None else {"evaluation": evaluation.params()}) | self.sections("prompt")
 
-    def drift(self) -> Settings:
-        assert self.config.drift is not None
-        decoding = self.resolved.evaluation.params(only={"max_completion_length", "batch_size"})
-        return {"drift": self.config.drift.params() | decoding, **self.sections("prompt")}
-
     def contamination(self) -> Settings:
         contamination = self.config.contamination
         return {"contamination": contamination.params(without={"benchmarks"}) if contamination else {}}

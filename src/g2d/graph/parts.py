@@ -15,10 +15,10 @@ from g2d.problems.settings import DEVELOPMENT
 
 # Parts that a table's input is read from, if not only the part of the same name.
 READ_FOR = {
-    **{name: (name, "records") for name in ("answers", "sampled", "drifted", "replies")},
+    **{name: (name, "records") for name in ("answers", "sampled", "replies")},
     **dict.fromkeys(("device_hours", "calibrated", "measured"), ("records", "costs")),
     **dict.fromkeys(("spent", "paid"), ("records", "costs", "logs_of_regimes")),
-    "charged": ("records", "costs", "answer_costs", "sample_costs", "drift_costs", "reply_costs", "sweep_costs"),
+    "charged": ("records", "costs", "answer_costs", "sample_costs", "reply_costs", "sweep_costs"),
     "counts": ("harvested",),
     "points": ("summaries", "answers", "records"),
     "judged": ("harvested", "answers", "records"),
@@ -103,8 +103,6 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "answer_costs": (_evaluated, "{.folder}/eval/{}.cost.json"),
     "sampled": (grid.sample_files, ""),
     "sample_costs": (grid.drawn_beside, "{.folder}/samples/{}.cost.json"),
-    "drifted": (grid.drifts, "{.folder}/drift/{}.parquet"),
-    "drift_costs": (grid.drifts, "{.folder}/drift/{}.cost.json"),
     "replies": (_replied, "{.folder}/open-ended/rollouts.parquet"),
     "reply_costs": (_replied, "{.folder}/open-ended/cost.json"),
     "sweep_costs": (

@@ -136,13 +136,13 @@ class Forecast:
 
     def drawing(self, drawing: Drawing) -> Need:
         shape, counted, tokens = self.shape, self.counted, self.prompt_tokens + drawing.budget
-        if self.engine.name == "vllm" and not drawing.compared:
+        if self.engine.name == "vllm":
             share = self.engine.gpu_memory_utilization
             cache = self._vllm_cache(share, drawing.budget, split=self.engine.tensor_parallel_size)
             parts = [*cache.parts, Part("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
             notes = [cache.words("engine.gpu_memory_utilization")]
             return Need(drawing.name, parts, self.memory, notes, cache.sequences < 1)
-        graph = self.engine.cuda_graph and not drawing.compared
+        graph = self.engine.cuda_graph
         columns = _columns(tokens, graph)
         drawn = counted.drawing(drawing.batch, columns)
         step = drawn.peak - drawn.kept
@@ -155,7 +155,6 @@ class Forecast:
             *self._policy(4),
             Part("keys and values", drawn.kept, kept),
             Part("largest moment", moment, at),
-            *(self._compared(tokens, drawn.kept + moment) if drawing.compared else []),
             Part("context and kernels", CONTEXT, "assumed"),
         ]
         return Need(drawing.name, parts, self.memory)
@@ -163,16 +162,6 @@ class Forecast:
     def _policy(self, of_adapter: int, split: int = 1) -> list[Part]:
         adapter = _numbers("adapter", self.shape.adapter, of_adapter, split)
         return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
-
-    def _compared(self, tokens: int, held: int) -> list[Part]:
-        from g2d.rollouts.divergence import AT_ONCE  # imports torch
-
-        shape = self.shape
-        rows = max(1, AT_ONCE // (tokens * shape.vocabulary))
-        logits = 6 * rows * tokens * shape.vocabulary + 20 * AT_ONCE
-        read = 2 * shape.parameters + self.counted.reading(rows, tokens, adapted=False).peak + logits
-        how = f"{shape.parameters:,} x 2 bytes, and the logits of both for {rows} x {tokens} tokens"
-        return _beyond(held, Part("M0 beside, beyond these", read, how))
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
         shape, length = self.shape, self.prompt_tokens + budget

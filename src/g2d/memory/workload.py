@@ -17,7 +17,6 @@ class Drawing:
     batch: int  # completions that transformers generates together
     samples: int
     completions: int | None  # per job; None if not configured
-    compared: bool = False  # then read by the policy and by M0
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,6 @@ def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int
     return candidates[:n]
 
 
-def some_problems(problems: Sequence[Problem], n: int, seed: int) -> list[Problem]:
-    return _shuffled(problems, {problem.level for problem in problems}, f"drift/{seed}")[:n]
-
-
 def _shuffled(pool: Sequence[Problem], levels: Collection[Level], seed: str) -> list[Problem]:
     chosen = sorted((problem for problem in pool if problem.level in levels), key=lambda problem: problem.problem_id)
     random.Random(seed).shuffle(chosen)

@@ -34,7 +34,6 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "reply_to_development": "#AA4499",
     "evaluate": "#DDDDDD",
     "draw_samples": "#44AA99",
-    "measure_drift": "#117733",
     "draw_replies": "#DDCC77",
 }
 SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats

@@ -28,16 +28,14 @@ from g2d.experiment.grid import other_reward
 from g2d.graph import catalogue
 from g2d.markdown import literal, shown
 from g2d.plain import plain
-from g2d.report import charts, drift, extrapolation, summary, training
+from g2d.report import charts, extrapolation, summary, training
 from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
 from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import path as look_path
 from g2d.report.markup import coded
 from g2d.report.methods import sweep_sentences
-from g2d.report.power import difference_by_seeds, power_sentences
 from g2d.report.provenance import without_folders
 from g2d.report.styles import Styles, series_styles
-from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
@@ -181,10 +179,6 @@ def content_security_policy(scripts: Sequence[str]) -> str:
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
     catalogue.ADVISED: (score_words, "advice_check"),
     catalogue.SWEEP: (sweep_sentences, "sweep"),
-    catalogue.POWER: (power_sentences, "power", "variance"),
-    catalogue.SYNTHESIS: (synthesis_sentences, "synthesis"),
-    catalogue.GAINS: (drift.equal_gain_sentences, "equal_gain"),
-    catalogue.TRAINING: (training.saturation_sentences, "saturation"),
     catalogue.EXTRAPOLATION: (extrapolation.extrapolation_sentences, "extrapolation", "linearity"),
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
     catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
@@ -196,10 +190,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences(rows)),
     "terms": (["model", "benchmark"], lambda rows, _: charts.terms(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
-    "drift": (["model", "benchmark"], drift.gain_by_divergence),
-    "power": (["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
     "looks": (["model", "family"], lambda rows, _: look_path(rows)),
-    "synthesis": (["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (["model", "measure"], training.course),
     "extrapolation": (["model", "benchmark"], extrapolation.extrapolated_and_trained),
     "linearity": (["model"], extrapolation.linear_share),

@@ -60,7 +60,6 @@ def _panel(
     margin = None if standings.empty else float(standings["margin"].dropna().iloc[0])
     answered = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"), cheapest, margin)
     caveats = zero_caveats(rows, tables.get("ablations", rows[:0])) + sentences_of("contamination", memory_warnings)
-    caveats += sentences_of("collapses", training.collapse_caveats)
     caveats += sentences_of("training", training.mismatch_caveats) + more
     details = sentences_of("frontier", frontier.sentences) + sentences_of("controls", control_sentences)
     answered = replace(answered, details=answered.details + details, caveats=caveats)

@@ -1,16 +1,13 @@
-"""Online trainings: training curves, saturation, and caveats about collapses and importance ratios."""
+"""Online trainings: training curves, and a caveat about importance ratios."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from g2d.analysis.dynamics import RATIO_BOUND
 from g2d.experiment.keys import POLICY_NAMES
-from g2d.report.phrases import NBSP, percent, percent_of, these_weights
+from g2d.report.phrases import percent
 from g2d.report.styles import Styles, legend, styles_of
 from g2d.report.vega import Spec, finished, series_channels, tips
 
@@ -31,18 +28,6 @@ def course(training: pd.DataFrame, styles: Styles) -> Spec:
     return finished(seeds, chart.mark_line().encode(x=x, y=y, tooltip=tooltip, **channels), height=HEIGHT)
 
 
-def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
-    caveats = []
-    for (policy, size, measure), seeds in collapses.groupby(["policy", "group_size", "measure"], sort=False):
-        if fallen := int(seeds["collapsed"].sum()):
-            share = percent(seeds["share"].iloc[0], 0)
-            runs = f"{fallen} of {len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'}"
-            caveats.append(
-                f"The {measure} of {_called(policy, size)} fell below {share} of its start in training, in {runs}."
-            )
-    return tuple(caveats)
-
-
 def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
     caveats = []
     for (policy, size), rows in training.groupby(["policy", "group_size"], sort=False):
@@ -54,35 +39,6 @@ def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
                 f"ratio is {mean['ratio']:.2f} on average, off 1 by more than {RATIO_BOUND:g}{capped}."
             )
     return tuple(caveats)
-
-
-_NO_CURVE = {
-    "no change": "its accuracy does not change significantly",
-    "no sigmoid": "its accuracies do not follow one",
-    "not saturated": "it was not trained long enough to show the asymptote",
-}
-
-
-def saturation_sentences(table: pd.DataFrame) -> list[str]:
-    sentences = []
-    for row in table.to_dict("records"):
-        called = f"{_called(row['policy'], row['group_size'])} on {row['benchmark']}"
-        called = f"{row['model']}, {called}" if table["model"].nunique() > 1 else called
-        if row["status"] != "fits":
-            sentences.append(f"{called}: no sigmoid is shown, because {_NO_CURVE[str(row['status'])]}.")
-            continue
-        asymptote = percent_of(row, "asymptote")
-        sentences.append(
-            f"{called} goes from {percent(row['start'])} to an asymptote of {asymptote}: half of the way after "
-            f"{_steps(row, 'midpoint')} gradient steps, 90{NBSP}% after {_steps(row, 'nearly')}"
-            f"{these_weights(int(row['n_seeds']))}."
-        )
-    return sentences
-
-
-def _steps(row: Mapping[Any, Any], name: str) -> str:
-    low, high = (f"{row[name + end]:.0f}" if pd.notna(row[name + end]) else "?" for end in ("_low", "_high"))
-    return f"{row[name]:.0f} [{low}, {high}]"
 
 
 def _called(policy: object, group_size: object) -> str:

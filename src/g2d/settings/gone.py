@@ -13,6 +13,8 @@ from typing import Any
 
 GONE: dict[str, str] = {
     "models.*.source=recorded": "recorded completions were removed: judge them with g2d verify",
+    "collapse": "remove it; training.csv has the curves of entropy and length",
+    "drift": "remove it; the KL divergence from M0 is no longer measured",
 }
 COMMANDS_GONE: dict[str, str] = {
     "compare": "g2d.open returns the results of each run as frames: join them with pandas",

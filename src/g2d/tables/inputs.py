@@ -19,7 +19,7 @@ from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.prompt_counts import prompts_behind
-from g2d.experiment.sections import Collapse, Contamination, Frontier
+from g2d.experiment.sections import Contamination, Frontier
 from g2d.graph import catalogue
 from g2d.graph.parts import files_of
 from g2d.jobs.attempts import Attempt, read_attempts
@@ -73,7 +73,6 @@ class Inputs:
     # Keys: a policy and a benchmark.
     answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
     sampled = _Part(read_rollouts, READ, shown=True)  # several answers to each problem
-    drifted = _Part(pd.read_parquet, shown=True)  # divergence from M0 on the policy's answers
     # Keys: a harvest.
     summaries = _Part(read_informativeness)
     harvested = _Part(read_rollouts, WITHOUT_TEXTS)
@@ -93,7 +92,6 @@ class Inputs:
         self.price = config.price_per_device_hour
         settings = config.frontier or Frontier()
         self.margin, self.tested_axis = settings.margin, settings.axis
-        self.collapse_share = (config.collapse or Collapse()).share
         self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
         self.shown_share = (config.contamination or Contamination()).share
 
@@ -156,7 +154,7 @@ class Inputs:
     @cached_property
     def charged(self) -> dict[PolicyKey, list[Cost]]:
         by_policy: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
-        parts = ("answer_costs", "sample_costs", "drift_costs", "reply_costs")
+        parts = ("answer_costs", "sample_costs", "reply_costs")
         for at, cost in chain(self.costs.items(), *(self.read(part, read_cost).items() for part in parts)):
             by_policy[at[0] if isinstance(at, tuple) else at] += cost.records
         sweeps: dict[PolicyKey, list[Cost]] = defaultdict(list)

@@ -26,7 +26,7 @@ from g2d.tables.frames import Rows, columns, table_of
 WITHOUT_ANSWERS = frozenset(
     {
         *("title", "demonstration", "seeds", "looks", "benchmarks", "baselines", "frontier", "price_per_device_hour"),
-        *("collapse", "contamination", "drift", "probe"),
+        *("contamination", "probe"),
     }
 )
 LOOK = TypeAdapter(Look)  # reads and writes the JSON of a file
