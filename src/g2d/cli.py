@@ -23,7 +23,6 @@ COMMANDS = {
     "verify": "g2d.verifier.command",
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",
-    "reward-model": "g2d.rewards.scratch_model",
 }
 
 

@@ -29,7 +29,7 @@ def test_shipped_configurations_have_none(file: Path) -> None:
     assert unusual_rates(read(file)) == []
 
 
-@pytest.mark.parametrize("names", [["regimes"], ["regimes", "sweep"], ["mixed"], ["confounders"], ["controls"]])
+@pytest.mark.parametrize("names", [["regimes"], ["regimes", "sweep"], ["confounders"], ["controls"]])
 def test_the_demonstration_has_none_with_its_overlays(names: list[str]) -> None:
     config = read_sources(read_files(CONFIG / f"{name}.yaml" for name in ("config", *(f"overlays/{n}" for n in names))))
     assert unusual_rates(config) == []

@@ -18,6 +18,7 @@ from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy
 from tests.experiment.test_config import MINIMAL
+from tests.open_ended import JUDGE
 
 LOCAL = {"models": {"big": {"source": "local", "path": "big"}}}
 
@@ -98,7 +99,7 @@ def test_only_grpo_drawn_by_trl_or_with_dropout_is_trained_again(
 def test_masks_by_the_advantages_of_scalar_rewards_are_trained_again_and_no_others(
     reward: str, masked: bool, more: dict[str, str]
 ) -> None:
-    rewards = {"taste": {"reward": "scratch_model"}, "coin": {"reward": "random"}}
+    rewards = {"taste": JUDGE, "coin": {"reward": "random"}}
     entry = {"steps": [2], "reward": reward, "warmup": {"mask_uniform_groups": masked}}
     config = configured(rewards=rewards, ablations={"own": entry}, lora={"dropout": 0}, engine={"name": "vllm"})
     settings = settings_of(config, "demo/seed0/own/grpo/g2/k2")

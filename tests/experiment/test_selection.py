@@ -11,10 +11,10 @@ from g2d.experiment.config import Config, load
 from g2d.experiment.grid import checkpoints, trainings
 from g2d.experiment.sweep import with_candidates
 from g2d.settings import ConfigError
+from tests import open_ended
 from tests.experiment.test_config import MINIMAL
 from tests.experiment.test_sweep import settings_of
 
-REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 ONLINE = {"regime": "semi_online_dpo", "steps": [2, 4, 6], "prompts_per_update": 4, "select": True}
 HOT = {"steps": [2, 4], "warmup": {"temperature": 1.1}, "policies": ["grpo"], "select": True}
 COMMON: dict[str, Any] = {
@@ -23,12 +23,12 @@ COMMON: dict[str, Any] = {
     "training_set": {"n": 60},
     "warmup": {"steps": [0, 2, 4], "horizon": 8},
     "sweep": {"development": 20},
-    "rewards": {"coin": {"reward": "random"}, "polite": {"reward": "scratch_model"}},
+    "rewards": {"coin": {"reward": "random"}, "polite": open_ended.JUDGE},
 }
 OPEN = {
-    "pool": REPLIES | {"split": "train"},
-    "held_out": REPLIES | {"split": "test"},
-    "development": REPLIES | {"split": "development"},
+    "pool": open_ended.POOL,
+    "held_out": open_ended.HELD_OUT,
+    "development": open_ended.DEVELOPMENT,
     "reward": "polite",
 }
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
-from g2d.problems.replies import generate
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix, order, prompt_order, times_before
 from g2d.rewards.catalogue import TRUTH, ByKind
@@ -22,6 +21,7 @@ from g2d.rewards.model import RewardModel, Scorer
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from tests.models import tiny_policy
+from tests.open_ended import requests
 from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import semi_online as train_semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
@@ -32,7 +32,7 @@ MIXED = PromptMix(prompts="mixed")
 
 
 def problems(n_verifiable: int, n_open_ended: int) -> list[Problem]:
-    return [*easy(n_verifiable), *generate("train", n_open_ended, seed=0)]
+    return [*easy(n_verifiable), *requests(n_open_ended)]
 
 
 @given(

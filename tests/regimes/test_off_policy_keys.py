@@ -13,6 +13,7 @@ from g2d.experiment.config import Config, load
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import GRPO
 from g2d.settings import ConfigError
+from tests import open_ended
 from tests.experiment.test_config import MINIMAL
 
 CHAIN: dict[str, Any] = {"steps": [0, 4, 8]}
@@ -102,12 +103,11 @@ VLLM = {"engine": {"name": "vllm"}}
 NO_DROPOUT = {"lora": {"dropout": 0.0}}
 STALE = {"warmup": {"updates_per_generation": 4, "steps": [0, 4, 8]}}
 STAGES = {"training_set": {"n": 1000}, "regimes": {"s": {"regime": "staged_grpo", "stages": [1], "warmup": MOVING}}}
-REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 REWARDS = {
-    "rewards": {"taste": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
+    "rewards": {"taste": open_ended.JUDGE, "coin": {"reward": "random"}},
     "open_ended": {
-        "pool": REPLIES | {"split": "train"},
-        "held_out": REPLIES | {"split": "test"},
+        "pool": open_ended.POOL,
+        "held_out": open_ended.HELD_OUT,
         "reward": "taste",
         "judge": "taste",
     },

@@ -13,6 +13,7 @@ from snakemake.utils import update_config
 
 from g2d.experiment.config import Config, load, read
 from g2d.report.methods import methods
+from tests import open_ended
 
 CONFIG = Path(__file__).parents[2] / "config"
 PROVENANCE = {
@@ -162,16 +163,17 @@ def test_changes_that_are_not_committed_are_admitted(paper: Config) -> None:
 @functools.cache
 def mixed() -> Config:
     merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
-    update_config(merged, yaml.safe_load((CONFIG / "overlays/mixed.yaml").read_text()))
+    prompts = {"pool": open_ended.POOL, "held_out": open_ended.HELD_OUT, "reward": "polite", "samples_per_prompt": 4}
+    merged |= {"rewards": {"polite": open_ended.JUDGE}, "open_ended": prompts}
+    merged |= {"ablations": {"both-grpo": {"steps": [40], "prompts": "mixed", "policies": ["grpo"]}}}
     return load(merged)
 
 
 def test_win_rates_and_their_judge_are_described() -> None:
     text = written(mixed())
     for part in (
-        "Every policy and M0 replied to generated replies (test; n=500), with the same random numbers, 4 rollouts",
-        "the one with the higher reward was preferred (scores of the embedded reward model (length bias 1))",
-        "Its prompts were verifiable prompts and, 50% of them, open-ended ones, judged by scores of the embedded",
+        "with the same random numbers, 4 rollouts",
+        "the one with the higher reward was preferred (scores of the reward model judge)",
         "both-grpo (",
         "prompts=verifiable prompts and, 50% of them",
     ):

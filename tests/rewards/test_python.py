@@ -18,6 +18,7 @@ from g2d.rewards.reward import Attempt, Judgement
 from g2d.settings import ConfigError
 from g2d.verifier import Judgement as Verified
 from tests.experiment.test_config import MINIMAL
+from tests.open_ended import HELD_OUT, POOL
 from tests.rewards.test_judging import CONTEXT
 
 SHORT = "def reward(completions, **kwargs):\n    return [-len(text) / 10 for text in completions]\n"
@@ -152,12 +153,7 @@ def test_a_mistake_beside_the_file_is_named(reward: dict[str, Any], message: str
 
 
 def test_open_ended_prompts_refuse_one_that_takes_the_right_answer() -> None:
-    replies = {"source": "synthetic", "family": "replies", "n": 4}
-    section = {
-        "pool": replies | {"split": "train"},
-        "held_out": replies | {"split": "test"},
-        "reward": {"file": "mine.py"},
-    }
+    section = {"pool": POOL, "held_out": HELD_OUT, "reward": {"file": "mine.py"}}
     written(SHORT)
     load(MINIMAL | {"open_ended": section})
     python._parameters.cache_clear()

@@ -10,6 +10,7 @@ import yaml
 
 from g2d.experiment.config import Config, load
 from g2d.tables.captions import FILE, captions
+from tests.open_ended import JUDGE
 from tests.race import race_config, race_values
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 
@@ -19,7 +20,7 @@ RICH: dict[str, Any] = SMALL | {
     "contamination": {},
     "sweep": {"development": 5},
     "evaluation": {"sampled": {"n": 4, "beside_greedy": True}, "token_budgets": [32, 64]},
-    "rewards": {"polite": {"reward": "scratch_model"}},
+    "rewards": {"polite": JUDGE},
     "open_ended": OPEN_ENDED,
 }
 

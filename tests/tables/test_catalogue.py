@@ -27,6 +27,7 @@ from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
 from g2d.tables.power import POWER_COLUMNS
+from tests import open_ended
 from tests.frames import rollout
 
 SYNTHETIC = {"source": "synthetic", "family": "arithmetic", "n": 10}
@@ -36,8 +37,7 @@ SMALL: dict[str, Any] = {
     "benchmarks": {"easy": {**SYNTHETIC, "split": "test"}},
     "warmup": {"steps": [0, 10]},
 }
-REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
-OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
+OPEN_ENDED = {"reward": "polite", "pool": open_ended.POOL, "held_out": open_ended.HELD_OUT}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "auto", "stages", "regimes", "frontier", "sweep", "controls", "terms"),
     *("selection", "looks", "extrapolation", "linearity"),
@@ -102,7 +102,7 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "samples": ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
     "one sample": ({"evaluation": {"sampled": {"n": 1}}}, set()),
     "rewards": ({"rewards": {"coin": {"reward": "random"}}}, set()),
-    "open_ended": ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates"}),
+    "open_ended": ({"rewards": {"polite": open_ended.JUDGE}, "open_ended": OPEN_ENDED}, {"win_rates"}),
     "controls": (
         {"rewards": {"coin": {"reward": "random"}}, "ablations": {"on-coin": {"reward": "coin", "steps": [10]}}},
         {"controls"},

@@ -10,7 +10,7 @@ from scipy.stats import fisher_exact
 
 from g2d.analysis.contamination import is_verbatim, partial_problems, rouge_l, split_question
 from g2d.problems import Problem
-from g2d.problems.calculation import generate
+from g2d.problems.synthetic import generate
 from g2d.report.contamination import contamination_sentences, memory_warnings
 from g2d.tables.contamination import CONTAMINATION_COLUMNS, contamination_table
 from g2d.tables.frames import read_table, write_table
@@ -95,7 +95,7 @@ def continued(problems: list[Problem], verbatim: int, right: int = 0) -> pd.Data
 
 
 def table_of(old: int, fresh: int, n: int = 20, right: int = 7) -> pd.DataFrame:
-    problems = {"old": questions(n), "new": generate("test", n, 5)}
+    problems = {"old": questions(n), "new": generate("arithmetic", "test", n, 5)}
     rows = {("m", "old"): continued(problems["old"], old, right), ("m", "new"): continued(problems["new"], fresh)}
     return contamination_table(rows, problems, ["new"], 0.6)
 
@@ -116,7 +116,7 @@ def test_the_table_counts_and_tests() -> None:
 
 
 def test_the_tests_of_a_model_are_one_family() -> None:
-    problems = {"a": questions(10), "b": questions(10), "new": generate("test", 10, 5)}
+    problems = {"a": questions(10), "b": questions(10), "new": generate("arithmetic", "test", 10, 5)}
     rows = {("m", name): continued(of_benchmark, 6 if name == "a" else 0) for name, of_benchmark in problems.items()}
     a, b, _ = contamination_table(rows, problems, ["new"], 0.6).to_dict("records")
     assert a["p_holm"] == pytest.approx(2 * a["p_value"])
@@ -143,10 +143,3 @@ def test_the_sentence_suspects_memory_only_if_the_test_is_significant(tmp_path) 
         [sentence] = contamination_sentences(table)
         assert words in sentence
         assert memory_warnings(table) == ()
-
-
-def test_what_is_missing_of_a_generated_calculation_is_none_of_its_wording() -> None:
-    for problem in generate("test", 40, 1):
-        partial = split_question(problem.prompt, 0.6)
-        assert ":" in partial.shown
-        assert set(partial.rest) <= set("0123456789+-*/() ")

@@ -20,6 +20,7 @@ from g2d.tables.frontier import frontier_table
 from g2d.tables.harvest import CALIBRATION_COLUMNS
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
 from tests.analysis.test_factorial import sampled
+from tests.open_ended import JUDGE
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 from tests.tables.test_frontier import COSTS, EVALUATIONS
 
@@ -116,7 +117,7 @@ def test_mixed_training_stands_next_to_the_policies_of_the_same_kinds(run: Run) 
     main = accuracies(("math", 2, 0.5), ("both", 2, 0.6), benchmark="easy")
     won = dict.fromkeys(WIN_RATE_COLUMNS, 0) | {"model": "m", "K": 2, "group_size": 8}
     rates = [won | {"policy": name, "prompts": kind} for name, kind in (("math", "verifiable"), ("both", "mixed"))]
-    config = load(SMALL | {"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED})
+    config = load(SMALL | {"rewards": {"polite": JUDGE}, "open_ended": OPEN_ENDED})
     tables = {"main": main, "win_rates": frame(rates, WIN_RATE_COLUMNS)}
     compared = run("Table 3 of the same", config=config, tables=tables)["compared"]
     assert compared["math500"].tolist() == ["58.7", "35.0", "54.7", "33.3", "57.3"]

@@ -7,6 +7,7 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.config import load
 from g2d.experiment.prompt_counts import other_prompts, prompts_behind
+from tests.open_ended import JUDGE
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 
 ONLINE = {"regime": "semi_online_dpo", "steps": [2], "prompts_per_update": 4}
@@ -20,7 +21,7 @@ ENTRIES: dict[str, Any] = {
     "g2d-chat": ONLINE | {"prompts": "open_ended", "start": "warmup", "start_step": 10},
 }
 CONFIG = load(
-    SMALL | {"training_set": {"n": 10}, "rewards": {"polite": {"reward": "scratch_model"}}}
+    SMALL | {"training_set": {"n": 10}, "rewards": {"polite": JUDGE}}
     | {"open_ended": OPEN_ENDED, "regimes": ENTRIES}
 )  # fmt: skip
 

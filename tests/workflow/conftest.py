@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,12 +199,19 @@ def copy_of_micro(config: dict[str, Any], to: Path) -> Project:
 
 
 def copy_of_extended(
-    name: str, config: dict[str, Any], more: dict[str, Any], to: Path
+    name: str,
+    config: dict[str, Any],
+    more: dict[str, Any],
+    to: Path,
+    *,
+    add: Callable[[Path], object] = lambda root: None,
 ) -> tuple[Project, dict[str, int]]:
-    """Copy the finished micro grid with more keys; also return the jobs that these planned."""
+    """Copy the finished micro grid with more keys and the files that `add` writes; also return the planned jobs."""
 
     def make(root: Path) -> None:
-        planned = copy_of_micro(config, root).extended(config | more)
+        project = copy_of_micro(config, root)
+        add(root)
+        planned = project.extended(config | more)
         root.with_suffix(".json").write_text(json.dumps(planned))
 
     made = made_once(name, make)

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.workflow.accesses import undeclared
-from tests.workflow.conftest import copy_of_extended
-from tests.workflow.test_open_ended import with_prompts
+from tests.workflow.test_open_ended import copy_with_prompts
 
 
 def test_jobs_read_inputs_and_leave_outputs(tmp_path: Path, micro_config: dict[str, Any]) -> None:
-    project, _ = copy_of_extended("asked", micro_config, with_prompts(micro_config), tmp_path / "g2d")
+    project, _ = copy_with_prompts(micro_config, tmp_path / "g2d")
     assert undeclared(project) == []
     with open(project.root / "accesses.txt", "a") as lines:  # as a job that reads another's answers
         log = "results/logs/build_pairs/micro/seed0/g2/k2.log"

@@ -13,13 +13,13 @@ import scipy
 from g2d.experiment.config import load
 from g2d.jobs.files import read_json
 from g2d.problems import Problem, read_problems
-from g2d.problems.generated import generate
+from g2d.problems.sources import load_problems
 from tests.workflow.conftest import Project, copy_of_micro
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_grid import SUMMARIES as NOT_OF_TRAININGS
 from tests.workflow.test_sweep import DEVELOPMENT, RATES, RFT
 
-FRESH = {"source": "synthetic", "family": "calculation", "split": "test", "n": 12, "steps": [2, 3], "seed": "run"}
+FRESH = {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 12, "levels": [2, 3], "seed": "run"}
 POLICIES = 7  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, RFT
 CONTINUED = {"continue_questions": 2, "make_contamination_table": 1}
 # Tables that the configuration has no longer, and files in the same folder that make_tables does not write.
@@ -132,7 +132,9 @@ def test_m0_continues_published_and_fresh_questions(project: Project, added_conf
     results, benchmarks = project.results, ("arithmetic", "fresh")
     problems = {name: read_problems(results / f"problems/{name}.jsonl") for name in benchmarks}
     seed = read_json(results / "problems/fresh.manifest.json")["source"]["seed"]
-    assert problems["fresh"] == generate(load(added_config).benchmarks["fresh"].model_copy(update={"seed": seed}))
+    assert problems["fresh"] == load_problems(
+        "fresh", load(added_config).benchmarks["fresh"].model_copy(update={"seed": seed})
+    )
     assert f"seed {seed}, drawn for this run" in (results / "methods.md").read_text()
 
     # The table summarises the files of continuations.

@@ -23,6 +23,7 @@ from g2d.experiment.stages import VERSIONS
 from g2d.forecast.hours import estimate, gpu_job
 from g2d.graph.build import grid_jobs
 from g2d.settings import ConfigError
+from tests import open_ended
 from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
 
@@ -73,7 +74,6 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
     ablations of warm-up and DPO, every regime, other harvests, open-ended prompts, selection and a sweep."""
     short, rates = {"max_completion_length": 24}, {"learning_rate": [1e-4, 1e-3]}
     online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4} | short
-    replies = {"source": "synthetic", "family": "replies", "n": 5}
     return micro_config | {
         "seeds": [0, 1],
         "engine": {"shards": {"calibration": 2, "harvest": 3, "evaluation": 2}},
@@ -102,15 +102,15 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
         "baselines": {"grpo_steps": "all"},
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "rewards": {
-            "polite": {"reward": "scratch_model"},
-            "fair": {"reward": "scratch_model", "length_bias": 0.0},
-            "long": {"reward": "scratch_model", "length_bias": 2.0},
-            "unused": {"reward": "scratch_model", "seed": 7},
+            "polite": open_ended.JUDGE,
+            "fair": open_ended.JUDGE | {"length_penalty": 1.0},
+            "long": open_ended.JUDGE | {"length_penalty": 2.0},
+            "unused": open_ended.JUDGE | {"length_penalty": 3.0},
         },
         "open_ended": {
-            "pool": replies | {"split": "train"},
-            "held_out": replies | {"split": "test"},
-            "development": replies | {"split": "development"},
+            "pool": open_ended.POOL,
+            "held_out": open_ended.HELD_OUT,
+            "development": open_ended.DEVELOPMENT,
             "reward": "polite",
             "judge": "fair",
         }

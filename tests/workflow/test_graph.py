@@ -16,6 +16,7 @@ from g2d.experiment.training import settings_as_run
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, flat, key_of
 from g2d.graph.params import Params
+from tests.rewards.models import reward_model
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_dry_run import everything
 from tests.workflow.test_regimes import ENTRIES, with_entries, with_hot
@@ -88,6 +89,7 @@ def test_the_table_of_every_kind_of_grid_equals_the_plan_of_snakemake(
         "everything": everything(micro_config),
         "entries": with_entries(with_hot(micro_config), **ENTRIES),
     }
+    reward_model(project.root / "judge")
     for name, values in kinds.items():
         file = project.root / f"{name}.yaml"
         file.write_text(yaml.safe_dump(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,22 +12,24 @@ import pytest
 from g2d.experiment.config import load
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
-from g2d.rewards.model import Scorer
 from g2d.settings import ConfigError
+from tests import open_ended
+from tests.rewards.models import reward_model
+from tests.tables.test_catalogue import SYNTHETIC
 from tests.workflow.conftest import Project, copy_of_extended
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_regimes import SEMI_ONLINE, on_one
 from tests.workflow.test_sweep import DEVELOPMENT
 
 SECTION = {
-    "pool": {"source": "synthetic", "family": "replies", "split": "train", "n": 12},
-    "held_out": {"source": "synthetic", "family": "replies", "split": "test", "n": 8},
+    "pool": open_ended.POOL,
+    "held_out": open_ended.HELD_OUT,
     "reward": "polite",
     "samples_per_prompt": 2,
     "max_completion_length": 16,
     "batch_size": 256,
 }
-REWARDS = {"polite": {"reward": "scratch_model", "steps": 20}, "dear": {"reward": "scratch_model", "steps": 20}}
+REWARDS = {"polite": open_ended.JUDGE, "dear": open_ended.JUDGE | {"length_penalty": 3.0}}
 ASKED = {
     "rewards": REWARDS,
     "open_ended": SECTION,
@@ -41,10 +44,9 @@ ASKED = {
 
 # The same grid has an entry and an ablation with selected checkpoints, for test_selection.py.
 POLICIES = 11  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, three on open-ended prompts, two selected
-REPLIES = {"source": "synthetic", "family": "replies", "split": "development", "n": 6}
 SELECTED = {
     "sweep": {"development": DEVELOPMENT},
-    "open_ended": SECTION | {"development": REPLIES},
+    "open_ended": SECTION | {"development": open_ended.DEVELOPMENT},
     "ablations": ASKED["ablations"] | {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
     "regimes": ASKED["regimes"] | {"both": ASKED["regimes"]["both"] | {"steps": [2, 4], "select": True}},
 }
@@ -54,11 +56,16 @@ def with_prompts(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return config | on_one(config) | ASKED | SELECTED | changes
 
 
+def copy_with_prompts(micro_config: dict[str, Any], to: Path) -> tuple[Project, dict[str, int]]:
+    """Copy the finished grid with open-ended prompts and selected checkpoints; also return the added jobs."""
+    return copy_of_extended(
+        "asked", micro_config, with_prompts(micro_config), to, add=lambda root: reward_model(root / "judge")
+    )
+
+
 @pytest.fixture(scope="module")
 def extended(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, int]]:
-    """The finished grid with open-ended prompts and selected checkpoints, and the added jobs."""
-    to = tmp_path_factory.mktemp("asked") / "g2d"
-    return copy_of_extended("asked", micro_config, with_prompts(micro_config), to)
+    return copy_with_prompts(micro_config, tmp_path_factory.mktemp("asked") / "g2d")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +77,7 @@ def test_only_jobs_of_the_prompts_run_and_a_changed_reward_runs_its_jobs(
     extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]
 ) -> None:
     project, planned = extended
-    added = {"load_problems": 4, "check_leakage": 3, "check_development": 2, "scratch_reward_model": 1}
+    added = {"load_problems": 4, "check_leakage": 3, "check_development": 2}
     judged = {"reply_to_development": 2, "draw_replies": POLICIES, "make_win_rates": 1}
     chosen = {"answer_development": 4, "choose_checkpoint": 2}
     trained = {"train_grpo": 1, "train_semi_online_dpo": 4, "evaluate": 5}
@@ -95,16 +102,14 @@ def test_each_prompt_is_judged_by_the_reward_of_its_kind(project: Project, polic
     results = project.results
     folder = results / "micro/seed0" / policy
     rows = pd.read_parquet(folder / "rollouts.parquet")
-    replies = rows["problem_id"].str.startswith("replies-train-")
+    replies = rows["problem_id"].str.startswith("open-ended-")
     assert replies.groupby(rows["step"]).mean().tolist() == [share, share]
     assert (rows.loc[replies, "verdict"] == "no_reference").all()
     truth = rows[~replies]
     assert (truth["reward"] == (truth["verdict"] == "correct")).all()
     assert not rows.loc[replies, "reward"].isin((0, 1)).any()
     judges = read_json(folder / "policy.json")["settings"]["reward"]
-    assert (judges["verifiable"]["reward"], judges["open_ended"]["reward"]) == ("math_verify", "scratch_model")
-    (made,) = (results / "reward-models").iterdir()
-    assert Scorer(made, batch_size=4)([("Where is the zoo?", "It is near the zoo.")])
+    assert (judges["verifiable"]["reward"], judges["open_ended"]["reward"]) == ("math_verify", "model")
     assert {problem.kind for problem in read_problems(results / "problems/open-ended.jsonl")} == {"open_ended"}
 
 
@@ -116,7 +121,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     }
     base = replies["base"]
     assert len(base) == 16
-    assert base["problem_id"].str.startswith("replies-test-").all()
+    assert base["problem_id"].str.startswith("open-ended-held-out-").all()
     table = pd.read_csv(results / "tables/win_rates.csv").set_index(["policy", "K", "group_size"])
     assert len(table) == POLICIES - 1
     for (policy, k, group_size), name in {
@@ -137,7 +142,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     assert table.loc[("then", 2, 4), "prompts"] == "open_ended, then verifiable"
     card = (results / "micro/seed0/both-grpo/grpo/g2/k2/adapter/README.md").read_text()
     assert "on verifiable and open-ended prompts together" in card
-    assert "Its prompts were open-ended prompts, judged by scores of the embedded reward model" in (
+    assert "Its prompts were open-ended prompts, judged by scores of the reward model judge" in (
         (results / "methods.md").read_text().replace("\\", "")
     )
     page = (results / "report/index.html").read_text()
@@ -151,8 +156,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ({"open_ended": None}, "regimes.both.prompts"),
         ({"rewards": {}}, "open_ended.reward"),
         ({"rewards": REWARDS | {"polite": {"reward": "wrong"}}}, "open_ended.reward"),
-        ({"pool": SECTION["pool"]}, "pool.family"),
-        ({"open_ended": SECTION | {"pool": SECTION["pool"] | {"family": "arithmetic"}}}, "open_ended.pool.family"),
+        ({"open_ended": SECTION | {"pool": SYNTHETIC | {"split": "train"}}}, "open_ended.pool.family"),
         ({"open_ended": SECTION | {"judge": "me"}}, "open_ended.judge"),
     ],
 )

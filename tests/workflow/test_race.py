@@ -14,7 +14,9 @@ import pytest
 from g2d.experiment.race import taken
 from g2d.status.snapshot import Grid
 from g2d.tables.looks import take
+from tests import open_ended
 from tests.race import race_config, race_values, write_answers
+from tests.rewards.models import reward_model
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_graph import require_equal
 
@@ -104,16 +106,15 @@ def test_jobs_after_the_looks_are_not_counted_before(tmp_path: Path) -> None:
     """Further benchmarks, samples, distances, replies, their checks and pairs of the page come after the looks; a sweep
     and a replayed harvest come before."""
     values = race_values()
-    replies, benchmark = {"source": "synthetic", "family": "replies", "n": 5}, values["benchmarks"]["arithmetic"]
+    benchmark = values["benchmarks"]["arithmetic"]
     values |= {
         "benchmarks": {"arithmetic": benchmark, "second": benchmark | {"seed": 9}},
         "calibration": values["calibration"] | {"factorial_temperatures": [0.5]},
         "evaluation": values["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "training_set": {"n": 60},
         "contamination": values["harvest"],
-        "rewards": {"fair": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
-        "open_ended": {"pool": replies | {"split": "train"}, "held_out": replies | {"split": "test"}, "reward": "fair"}
-        | values["harvest"],
+        "rewards": {"fair": open_ended.JUDGE, "coin": {"reward": "random"}},
+        "open_ended": {"pool": open_ended.POOL, "held_out": open_ended.HELD_OUT, "reward": "fair"} | values["harvest"],
         "sweep": {"development": 20, "regimes": {"dpo": {"learning_rate": [1e-4, 1e-3]}}},
         "ablations": {
             "rlep": {"steps": [4], "policies": ["grpo"], "warmup": {"replay": {"successes": 1, "harvest_step": 2}}},
@@ -122,4 +123,5 @@ def test_jobs_after_the_looks_are_not_counted_before(tmp_path: Path) -> None:
         "regimes": {"sft": {"regime": "rft", "steps": [2]}},
     }
     project = Project.create(tmp_path / "g2d", values)  # without the looks of the tests above
+    reward_model(project.root / "judge")
     require_equal(project, project.root / "config/config.yaml")

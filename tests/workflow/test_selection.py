@@ -16,9 +16,10 @@ from g2d.graph.build import grid_jobs
 from g2d.jobs.files import read_json
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
-from tests.workflow.conftest import Project, copy_of_extended
+from tests import open_ended
+from tests.workflow.conftest import Project
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
-from tests.workflow.test_open_ended import POLICIES, REPLIES, SECTION, with_prompts
+from tests.workflow.test_open_ended import POLICIES, SECTION, copy_with_prompts, with_prompts
 from tests.workflow.test_sweep import DEVELOPMENT, behind
 
 TRAINED = {"both": "both/g4/k{}", "best": "grpo/g2/k{}"}
@@ -33,8 +34,7 @@ def selected_config(micro_config: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def selected(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The finished grid with what selects added, as in test_open_ended.py, where the jobs are that this planned."""
-    to = tmp_path_factory.mktemp("selected") / "g2d"
-    return copy_of_extended("asked", micro_config, with_prompts(micro_config), to)[0]
+    return copy_with_prompts(micro_config, tmp_path_factory.mktemp("selected") / "g2d")[0]
 
 
 def test_candidates_are_trained_as_ever_and_two_policies_are_evaluated(
@@ -63,11 +63,11 @@ def test_no_benchmark_is_answered_before_a_checkpoint_is_chosen(selected: Projec
 
 
 def test_prompts_that_choose_may_not_be_evaluated(tmp_path: Path, selected_config: dict[str, Any]) -> None:
-    same = SECTION | {"development": REPLIES | {"split": "test"}}
+    same = SECTION | {"development": open_ended.HELD_OUT}
     project = Project.create(tmp_path / "g2d", selected_config | {"open_ended": same})
     done = project.snakemake("--cores", "2", "results/problems/open-ended-held-out.development.json")
     assert done.returncode != 0
-    assert re.search(r"open_ended.held_out: \d of 8 problems are in open_ended.development \(", done.stdout)
+    assert re.search(r"open_ended.held_out: 8 of 8 problems are in open_ended.development \(", done.stdout)
 
 
 def scores(project: Project, name: str) -> dict[int, dict[str, float]]:
@@ -84,7 +84,7 @@ def scores(project: Project, name: str) -> dict[int, dict[str, float]]:
     replies = {k: pd.read_parquet(folder / "open_ended.parquet") for k, folder in folders.items()}
     every = pd.concat(frame.assign(k=k, length=frame.completion_text.str.len()) for k, frame in replies.items())
     assert (len(every), every.reward.notna().all()) == (2 * 6 * 2, True)
-    assert every.problem_id.str.startswith("replies-development-").all()
+    assert every.problem_id.str.startswith("open-ended-development-").all()
     cells = every.groupby(["k", "problem_id"])
     longer, better = (every[name] - cells[name].transform("mean") for name in ("length", "reward"))
     slope = (longer * better).sum() / (longer**2).sum() if (longer != 0).any() else 0.0

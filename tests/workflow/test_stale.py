@@ -16,6 +16,8 @@ import pytest
 
 from g2d.jobs.files import sha256
 from tests.models import tiny_policy
+from tests.open_ended import JUDGE
+from tests.rewards.models import reward_model
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES as TABLES
 from tests.workflow.test_reruns import SELECTED, another_benchmark
@@ -187,7 +189,7 @@ def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str
         "pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}},
         "training_set": {"n": 9},
         "benchmarks": {"own": {"source": "local", "path": "../own.jsonl"}},
-        "rewards": {"polite": {"reward": "scratch_model"}},
+        "rewards": {"polite": JUDGE},
         "open_ended": {
             "pool": {"source": "local", "path": "open-ended.jsonl"},
             "held_out": {"source": "local", "path": "held-out.jsonl"},
@@ -198,6 +200,7 @@ def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str
     }
     project = Project.create(root, config)
     shutil.copytree(tiny_policy().base, root / "model")
+    reward_model(root / "judge")
     rows = [json.dumps({"problem": f"{i} + 1 = ?", "answer": str(i + 1), "level": 1 + i % 3}) for i in range(9)]
     for name in ("pool", "../own", "open-ended", "held-out"):
         (root / f"{name}.jsonl").write_text("\n".join(rows).replace("?", f"? {name}") + "\n")

@@ -31,7 +31,6 @@ try:
         require_files,
         require_installed,
         require_repositories,
-        require_tasks,
         require_vocabularies,
         require_windows,
     )
@@ -50,7 +49,6 @@ try:
     from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.run.training import AUTO
-    from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
     from g2d.graph import catalogue
     from g2d.graph.build import build

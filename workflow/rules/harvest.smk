@@ -11,7 +11,6 @@ rule harvest_rollouts:
         policy=planned("harvest_rollouts", "policy"),
         problems="results/{model}/calibration/train.jsonl",
         judged=planned("harvest_rollouts", "judged"),
-        reward=planned("harvest_rollouts", "reward"),
         shards=planned("harvest_rollouts", "shards"),
         costs=planned("harvest_rollouts", "costs"),
     output:

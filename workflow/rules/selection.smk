@@ -59,7 +59,6 @@ use rule draw_replies as reply_to_development with:
         policy="results/{policy}/policy.json",
         problems=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.jsonl",
         leakage=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.leakage.json",
-        reward=planned("reply_to_development", "reward"),
         shards=[],
         costs=[],
     output:

@@ -16,7 +16,6 @@ for regime in (*of_phase("online"), *of_phase("stages")):
         input:
             planned(name, ""),
             problems=planned(name, "problems"),
-            reward=planned(name, "reward"),
             checkpoint=planned(name, "checkpoint"),
             start=planned(name, "start"),
             harvest=planned(name, "harvest"),

@@ -9,15 +9,12 @@ from typing import Any
 from g2d.experiment.model_checks import first_mistake
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import COUNTS, SECTIONS, candidates, held_out, swept_section, with_candidates, with_choices
-from g2d.problems import generated
+from g2d.problems import synthetic
 from g2d.problems.settings import (
     DEVELOPMENT,
     OPEN_ENDED_SETS,
-    Generated,
-    ReasoningProblems,
     SyntheticProblems,
     is_fresh,
-    is_open_ended,
     place_of,
 )
 from g2d.regimes.regime import SELECTED
@@ -29,7 +26,7 @@ from g2d.settings import Section, repeated
 # Names in a results folder, and in a model's folder, that are not models and regimes.
 RESERVED_FOLDERS = {
     *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
-    *("reward-models", "teachers"),
+    "teachers",
 }
 RESERVED_FILES = {
     *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip")
@@ -113,13 +110,13 @@ def _of_draws(config: Config) -> Iterator[str]:
     for name, source in config.problem_sources.items():
         if isinstance(source, SyntheticProblems):
             try:
-                generated.require_capacity(source)
+                synthetic.require_capacity(source.family, source.split, source.n, tuple(source.drawn_levels))
             except ValueError as error:
                 yield f"{place_of(name)}.n: {error}"
-    if not isinstance(config.pool, Generated) or is_open_ended(config.pool):
+    if not isinstance(config.pool, SyntheticProblems):
         return
-    available = generated.levels_of(config.pool)
-    listed = f"choose from {', '.join(map(str, available))}" if available else "its problems have none, so write auto"
+    available = config.pool.drawn_levels
+    listed = f"choose from {', '.join(map(str, available))}"
     pinned = [("calibration", config.calibration.levels)]
     for model, entry in config.models.items():
         changed = entry.settings.get("calibration")
@@ -132,9 +129,6 @@ def _of_draws(config: Config) -> Iterator[str]:
 
 
 def _of_open_ended_prompts(config: Config) -> Iterator[str]:
-    for name, source in config.problem_sources.items():
-        if is_open_ended(source) and name not in OPEN_ENDED_SETS:
-            yield f"{place_of(name)}.family: replies have no right answer: use open_ended, or another family"
     for where, further in config.further.items():
         if not isinstance(further, PromptMix) or not further.asks_open_ended:
             continue
@@ -145,10 +139,8 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
     if (section := config.open_ended) is None:
         return
     for name, source in section.sources.items():
-        if isinstance(source, SyntheticProblems) and not is_open_ended(source):
-            yield f"{place_of(name)}.family: {source.family} has right answers: write replies"
-        if isinstance(source, ReasoningProblems):
-            yield f"{place_of(name)}.source: reasoning_gym has right answers: write synthetic with family replies"
+        if isinstance(source, SyntheticProblems):
+            yield f"{place_of(name)}.family: {source.family} has right answers: name a file or data set of prompts"
     for key in ("reward", "judge"):
         judge = config.rewards.get(getattr(section, key))
         if judge is not None and reward_of(judge)[0].needs_reference:
@@ -210,7 +202,7 @@ def _of_the_sweep(config: Config) -> Iterator[str]:
                 yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"
     n, pool = held_out(config), config.pool
     for model in config.models if n else ():
-        if isinstance(pool, Generated) and n + (wanted := config.for_model(model).training_set.n) > pool.n:
+        if isinstance(pool, SyntheticProblems) and n + (wanted := config.for_model(model).training_set.n) > pool.n:
             yield (
                 f"sweep.development: {n} problems held out of the pool's {pool.n} leave fewer than the training_set.n="
                 f"{wanted} of {model}: lower one of them or enlarge the pool"

@@ -22,7 +22,7 @@ from pydantic_core import PydanticUndefined
 from g2d.experiment.config import Config, former_names, read_sources
 from g2d.experiment.config_file import read_files
 from g2d.experiment.learning_rates import unusual_rates
-from g2d.experiment.requirements import require_files, require_tasks, require_windows
+from g2d.experiment.requirements import require_files, require_windows
 from g2d.jobs.files import read_text, write_text
 from g2d.plain import say
 from g2d.settings import ConfigError, Section
@@ -160,7 +160,6 @@ def _check(arguments: argparse.Namespace) -> int:
         config = read_sources(sources := read_files(arguments.files))
         require_files(config)
         require_windows(config)
-        require_tasks(config)
     except ConfigError as error:
         for mistake in str(error).splitlines():
             is_named = mistake.startswith(tuple(arguments.files))

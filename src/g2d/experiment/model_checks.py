@@ -9,8 +9,8 @@ from typing import Any
 from g2d.experiment.arms import Arm, all_behind, by_section, expanded, group_sizes
 from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
-from g2d.problems.generated import per_level
-from g2d.problems.settings import SyntheticProblems, is_open_ended
+from g2d.problems.settings import SyntheticProblems
+from g2d.problems.synthetic import shares
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.extrapolated import Extrapolated
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
@@ -61,9 +61,9 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
 def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
     """Yield generated pools with too few problems; `g2d.experiment.requirements` counts files."""
     pool, levels, n = config.pool, config.calibration.levels, config.training_set.n
-    if not isinstance(pool, SyntheticProblems) or is_open_ended(pool):
+    if not isinstance(pool, SyntheticProblems):
         return
-    share = per_level(pool)
+    share = dict(shares(pool.drawn_levels, pool.n))
     if n > (most := pool.n if levels == "auto" else sum(share.get(level, 0) for level in levels)):
         pinned = "" if levels == "auto" else f" of levels {levels} (calibration.levels)"
         yield (

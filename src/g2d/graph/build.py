@@ -27,8 +27,7 @@ from g2d.policies.settings import CONVERTED, MADE, model_files
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, problem_files
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.regime import Phase
-from g2d.rewards.catalogue import TRUTH, made_files, reward_of
-from g2d.rewards.scratch_model import ScratchRewardModel
+from g2d.rewards.catalogue import reward_of
 from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
@@ -61,7 +60,6 @@ class _Stages:
 
     def jobs(self) -> Iterator[Job | Deferred]:
         yield from self.problems()
-        yield from self.reward_models()
         yield from map(self.base_model, fetched_models(self.config))
         yield from chain.from_iterable(map(self.calibration, self.config.models))
         yield from self.trainings("online", "extrapolated")
@@ -96,14 +94,6 @@ class _Stages:
         for name, chosen_by in development_of(self.config).items():
             given = {"pool": problems_of(chosen_by), "benchmark": problems_of(name)}
             yield job_of("check_development", given, {"": f"results/problems/{name}.development.json"}, benchmark=name)
-
-    def reward_models(self) -> Iterator[Job]:
-        judges = {
-            reward.name: reward for reward in self.config.rewards.values() if isinstance(reward, ScratchRewardModel)
-        }
-        for name, reward in judges.items():
-            made = dict(zip(("weights", *map(_stem, reward.files[1:])), reward.files, strict=True))
-            yield job_of("scratch_reward_model", {}, made, _fixed({"source": reward.trained_with}), reward=name)
 
     def base_model(self, model: str) -> Job:
         source, folder = fetched_models(self.config)[model], f"results/{model}/base"
@@ -230,7 +220,6 @@ class _Stages:
             return {"problems": _training_set(model), "start": start, "teacher": teacher, "costs": bills}
         return {
             "problems": self.prompts_asked(model, arm),
-            "reward": made_files(self.params_of(model).judge_of(arm) or TRUTH),
             "checkpoint": [f"{folder}/checkpoint" for folder in before],
             "start": start,
             "harvest": [f"{folder}/rollouts.parquet" for folder in replayed],
@@ -284,8 +273,8 @@ class _Stages:
                 settings = partial(params.evaluation, "answers")
                 yield from self._answers("answer_development", folder, stem, settings, benchmark=DEVELOPMENT)
             else:
-                judge, settings = made_files(params.judge_of_replies("reward")), partial(params.replies, "reward")
-                prompts: dict[str, Any] = {"problems": OPEN_ENDED_DEVELOPMENT, "reward": judge}
+                settings = partial(params.replies, "reward")
+                prompts = {"problems": OPEN_ENDED_DEVELOPMENT}
                 yield from self._answers("reply_to_development", folder, stem, settings, **prompts)
         weights, _ = self.config.lora.files
         for key, keys in tried.items():
@@ -318,7 +307,7 @@ class _Stages:
             wildcards, given, bills = self._drawn_from(key, online)
             params, again, attributes = self.params_of(key.model), self._judges_again(key), {}
             judge = params.judge_of(online)
-            given |= {"judged": [], "reward": made_files(judge or TRUTH)}
+            given["judged"] = []
             if again:
                 given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
                 attributes = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
@@ -395,10 +384,9 @@ class _Stages:
                 "continue_questions", given, stem, wildcards, self.params_of(model).contamination
             )
         for key in grid.policies(config) if config.open_ended else ():
-            params = self.params_of(key.model)
-            judge, settings = made_files(params.judge_of_replies("judged_by")), partial(params.replies, "judged_by")
+            settings = partial(self.params_of(key.model).replies, "judged_by")
             stem = f"results/{key.folder}/open-ended/rollouts"
-            yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT, reward=judge)
+            yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT)
 
     def probes(self) -> Iterator[Job | Deferred]:
         for key in grid.probes(self.config):

@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from g2d.plain import say
 from g2d.policies.settings import CONTEXT_LENGTH, ScratchModel
-from g2d.problems.corpus import corpus_document, reply_document, reply_texts, vocabulary_texts
+from g2d.problems.corpus import corpus_document, vocabulary_texts
 from g2d.problems.prompts import render, token_ids
 
 CHAT_TEMPLATE = (
@@ -42,9 +42,9 @@ ITERATIONS = 5
 LOGIT_SCALE = 1.9
 
 
-def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
+def build_tokenizer() -> PreTrainedTokenizerFast:
     splitter = pre_tokenizers.Split(TOKEN, "isolated")
-    texts = [*vocabulary_texts(), *(reply_texts() if replies else ()), "user\n", "assistant\n", "system\n"]
+    texts = [*vocabulary_texts(), "user\n", "assistant\n", "system\n"]
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
     special = ["<pad>", "<|im_end|>", "<|im_start|>", "<unk>"]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*special, *words])}, unk_token="<unk>"))
@@ -68,7 +68,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
     """Train and save the model; on one machine, it depends only on `settings`."""
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
-    tokenizer = build_tokenizer(replies=settings.replies > 0)
+    tokenizer = build_tokenizer()
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
@@ -91,7 +91,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
         for optimizer in optimizers
     ]
     for step in range(settings.steps):
-        documents = draw_documents(tokenizer, rng, settings.batch_size, settings.replies)
+        documents = draw_documents(tokenizer, rng, settings.batch_size)
         loss = backward(model, documents, tokenizer.pad_token_id, settings.length_group)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
@@ -164,12 +164,8 @@ def _learning_rate(step: int, steps: int) -> float:
 Document = tuple[list[int], list[int]]  # tokens: prompt (without loss), completion
 
 
-def draw_documents(
-    tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int, replies: float = 0.0
-) -> list[Document]:
-    documents = [
-        reply_document(rng) if replies and rng.random() < replies else corpus_document(rng) for _ in range(size)
-    ]
+def draw_documents(tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int) -> list[Document]:
+    documents = [corpus_document(rng) for _ in range(size)]
     prompts = [  # a drill starts at the assistant's turn
         render(tokenizer, [{"role": "user", "content": prompt}]) if prompt else "<|im_start|>assistant\n"
         for prompt, _ in documents

@@ -33,7 +33,6 @@ class ScratchModel(Section):
         "bfloat16", "Precision of Muon; float32 is ten times as fast on a CPU.", neutral="bfloat16"
     )
     length_group: int | None = key(None, "Documents per forward pass; null: all of a step.", neutral=None, ge=1)
-    replies: float = key(0.0, "Share of replies (family replies) in the corpus.", ge=0, lt=1, neutral=0.0)
     settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
     @model_validator(mode="after")

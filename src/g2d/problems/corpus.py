@@ -11,8 +11,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Literal, get_args
 
-from g2d.problems import replies
-from g2d.problems.replies import draw_reply, draw_request
 from g2d.problems.synthetic import (
     LEVELS,
     NAMES,
@@ -58,11 +56,6 @@ def corpus_document(rng: random.Random) -> tuple[str, str]:
     # The hasty author is right, but the model cannot always compute the answer in one step.
     steps = exercise.steps if style == "hasty" else with_slips(rng, exercise.steps)
     return exercise.prompt, render(steps, style)
-
-
-def reply_document(rng: random.Random) -> tuple[str, str]:
-    prompt, place = draw_request(rng, "train")
-    return prompt, draw_reply(rng, place).text
 
 
 def drill(rng: random.Random) -> str:
@@ -129,13 +122,6 @@ def vocabulary_texts() -> Iterator[str]:
         yield f"has 1 {thing}. How many {thing} does Ann have?"
     for verbs in STORY_VERBS.values():
         yield from (f"Ann {verb} 1." for verb in verbs)
-
-
-def reply_texts() -> Iterator[str]:
-    for text in replies.vocabulary_texts():
-        filled = text.format(replies.THINGS[0])
-        yield filled
-        yield f" {filled}"
 
 
 def _working(steps: Steps) -> str:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.problems.problem import Problem, to_jsonl
-from g2d.problems.reasoning import PACKAGE
-from g2d.problems.settings import LocalProblems, ProblemSource, ReasoningProblems
-from g2d.verifier.reasoning import Entry
+from g2d.problems.settings import LocalProblems, ProblemSource
 from g2d.verifier.verdict import Judgement
 
-Verify = Callable[[Sequence[tuple[str | Entry | None, str]]], Sequence[Judgement]]
+Verify = Callable[[Sequence[tuple[str | None, str]]], Sequence[Judgement]]
 
 
 def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify) -> dict[str, Any]:
@@ -31,14 +28,12 @@ def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], veri
     }
     if isinstance(source, LocalProblems):
         record["source_sha256"] = sha256(source.path)
-    if isinstance(source, ReasoningProblems):
-        record["version"] = version(PACKAGE)
     return record
 
 
 def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict[str, str]]:
-    answered = [p for p in problems if p.answer is not None and (p.answer or p.entry is None)]
-    judgements = verify([(problem.reference, f"\\boxed{{{problem.answer}}}") for problem in answered])
+    answered = [p for p in problems if p.answer is not None]
+    judgements = verify([(problem.answer, f"\\boxed{{{problem.answer}}}") for problem in answered])
     return [
         {"problem_id": problem.problem_id, "answer": str(problem.answer), "verdict": judgement.verdict}
         for problem, judgement in zip(answered, judgements, strict=True)

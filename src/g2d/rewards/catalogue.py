@@ -13,11 +13,10 @@ from g2d.rewards.controls import FORMAT, MAJORITY, MATH_VERIFY, RANDOM, WRONG, M
 from g2d.rewards.model import MODEL
 from g2d.rewards.python import PLUGIN, PYTHON, PythonReward
 from g2d.rewards.reward import Reward
-from g2d.rewards.scratch_model import SCRATCH_MODEL
 from g2d.settings import Name, Section
 
 REWARDS: dict[str, Reward] = {
-    reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MAJORITY, MODEL, SCRATCH_MODEL, PYTHON)
+    reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MAJORITY, MODEL, PYTHON)
 }
 
 AnyReward: Any = Annotated[reduce(or_, [reward.settings for reward in REWARDS.values()]), Field(discriminator="reward")]
@@ -81,10 +80,6 @@ def reward_params(settings: Section) -> dict[str, Any]:
     reward, selected = reward_of(settings)
     content = reward.content(selected)
     return settings.params() | {"version": reward.version} | ({} if content is None else {"content": content})
-
-
-def made_files(settings: Section) -> list[str]:
-    return [file for reward, selected in map(reward_of, parts(settings)) for file in reward.files(selected)]
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:

@@ -68,7 +68,6 @@ class Reward:
     gpu: bool = False  # whether a job that only judges needs one
     content: Callable[[Any], str | None] = lambda settings: None  # digest of local files it depends on
     mistake: Callable[[Any], str | None] = lambda settings: None  # why those files cannot be used, and the fix
-    files: Callable[[Any], list[str]] = lambda settings: []  # made by a rule before it can judge
 
 
 AGAIN = "#asked-"  # before the number of a problem's visit

@@ -90,7 +90,7 @@ class TrainingReward:
         if self.eos_token_ids and completion_ids is not None:
             reasons = ["stop" if ids and ids[-1] in self.eos_token_ids else "length" for ids in completion_ids]
         problems = [self.problems[name] for name in problem_id]
-        references = [problem.reference for problem in problems]
+        references = [problem.answer for problem in problems]
         verified = verifier.verify(list(zip(references, texts, strict=True)), reasons)
         seen: Counter[str] = Counter()
         attempts = []

@@ -91,10 +91,10 @@ def draw_rollouts(
     # Close it here, so that its CPU time is counted for this job.
     with nullcontext(verifier) if verifier is not None else Verifier(workers) as open_verifier:
         judgements = open_verifier.verify(
-            [(problem.reference, completion.text) for problem, _, _, completion in drawn],
+            [(problem.answer, completion.text) for problem, _, _, completion in drawn],
             [completion.finish_reason for *_, completion in drawn],
         )
-        cut = [(problem.reference, text) for problem, _, _, done in drawn for text in done.prefixes.values()]
+        cut = [(problem.answer, text) for problem, _, _, done in drawn for text in done.prefixes.values()]
         cut_verdicts = iter(found.verdict for found in open_verifier.verify(cut, ["length"] * len(cut)))
     at_budgets = [
         {b: next(cut_verdicts) if b in done.prefixes else judgement.verdict for b in decoding.token_budgets}

@@ -15,12 +15,21 @@ GONE: dict[str, str] = {
     "models.*.source=recorded": "recorded completions were removed: judge them with g2d verify",
     "collapse": "remove it; training.csv has the curves of entropy and length",
     "drift": "remove it; the KL divergence from M0 is no longer measured",
+    "models.*.replies": "the synthetic replies were removed: use a model of your own (source: local)",
+    "*.source=reasoning_gym": "write its problems to a JSONL file (docs/recipes.md), with a verifier of your own",
+    "*.family=calculation": "long calculations were removed: use arithmetic, or a JSONL file (source: local)",
+    "*.family=replies": "synthetic replies were removed: name a file or data set of prompts (source: local or hub)",
+    "pool.steps": "long calculations were removed: use levels",
+    "benchmarks.*.steps": "long calculations were removed: use levels",
+    "rewards.*.reward=scratch_model": "the embedded reward model was removed: name a reward model (reward: model)",
 }
+
 COMMANDS_GONE: dict[str, str] = {
     "compare": "g2d.open returns the results of each run as frames: join them with pandas",
     "export": "give an adapter folder to lm-evaluation-harness (docs/recipes.md)",
     "power": "g2d plan prints the differences that a grid can find",
     "push": "upload a folder with `hf upload REPOSITORY FOLDER`: each adapter has its card",
+    "reward-model": "name a reward model in a folder or on the Hub (reward: model)",
     "verify-run": "recompute a job with `snakemake -R RULE` in a copy of the folder, and compare the digests",
 }
 

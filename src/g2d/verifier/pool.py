@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from g2d.verifier.limits import Limits
-from g2d.verifier.reasoning import Entry
 from g2d.verifier.verdict import Verdict
 
-Pair = tuple[str | Entry, str]  # reference, answer
+Pair = tuple[str, str]  # reference, answer
 
 START_S = 120.0  # to import sympy from a cold network file system
 REAP_S = 5.0  # to exit after closing the pipe
@@ -85,7 +84,7 @@ class _Batch:
         while not self.given_up and (chunk := self._take()):
             worker = worker or self._hire()
             worker.ask([self.pairs[i] for i in chunk])
-            while chunk and (verdict := worker.reply(worker.patience_s)):
+            while chunk and (verdict := worker.reply(worker.wall_s)):
                 self.verdicts[chunk.popleft()] = verdict
             if chunk:
                 self.pool.workers.remove(worker)
@@ -129,8 +128,6 @@ class _Worker:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.wall_s = limits.wall_s
-        self.imported = False
-        self.patience_s = limits.wall_s
         self.connection, theirs = Pipe()
         with theirs:
             self.process = subprocess.Popen(
@@ -145,10 +142,6 @@ class _Worker:
         self.hung_up = False
 
     def ask(self, pairs: list[Pair]) -> None:
-        """Send pairs; the first `Entry` makes the worker import reasoning-gym."""
-        imports = not self.imported and any(isinstance(reference, Entry) for reference, _ in pairs)
-        self.patience_s = self.wall_s + (START_S if imports else 0)
-        self.imported = self.imported or imports
         with suppress(OSError):  # the worker exited: `reply` reports it
             self.connection.send_bytes(json.dumps(pairs).encode())
 

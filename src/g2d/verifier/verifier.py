@@ -12,7 +12,6 @@ from functools import cache
 from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import Pair, Pool
-from g2d.verifier.reasoning import Entry
 from g2d.verifier.second_opinion import second_opinion
 from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
 
@@ -36,13 +35,12 @@ class Verifier:
         _verifiers.add(self)
 
     def verify(
-        self, items: Sequence[tuple[str | Entry | None, str]], finish_reasons: Sequence[str | None] | None = None
+        self, items: Sequence[tuple[str | None, str]], finish_reasons: Sequence[str | None] | None = None
     ) -> list[Judgement]:
         """Judge completions, in order; a VerifierError if no worker can be started.
 
         Args:
-            items: (reference, completion); the reference is an `Entry` if reasoning-gym judges, None without a right
-                answer.
+            items: (reference, completion); the reference is None without a right answer.
             finish_reasons: "length" distinguishes `truncated` from `no_boxed`.
         """
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
@@ -53,7 +51,7 @@ class Verifier:
             judged = self._judge(dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple)))
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
 
-    def _extract(self, reference: str | Entry | None, text: str, finish_reason: str | None) -> Pair | Judgement:
+    def _extract(self, reference: str | None, text: str, finish_reason: str | None) -> Pair | Judgement:
         if reference is None:
             return Judgement(NO_REFERENCE, None)
         if len(text) > self.limits.max_completion_chars:
@@ -61,9 +59,9 @@ class Verifier:
         answer = last_boxed(text)
         if answer is None:
             return Judgement("truncated" if finish_reason == "length" else "no_boxed", None)
-        if not (self.limits.allow(answer) and (isinstance(reference, Entry) or self.limits.allow(reference))):
+        if not (self.limits.allow(answer) and self.limits.allow(reference)):
             return Judgement("limit", answer[: self.limits.max_answer_chars])
-        return reference if isinstance(reference, Entry) else reference.strip(), answer
+        return reference.strip(), answer
 
     def _judge(self, pairs: Iterable[Pair]) -> dict[Pair, Judgement]:
         judged = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
@@ -74,8 +72,7 @@ class Verifier:
             verdicts.update(zip(hard, self._pool.judge(hard), strict=True))
         for pair, verdict in verdicts.items():
             reference, answer = pair
-            opinion = None if isinstance(reference, Entry) else second_opinion(reference, answer)
-            judged[pair] = Judgement(verdict, answer, opinion)
+            judged[pair] = Judgement(verdict, answer, second_opinion(reference, answer))
             self._cache[pair] = judged[pair]
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
@@ -97,14 +94,14 @@ class Verifier:
         self.close()
 
 
-def _compare_integers(reference: str | Entry, answer: str) -> Verdict | None:
-    if isinstance(reference, Entry) or not (_SMALL_INTEGER.fullmatch(reference) and _SMALL_INTEGER.fullmatch(answer)):
+def _compare_integers(reference: str, answer: str) -> Verdict | None:
+    if not (_SMALL_INTEGER.fullmatch(reference) and _SMALL_INTEGER.fullmatch(answer)):
         return None
     return "correct" if int(reference) == int(answer) else "incorrect"
 
 
 def verify_batch(
-    items: Sequence[tuple[str | Entry | None, str]],
+    items: Sequence[tuple[str | None, str]],
     *,
     finish_reasons: Sequence[str | None] | None = None,
     workers: int = 1,

@@ -1,7 +1,7 @@
 """A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with a `Connection` as standard input.
 
-The parent sends lists of [reference, answer] as JSON, where a list as reference is an `Entry`; the worker sends one
-message per pair. It is a fresh interpreter, so without torch, CUDA or threads.
+The parent sends lists of [reference, answer] as JSON; the worker sends one message per pair. It is
+a fresh interpreter, so without torch, CUDA or threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from g2d.verifier import reasoning
 from g2d.verifier.verdict import Verdict
 
 
@@ -59,11 +58,7 @@ def main() -> None:
         except EOFError:
             return
         for reference, answer in pairs:
-            if isinstance(reference, list):
-                reasoning.prepare()
-                verdict = bounded(reasoning.judge, reference[0], answer)
-            else:
-                verdict = bounded(judge, reference, answer)
+            verdict = bounded(judge, reference, answer)
             exceeded = peak_memory() > memory_bytes
             send("limit" if exceeded else verdict)
             if exceeded:
