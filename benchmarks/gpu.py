@@ -29,9 +29,8 @@ HERE = Path(__file__).resolve().parent
 PARTS = {  # cheap and decisive ones first; with the seconds that are enough where the card's CPU is slow
     "environment": ("the card, versions, bandwidth", 120),
     "greedy": ("greedy answers, float32 on the CPU and as they run here", 180),
-    "graph": ("steps replayed as CUDA graphs: the same answers as without, tokens per second, 0.5B", 300),
     "start": ("a job's start on the card, with imports of its own and with shared ones", 300),
-    "adapters": ("what is left of a small adapter, applied and merged, rounded twice, once and at random", 180),
+    "adapters": ("what is left of a small adapter, applied and merged", 180),
     "training-0.5b": ("GRPO and DPO at the paper's settings, 0.5B: seconds, peak beside `g2d plan`", 300),
     "full-passes": ("seconds of a step in passes of 4 rows and of as many as fit, 0.5B", 420),
     "vllm-0.5b": ("one start of vLLM: tokens per second, GRPO with it, its probabilities beside the trainer's", 600),

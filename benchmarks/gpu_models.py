@@ -195,32 +195,27 @@ def synchronise(setting: Any) -> None:
         torch.cuda.synchronize()
 
 
-def drawn_by_transformers(
-    model: Any, rows: int, length: int, setting: Any, *, cuda_graph: bool = False
-) -> tuple[int, float]:
+def drawn_by_transformers(model: Any, rows: int, length: int, setting: Any) -> tuple[int, float]:
     """Tokens and seconds of `g2d.rollouts`' engine: `rows` parallel completions of `length` tokens."""
     import numpy as np
     import torch
 
     from g2d.rollouts.continuous_batching import ContinuousBatch
-    from g2d.rollouts.decode_graph import FixedRows
     from g2d.rollouts.engine import Decoding
-
-    fixed = FixedRows() if cuda_graph else None
 
     def draw(tokens: int) -> float:
         decoding = Decoding(8, 1.3, 1.0, tokens, rows, 0)
         prompts = [[5 + i] * 100 for i in range(-(-rows // 8))]
         samples = [(i // 8, i % 8) for i in range(rows)]
         numbers = np.random.default_rng(0)
-        batch = ContinuousBatch(model, prompts, decoding, lambda _: numbers.random(tokens), [-1], fixed)
+        batch = ContinuousBatch(model, prompts, decoding, lambda _: numbers.random(tokens), [-1])
         begun = time.perf_counter()
         with torch.inference_mode():
             batch.complete(samples)
         synchronise(setting)
         return time.perf_counter() - begun
 
-    draw(length if cuda_graph else 4)  # the first call loads kernels and captures steps
+    draw(4)  # the first call loads kernels
     return rows * length, draw(length)
 
 

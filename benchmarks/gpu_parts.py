@@ -140,25 +140,7 @@ def greedy(setting: Setting) -> Found:
     return {"same answers": sum(map(str.__eq__, on_cpu, here)), "of": len(here)}
 
 
-def graph(setting: Setting) -> Found:
-    import torch
-
-    policy, captured = small_policy(setting), setting.device == "cuda"
-    plain, replayed = (answers(policy, setting.device, torch.float32, setting, cuda_graph=on) for on in (False, True))
-    rows, length = tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    model = blank_model(tiny_or(setting, "tiny", "qwen2.5-0.5b"), setting.device, setting.dtype).eval()
-    tokens, seconds = drawn_by_transformers(model, rows, length, setting, cuda_graph=captured)
-    return {
-        "captured": captured,
-        "same answers": sum(map(str.__eq__, plain, replayed)),
-        "of": len(plain),
-        "rows": rows,
-        "tokens/s": tokens / seconds,
-        "ms of a step": 1000 * seconds / length,
-    }
-
-
-def answers(policy: Any, place: str, dtype: Any, setting: Setting, *, cuda_graph: bool = False) -> list[str]:
+def answers(policy: Any, place: str, dtype: Any, setting: Setting) -> list[str]:
     """Greedy answers of a policy to problems of arithmetic."""
     from g2d.policies import load_base, load_tokenizer
     from g2d.policies.policy import end_tokens
@@ -169,7 +151,7 @@ def answers(policy: Any, place: str, dtype: Any, setting: Setting, *, cuda_graph
 
     problems, tokenizer = generate("arithmetic", "test", tiny_or(setting, 20, 500), seed=0), load_tokenizer(policy)
     model = load_base(policy, exact=True).to(place, dtype).eval()
-    engine = TransformersEngine(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
+    engine = TransformersEngine(model, tokenizer, end_tokens(policy, tokenizer))
     requests = [Request(p.problem_id, engine.render(conversation(p, Prompt()))) for p in problems]
     drawn = engine.generate(requests, Decoding(1, 0.0, 1.0, tiny_or(setting, 12, 48), 256, 0))
     return [completion.text for (completion,) in drawn]
@@ -177,15 +159,14 @@ def answers(policy: Any, place: str, dtype: Any, setting: Setting, *, cuda_graph
 
 def adapters(setting: Setting) -> Found:
     """Measure the share of a small adapter's effect on log-probabilities that is left in bfloat16: applied to rounded
-    outputs, applied and rounded once, merged to the nearest, merged at random. Also time a pass of the first two."""
+    outputs, or merged. Also time a pass of the first."""
     import torch
     from peft import get_peft_model
 
-    from g2d.policies.adapter_rounding import round_stochastically
     from g2d.policies.settings import Lora, lora_config
 
     shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
-    half = ("applied", "once", "merged", "merged at random")
+    half = ("applied", "merged")
     tokens = torch.randint(0, 400, (2, 64), device=setting.device)
 
     def scores(model: Any) -> Any:
@@ -198,19 +179,15 @@ def adapters(setting: Setting) -> Found:
         for way in ("exact", *half):
             model = blank_model(shape, setting.device, torch.float32 if way == "exact" else torch.bfloat16).eval()
             before = scores(model)
-            if way == "merged at random":
-                model = model.float()
             torch.manual_seed(1)
-            model = get_peft_model(model, lora_config(Lora(dropout=0.0, rounding="once" if way == "once" else "twice")))
+            model = get_peft_model(model, lora_config(Lora(dropout=0.0)))
             model.eval()
             for name, weight in model.named_parameters():
                 if "lora_" in name:
                     torch.nn.init.normal_(weight, std=std if "lora_B" in name else 0.02)
-            model = model.merge_and_unload() if way.startswith("merged") else model
-            if way == "merged at random":
-                round_stochastically(model, "seed")
+            model = model.merge_and_unload() if way == "merged" else model
             changes[way] = (scores(model) - before).flatten()
-            if way in ("applied", "once"):
+            if way == "applied":
                 results[f"{way} ms"] = fastest(setting.device, partial(scores, model))
         for way in half:
             # 1 if the whole effect is left; bfloat16's rounding errors are not in its direction.
@@ -481,7 +458,6 @@ def _cards(setting: Setting) -> int:
 PARTS: dict[str, Callable[[Setting], Found]] = {
     "environment": environment,
     "greedy": greedy,
-    "graph": graph,
     "adapters": adapters,
     "training-0.5b": lambda setting: training(setting, "qwen2.5-0.5b"),
     "training-7b": lambda setting: training(setting, "qwen2.5-7b"),

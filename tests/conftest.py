@@ -32,7 +32,7 @@ LONGEST = (
     *(f"workflow/test_{name}" for name in ("regimes", "rewards", "confounders", "faults", "open_ended")),
     *(f"workflow/test_{name}" for name in ("stale", "reruns", "selection", "additions", "storage", "verify_run")),
     *("workflow/test_content", "workflow/test_processes", "workflow/test_offline", "jobs/test_shared_imports"),
-    *("workflow/test_shared_imports", "workflow/test_ecosystem", "rollouts/test_engine_host"),
+    *("workflow/test_shared_imports", "workflow/test_ecosystem"),
     *("regimes/test_auto_stop", "regimes/test_resume", "workflow/test_shards", "workflow/test_advice"),
     *("regimes/test_tokens", "policies/test_embedded"),
 )

@@ -40,7 +40,7 @@ def forked_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..
 def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(
     forked_parts: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parts = ["environment", "graph", "start", "adapters", "training-0.5b", "full-passes"]
+    parts = ["environment", "start", "adapters", "training-0.5b", "full-passes"]
     parts += ["harvest-0.5b", "engine-after"]
     assert forked_parts(*parts) == 0, (tmp_path / "gpu.md").read_text()
     parts_found = {part["part"]: part for part in json.loads((tmp_path / "gpu.json").read_text())}

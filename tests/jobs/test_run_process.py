@@ -101,20 +101,16 @@ def test_messages_of_another_user_are_not_read(socket: Path) -> None:
 # ---------------------------------------------------------------------------------------------- what killed ones leave
 
 
-def test_files_of_killed_processes_are_removed_by_the_next(socket: Path, tmp_path: Path) -> None:
+def test_files_of_killed_processes_are_removed_by_the_next(socket: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from g2d.jobs.run_process import listen, name_scratch, only_one\n"
+        "import sys, time; from pathlib import Path; from g2d.jobs.run_process import listen, only_one\n"
         "socket = Path(sys.argv[1]); lock = only_one(socket.with_suffix('.lock')); listener = listen(socket)\n"
-        "name_scratch(lock, sys.argv[2])\n"
         "print(flush=True); time.sleep(600)"
     )
     folder, lives, killed = socket.parent, socket, socket.with_name("fedcba9876543210.socket")
     processes = []
     for file in (lives, killed):
-        scratch = tmp_path / file.stem
-        scratch.mkdir()
-        (scratch / "model.safetensors").touch()
-        command = [sys.executable, "-c", code, str(file), str(scratch)]
+        command = [sys.executable, "-c", code, str(file)]
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE))
         assert processes[-1].stdout is not None
         processes[-1].stdout.readline()
@@ -129,13 +125,11 @@ def test_files_of_killed_processes_are_removed_by_the_next(socket: Path, tmp_pat
             assert only_one(lives.with_suffix(".lock")) is None
             left = {file.name for file in folder.iterdir()}
             assert left == {"0000000000000000.lock", lives.name, lives.with_suffix(".lock").name, "gpu-here-0.lock"}
-            assert [(tmp_path / file.stem).exists() for file in (lives, killed)] == [True, False]
         processes[0].kill()
         processes[0].wait()
         lock = only_one(lives.with_suffix(".lock"))  # a lock of the same run
         assert lock is not None
         lock.close()
-        assert not (tmp_path / lives.stem).exists()
     finally:
         for process in processes:
             process.kill()

@@ -124,7 +124,7 @@ def test_decoding_in_half_precision_uses_the_trainers_forward_pass(half: bool) -
     model = with_own_adapter(load_base(tiny_policy()), SURE, seed=0)
     model = model.bfloat16() if half else model
     generation = object.__new__(EngineGeneration)
-    generation._transformers, generation._cuda_graph, generation.end_ids = None, False, frozenset({1})
+    generation._transformers, generation.end_ids = None, frozenset({1})
     generation._trainer = SimpleNamespace(model=model, processing_class=load_tokenizer(tiny_policy()))
     with generation._policy() as engine:
         assert engine.model is (model if half else model.get_base_model())

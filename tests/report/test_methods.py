@@ -72,11 +72,6 @@ def test_the_papers_grid(paper: Config) -> None:
     ("section", "values", "part"),
     [
         ("harvest", {"temperature": 0.9}, "temperature 0.9"),
-        (
-            "lora",
-            {"rounding": "once"},
-            "modules: all-linear); bfloat16 layers rounded its sum with the base layer once.",
-        ),
         ("harvest", {"samples_per_prompt": 16}, "16 rollouts per prompt"),
         ("warmup", {"schedule": "per_k"}, "in an independent run per K"),
         ("warmup", {"mask_truncated": True}, "truncated completions masked"),

@@ -367,24 +367,21 @@ LOST = {"tiny/seed0/grpo/g2/k2": 0.45, "tiny/seed1/grpo/g2/k2": 0.8, "tiny/seed0
 
 
 @pytest.mark.parametrize(
-    ("engine", "lora", "cure"),
+    ("engine", "is_lost"),
     [
-        ({"name": "vllm"}, {}, "engine.adapters: merge or merge_bfloat16 keeps it."),
-        ({"name": "vllm"}, {"rounding": "once"}, "engine.adapters: merge or merge_bfloat16 keeps it."),
-        ({"name": "vllm", "adapters": "merge_bfloat16"}, {}, None),
-        ({}, {}, "lora.rounding: once keeps it."),
-        ({}, {"rounding": "once"}, None),
+        ({"name": "vllm"}, True),
+        ({"name": "vllm", "adapters": "lora"}, True),
+        ({"name": "vllm", "adapters": "merge"}, False),
+        ({}, True),
+        ({"adapters": "merge"}, True),
     ],
 )
-def test_the_page_says_which_adapters_bfloat16_swallows(
-    config: Config, engine: dict[str, str], lora: dict[str, str], cure: str | None
-) -> None:
-    changed = {"engine": config.engine.model_copy(update=engine), "lora": config.lora.model_copy(update=lora)}
-    tiny = config.model_copy(update=changed)
+def test_the_page_says_which_adapters_bfloat16_swallows(config: Config, engine: dict[str, str], is_lost: bool) -> None:
+    tiny = config.model_copy(update={"engine": config.engine.model_copy(update=engine)})
     caveats = rounding_caveats(LOST, "tiny", tiny)
-    assert len(caveats) == (cure is not None)
+    assert len(caveats) == is_lost
     for sentence in caveats:
-        assert cure is not None and cure in sentence
+        assert "engine.adapters: merge, with vLLM, keeps it." in sentence
         assert "45\u00a0% for seed0/grpo/g2/k2" in sentence and "2 policies" in sentence
     assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", tiny) == ()
 

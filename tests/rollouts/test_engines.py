@@ -21,7 +21,7 @@ from g2d.policies import Policy, load_tokenizer
 from g2d.policies.policy import end_tokens
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling
+from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout import (
     CLUSTER,
@@ -36,7 +36,7 @@ from g2d.rollouts.rollout import (
 )
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
-from g2d.rollouts.settings import EngineSettings, Evaluation, Harvest
+from g2d.rollouts.settings import Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import random_model, tiny_policy, two_ends_policy
 
@@ -136,23 +136,6 @@ def test_a_prompt_is_read_once_for_its_samples(engine: TransformersEngine, monke
     # A finished row is not carried to the end of the longest completion.
     tokens = sum(completion.token_count for completions in drawn for completion in completions)
     assert sum(rows for rows, width in read if width == 1) < tokens
-
-
-def test_a_cpu_has_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`engine.cuda_graph` reaches the engine and changes nothing there."""
-    made = []
-    original = TransformersEngine.__init__
-
-    def told(own: TransformersEngine, *arguments: Any, cuda_graph: bool = False) -> None:
-        made.append(cuda_graph)
-        original(own, *arguments, cuda_graph=cuda_graph)
-
-    monkeypatch.setattr(TransformersEngine, "__init__", told)
-    plain = engine_for(tiny_policy())
-    graph = engine_for(tiny_policy(), EngineSettings(cuda_graph=True))
-    assert made == [False, True]
-    asked = [Request("a", "1 + 2 =")]
-    assert graph.generate(asked, GREEDY) == plain.generate(asked, GREEDY)
 
 
 def test_every_token_that_the_model_declares_ends_a_completion() -> None:

@@ -11,7 +11,6 @@ import torch
 
 from g2d.rollouts import attention, sampling
 from g2d.rollouts.continuous_batching import PREFIX, ContinuousBatch, Sample, shared_prefix
-from g2d.rollouts.decode_graph import FixedRows
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import Rows, shares_keys
 from g2d.rollouts.sampling import random_stream
@@ -29,16 +28,14 @@ def prompts_behind(common: list[int], *lengths: int) -> list[list[int]]:
     return [common + numbers.integers(10, 300, length).tolist() for length in lengths]
 
 
-def drawn(
-    model: Any, prompts: list[list[int]], decoding: Decoding, fixed: FixedRows | None = None
-) -> dict[Sample, list[int]]:
+def drawn(model: Any, prompts: list[list[int]], decoding: Decoding) -> dict[Sample, list[int]]:
     samples = [(i, j) for i in range(len(prompts)) for j in range(decoding.samples_per_prompt)]
 
     def stream(sample: Sample) -> np.ndarray:
         return random_stream(decoding, str(sample[0]), sample[1])
 
     with torch.inference_mode():
-        return ContinuousBatch(model, prompts, decoding, stream, ENDS, fixed).complete(samples)
+        return ContinuousBatch(model, prompts, decoding, stream, ENDS).complete(samples)
 
 
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from g2d.jobs.files import read_json
 from g2d.policies import Policy, load_base, load_model
 from g2d.policies import policy as policies
-from g2d.policies.adapter_rounding import load_adapter
 from g2d.rollouts import transformers_engine, weights_check
 from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.settings import EngineSettings
@@ -115,7 +115,7 @@ def test_faults_in_float32(
 def test_faults_beside_a_trainer(vllm: VllmEngine, trained: list[Policy], tmp_path: Path) -> None:
     base, (right, wrong) = vllm.policy, trained
     texts = fixed_texts(vllm.tokenizer)
-    model = load_adapter(load_base(base), str(right.adapter), "twice").eval()
+    model = PeftModel.from_pretrained(load_base(base), str(right.adapter)).eval()
     reference, random = trainer_reference(model, texts, "float32"), torch.get_rng_state()
     vllm.use_adapter(right.adapter)
     vllm.compare("p", reference)
@@ -143,7 +143,7 @@ def test_faults_in_bfloat16(trained: list[Policy], tmp_path: Path, monkeypatch: 
     engine.dtype = "bfloat16"
     monkeypatch.setattr(policies, "precision", lambda: torch.bfloat16)
     check_all(engine, trained, tmp_path)
-    model = load_adapter(load_base(engine.policy), str(trained[0].adapter), "twice").eval()
+    model = PeftModel.from_pretrained(load_base(engine.policy), str(trained[0].adapter)).eval()
     reference = trainer_reference(model, fixed_texts(engine.tokenizer), "bfloat16")
     engine.use_adapter(trained[0].adapter)
     engine.compare("p", reference)
@@ -172,7 +172,7 @@ def test_an_adapter_that_is_not_merged_is_compared_too(tmp_path: Path) -> None:
     """M0's file is in float32, and its rounding to bfloat16 is larger than these adapters."""
     base = tiny_policy(heads=1)
     right, wrong = (adapted(base, tmp_path / str(seed), std=1e-5, seed=seed) for seed in range(2))
-    model = load_adapter(load_base(base).bfloat16(), str(right.adapter), "twice").get_base_model()
+    model = PeftModel.from_pretrained(load_base(base).bfloat16(), str(right.adapter)).get_base_model()
     require_adapter(model, right)
     with pytest.raises(WrongWeightsError):
         require_adapter(model, wrong)

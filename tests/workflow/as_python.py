@@ -24,7 +24,6 @@ DOORS = {
     "g2d.jobs.shared_imports": HEAVY,
     "g2d.regimes.distributed.rank": HEAVY,
     "trl.cli.main": HEAVY,
-    "g2d.rollouts.engine_host": VLLM,
     "g2d.rollouts.trainer_engine": VLLM,
     "vllm.entrypoints.openai.api_server": VLLM,
 }

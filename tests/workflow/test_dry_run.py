@@ -243,12 +243,6 @@ def test_jobs_import_packages_of_the_users_path(project: Project) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_an_unusual_learning_rate_gives_a_warning(project: Project) -> None:
-    warning = "dpo.learning_rate=1000 (micro) is more than 100 times above the rates in use"
-    assert warning in project.snakemake("-n", "--config", "dpo={learning_rate: 1000}").stdout
-    assert "rates in use" not in project.snakemake("-n").stdout
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import shutil
 from typing import Any
 
 import pytest
-from snakemake.cli import parse_config
-from snakemake.utils import update_config
 
-from g2d.experiment.config import load
 from g2d.regimes.catalogue import REGIMES
 from tests.workflow.conftest import REPOSITORY, Project, read_profile
 
@@ -65,12 +61,3 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
 def test_one_machine_with_gpus_runs_the_same_jobs_with_its_cores_shared(project: Project) -> None:
     profile = ("--profile", "profiles/workstation", "--configfile", "config/config.yaml")
     assert project.planned(*profile) == project.planned("--configfile", "config/config.yaml")
-    refused = project.snakemake("-n", *profile, "--config", "engine={keep_alive: -1}").stdout
-    assert "engine.keep_alive" in refused  # it can be said otherwise
-
-
-def test_on_one_machine_with_gpus_vllm_waits_for_the_next_job(micro_config: dict[str, Any]) -> None:
-    config = copy.deepcopy(micro_config) | {"engine": {"name": "vllm"}}
-    update_config(config, parse_config(read_profile("workstation")["config"]))
-    engine = load(config).engine
-    assert (engine.name, engine.keep_alive) == ("vllm", 60)

@@ -28,12 +28,7 @@ pytestmark = NEEDS_VLLM
 def config(micro_config: dict[str, Any]) -> dict[str, Any]:
     smaller = {"ablations": {}, "warmup": micro_config["warmup"] | {"steps": [0, 2]}}
     smaller["baselines"] = {"grpo_group_sizes": [2]}
-    # Its import is most of what a small job costs, so the grid's jobs share an engine.
-    return (
-        micro_config
-        | smaller
-        | {"models": {"micro": {"source": "embedded"}}, "engine": {"name": "vllm", "keep_alive": 600}}
-    )
+    return micro_config | smaller | {"models": {"micro": {"source": "embedded"}}, "engine": {"name": "vllm"}}
 
 
 @pytest.fixture(scope="module")

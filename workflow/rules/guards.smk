@@ -8,7 +8,6 @@ from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import owner, read as read_config
-from g2d.experiment.learning_rates import unusual_rates
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import estimate, gpu_job, report as report_hours
 from g2d.forecast.rates import measured_rates
@@ -270,13 +269,6 @@ def fetch_judges(dag):
         fetch_reward_models(CONFIG, [section["reward"] for section in settings if "reward" in section])
     except ConfigError as error:
         raise WorkflowError(plain(str(error), lines=True))
-
-
-def say_unusual_rates(dag):
-    """Warn of unusual learning rates before trainings run."""
-    trains = any(own_name(job.rule.name).startswith("train_") for job in jobs_of_g2d(dag.needrun_jobs()))
-    for sentence in unusual_rates(CONFIG) if trains and workflow.is_main_process else ():
-        logger.warning(sentence)
 
 
 LONG_PLAN = 100  # jobs

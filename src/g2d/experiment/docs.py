@@ -21,7 +21,6 @@ from pydantic_core import PydanticUndefined
 
 from g2d.experiment.config import Config, former_names, read_sources
 from g2d.experiment.config_file import read_files
-from g2d.experiment.learning_rates import unusual_rates
 from g2d.experiment.requirements import require_files, require_windows
 from g2d.jobs.files import read_text, write_text
 from g2d.plain import say
@@ -166,7 +165,7 @@ def _check(arguments: argparse.Namespace) -> int:
             say(mistake if is_named else f"{files}: {mistake}", file=sys.stderr)
         return 1
     renamed = [sentence for values in sources.values() for sentence in former_names(values)]
-    for sentence in [*renamed, *unusual_rates(config)]:
+    for sentence in renamed:
         say(f"note: {sentence}", file=sys.stderr)
     say(f"{files}: valid")
     return 0

@@ -26,7 +26,6 @@ from g2d.rewards.judging import require_numbers
 from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to_frame, write_rollouts
-from g2d.rollouts.vllm_engine import adapter_rank_of
 from g2d.settings import Section
 from g2d.verifier import Verifier
 
@@ -66,9 +65,7 @@ def _drawn(
     shown = snakemake.params.settings.get("prompt")  # None: raw text is continued
     prompt = None if shown is None else Prompt.model_validate(shown)
     config = load(snakemake.config).for_model(policy.model)
-    longest = max(draws.max_completion_length for draws in (config.calibration, config.harvest, config.evaluation))
-    rank = adapter_rank_of(policy.adapter) if policy.adapter else config.lora.r or None
-    engine = engine_for(policy, config.engine, adapter_rank=rank, longest=longest)
+    engine = engine_for(policy, config.engine)
     job = {
         "version": snakemake.params.version,
         "policy": as_json(policy),

@@ -141,7 +141,7 @@ def tried(
     at_once = len(chosen) if resolved.engine.name == "vllm" else AT_ONCE
     with TemporaryDirectory(prefix="g2d-try-") as folder, Verifier(default_workers()) as verifier:
         policy = base_policy(model, config.models[model], Path(folder) / "model")
-        engine = engine_for(policy, resolved.engine.model_copy(update={"keep_alive": 0}))
+        engine = engine_for(policy, resolved.engine)
         for first in range(0, len(chosen), at_once):
             part = chosen[first : first + at_once]
             begun = time.monotonic()

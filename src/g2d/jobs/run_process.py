@@ -1,6 +1,6 @@
 """Processes that jobs share, one per machine, run, purpose and set of visible GPUs.
 
-The first job starts one as `python -m MODULE SOCKET RUN ...`; others find its socket. Messages are unpickled, so folder
+The first job starts one as `python -m MODULE SOCKET RUN`; others find its socket. Messages are unpickled, so folder
 and socket are closed to other users, and each end checks the other's user.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import select
-import shutil
 import socket as sockets
 import struct
 import subprocess
@@ -60,7 +58,7 @@ def own_folder() -> Path:
     return folder
 
 
-def socket_of(run: str, purpose: str = "engine") -> Path:
+def socket_of(run: str, purpose: str) -> Path:
     folder = own_folder()
     identity = f"{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
     socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
@@ -81,14 +79,12 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
         return None
 
 
-def connect(
-    module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
-) -> tuple[Connection, Any]:
+def connect(module: str, socket: Path, run: str, output: IO[Any]) -> tuple[Connection, Any]:
     """Return the result of `greeted`, starting a process if none listens; a RuntimeError if it cannot start.
 
-    `output` is its standard output and error (None: as here).
+    `output` is its standard output and error.
     """
-    command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
+    command = [sys.executable, "-m", module, str(socket), run]
     started: subprocess.Popen[bytes] | None = None
     while (connected := greeted(socket)) is None:
         if started is not None and started.poll():
@@ -128,30 +124,15 @@ def _user_of(connection: Connection) -> int:
 
 def only_one(file: Path) -> IO[str] | None:
     """Return the lock of the shared process, None if another has it. Clean up after killed processes."""
-    lock = _locked(file, "a+")
+    lock = _locked(file, "a")
     if lock is None:
         return None
-    _remove_scratch(lock)
     for other in file.parent.glob(LOCKS):
         if other != file and (left := _locked(other, "r+")) is not None:
             with left:  # a process that waits for this lock sees that its file is gone
-                _remove_scratch(left)
                 other.with_suffix(".socket").unlink(missing_ok=True)
                 other.unlink(missing_ok=True)
     return lock
-
-
-def name_scratch(lock: IO[str], folder: str | Path) -> None:
-    """Write a folder into the lock, so that `only_one` removes it after a kill."""
-    lock.write(str(folder))
-    lock.flush()
-
-
-def _remove_scratch(lock: IO[str]) -> None:
-    lock.seek(0)
-    if folder := lock.read():
-        shutil.rmtree(folder, ignore_errors=True)
-    lock.truncate(0)
 
 
 def _locked(file: Path, mode: str) -> IO[str] | None:
@@ -164,19 +145,3 @@ def _locked(file: Path, mode: str) -> IO[str] | None:
     if lock is not None:
         lock.close()
     return None
-
-
-def release() -> None:
-    run = current_run()
-    engine = None if run is None else greeted(socket_of(run))
-    if engine is None:
-        return
-    connection, (host, _) = engine
-    with connection:
-        try:
-            process = os.pidfd_open(host)
-            connection.send(("leave", ()))
-        except OSError:
-            return
-        select.select([process], [], [])
-        os.close(process)

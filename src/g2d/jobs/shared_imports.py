@@ -99,7 +99,7 @@ def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
     try:
         Path(LOG).parent.mkdir(parents=True, exist_ok=True)
         with open(LOG, "a") as log:
-            connection, message = connect(__name__, socket_of(run, purpose), run, output=log)
+            connection, message = connect(__name__, socket_of(run, purpose), run, log)
         if isinstance(message, OSError):
             connection.close()
             raise message

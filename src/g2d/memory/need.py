@@ -101,17 +101,12 @@ class Forecast:
             needs_more = cache.sequences < 1
             notes.append(cache.words("engine.training_gpu_memory_utilization"))
         elif training.batch is not None:
-            graph = self.engine.cuda_graph and not training.own_copy  # a copy's new weights are not in the graph
-            columns = _columns(tokens, graph)
-            drawn = counted.drawing(training.batch, columns).peak
+            drawn = counted.drawing(training.batch, tokens).peak
             if training.own_copy:
                 parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
-            kept = f"keys and values of {training.batch} x {columns} tokens"
-            # Activations are freed before generation. A graph keeps its memory.
-            if graph:
-                parts.append(Part("generation, with its graph", drawn, kept))
-            else:
-                parts += _beyond(held, Part("generation, beyond these", drawn, kept))
+            kept = f"keys and values of {training.batch} x {tokens} tokens"
+            # Activations are freed before generation.
+            parts += _beyond(held, Part("generation, beyond these", drawn, kept))
         if shape.trains_all:
             step = f"{shape.parameters:,} x 4 bytes: its intermediates"
             parts += _beyond(held, Part("AdamW's step, beyond these", 4 * shape.parameters, step))
@@ -142,19 +137,16 @@ class Forecast:
             parts = [*cache.parts, Part("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
             notes = [cache.words("engine.gpu_memory_utilization")]
             return Need(drawing.name, parts, self.memory, notes, cache.sequences < 1)
-        graph = self.engine.cuda_graph
-        columns = _columns(tokens, graph)
-        drawn = counted.drawing(drawing.batch, columns)
+        drawn = counted.drawing(drawing.batch, tokens)
         step = drawn.peak - drawn.kept
         prompts = -(-drawing.batch // drawing.samples)
         read = counted.reading(prompts, self.prompt_tokens, adapted=False).peak
-        moment = step + read if graph else max(step, read)
-        at = f"one token of all rows, {'kept by its graph, and' if graph else 'or'} their prompts"
-        kept = f"{drawing.batch} x {columns} tokens x {2 * shape.cache_per_token:,} bytes"
+        moment = max(step, read)
+        kept = f"{drawing.batch} x {tokens} tokens x {2 * shape.cache_per_token:,} bytes"
         parts = [
             *self._policy(4),
             Part("keys and values", drawn.kept, kept),
-            Part("largest moment", moment, at),
+            Part("largest moment", moment, "one token of all rows, or their prompts"),
             Part("context and kernels", CONTEXT, "assumed"),
         ]
         return Need(drawing.name, parts, self.memory)
@@ -207,12 +199,6 @@ def _among(cards: int) -> str:
 
 def _beyond(held: int, part: Part) -> list[Part]:
     return [replace(part, bytes=part.bytes - held)] if part.bytes > held else []
-
-
-def _columns(tokens: int, graph: bool) -> int:
-    from g2d.rollouts.decode_graph import bucket  # imports torch
-
-    return bucket(tokens) if graph else tokens
 
 
 @dataclass(frozen=True)

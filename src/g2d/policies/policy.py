@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from g2d import __version__
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, write_json
-from g2d.jobs.run_process import release
 from g2d.plain import first_line
-from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE, Rounding
+from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
 # Read by transformers and vLLM, in addition to the weights.
@@ -226,8 +225,6 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     require_own_base_files(policy)
-    if torch.cuda.is_available():
-        release()  # memory of an idle engine
     dtype = torch.float32 if exact else precision()
     try:
         return AutoModelForCausalLM.from_pretrained(
@@ -250,11 +247,11 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     require_own_weights(policy)
     model = load_base(policy, exact=exact)
     if policy.adapter is not None:
-        model = with_trained(model, policy.adapter, policy.settings.get("lora", {}).get("rounding", "twice"))
+        model = with_trained(model, policy.adapter)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
+def with_trained(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     """Apply the trained weights in a folder to a model, in place.
 
     An adapter is not merged into bfloat16 weights: rounding would remove most of it (docs/performance.md).
@@ -266,7 +263,7 @@ def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding 
 
         load_into(model, weights)
         return model
-    from g2d.policies.adapter_rounding import load_adapter
+    from peft import PeftModel
 
-    adapted = load_adapter(model, folder, rounding)
+    adapted = PeftModel.from_pretrained(model, str(folder))
     return adapted.merge_and_unload() if model.dtype == torch.float32 else adapted.get_base_model()

@@ -98,7 +98,6 @@ class GgufModel(WithTemplate):
 ModelSource = Annotated[EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel, Field(discriminator="source")]
 MADE = ("embedded", "scratch", "gguf")  # made by the run
 
-Rounding = Literal["twice", "once"]
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # supported by vLLM's LoRA kernels
 
 
@@ -113,11 +112,6 @@ class Lora(Section):
     alpha: int = key(32, "Scaling numerator.", paper="32", ge=0)
     dropout: float = key(0.05, "Dropout on the adapter's input.", paper="0.05", ge=0, lt=1)
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
-    rounding: Rounding = key(
-        "twice",
-        "bfloat16 models: round before and after adding the adapter (twice, as PEFT and vLLM), or only after.",
-        neutral="twice",
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -159,18 +153,13 @@ def lora_config(lora: Lora) -> LoraConfig | None:
         return None
     from peft import LoraConfig
 
-    config = LoraConfig(
+    return LoraConfig(
         r=lora.r,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
         task_type="CAUSAL_LM",
     )
-    if lora.rounding == "once":
-        from g2d.policies.adapter_rounding import round_once
-
-        round_once(config)
-    return config
 
 
 def model_files(source: ModelSource) -> list[str]:

@@ -139,22 +139,17 @@ def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:
-    settings = config.for_model(model)
-    if settings.engine.name == "vllm":
-        whole = settings.engine.adapters in ("merge", "merge_bfloat16")
-        who, cure = "vLLM adds", "engine.adapters: merge or merge_bfloat16"
-    else:
-        whole = settings.lora.rounding == "once"
-        who, cure = "PEFT adds", "lora.rounding: once"
+    engine = config.for_model(model).engine
+    merges = engine.name == "vllm" and engine.adapters == "merge"
     lost = {name: share for name, share in effects.items() if name.startswith(f"{model}/") and share < KEPT}
-    if whole or not lost:
+    if merges or not lost:
         return ()
     least = min(lost, key=lost.__getitem__)
     policies = f"{len(lost)} policies" if len(lost) > 1 else "one policy"
     return (
         f"bfloat16 keeps less than {percent(KEPT, 0)} of the adapter's effect for {policies} (least: "
-        f"{percent(lost[least], 0)} for {least.removeprefix(f'{model}/')}). {who} the adapter's output to a rounded "
-        f"one; {cure} keeps it.",
+        f"{percent(lost[least], 0)} for {least.removeprefix(f'{model}/')}). The adapter's output is added to a "
+        "rounded one; engine.adapters: merge, with vLLM, keeps it.",
     )
 
 

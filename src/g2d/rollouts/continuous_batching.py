@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from g2d.rollouts.decode_graph import FixedRows, bucket
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import SLIDING, Rows, attends_by_row, kinds_of_layers
 from g2d.rollouts.sampling import has_large_vocabulary
@@ -21,7 +20,6 @@ Sample = tuple[int, int]  # (index of the prompt, number of the sample)
 
 SHARE = 8  # refill when 1/SHARE of the rows are free: reading prompts takes about as long as a step
 PREFIX = 32  # shortest common prefix, in tokens, that is read once
-LOOK = 4  # steps of fixed rows between checks for ended rows, which wait for the device
 
 
 class ContinuousBatch:
@@ -29,7 +27,6 @@ class ContinuousBatch:
 
     Args:
         stream: uniform numbers for the tokens of a sample, shape (max_completion_length,).
-        fixed: rows of a constant number and few shapes; None: steps cover only rows with a sample and columns in use.
     """
 
     def __init__(
@@ -39,29 +36,22 @@ class ContinuousBatch:
         decoding: Decoding,
         stream: Callable[[Sample], np.ndarray],
         end_ids: Iterable[int],
-        fixed: FixedRows | None = None,
     ) -> None:
         self.model, self.prompts, self.decoding, self.stream = model, prompts, decoding, stream
         self.end_ids = frozenset(end_ids)
-        self.fixed = fixed
 
     @torch.no_grad()
     def complete(self, samples: Sequence[Sample]) -> dict[Sample, list[int]]:
-        """Generate the tokens of every sample, including the token that ends it.
-
-        Fixed rows require inference mode: autocast would cache copies of the weights, and a graph would read these.
-        """
+        """Generate the tokens of every sample, including the token that ends it."""
         queue = deque(samples)
         n = min(self.decoding.batch_size, len(queue))
-        self.prefix = [] if self.fixed else shared_prefix(self.model, self.prompts)
+        self.prefix = shared_prefix(self.model, self.prompts)
         columns = max(map(len, self.prompts)) - len(self.prefix) + self.decoding.max_completion_length
-        made_for = (self.model, self.decoding, self.end_ids, n, columns)
-        self.rows = self.fixed.rows(*made_for) if self.fixed else Rows(*made_for, self.prefix)
+        self.rows = Rows(self.model, self.decoding, self.end_ids, n, columns, self.prefix)
         self.samples: list[Sample | None] = [None] * len(self.rows)
         completed = self._pass_on(queue)
         while any(sample is not None for sample in self.samples):
-            rest = self.fixed is not None and not queue
-            self._draw(until_free=len(self.rows) if rest else max(1, len(self.rows) // SHARE))
+            self._draw(until_free=max(1, len(self.rows) // SHARE))
             completed |= self._pass_on(queue)
         return completed
 
@@ -69,13 +59,8 @@ class ContinuousBatch:
         free, lengths = self.rows.free, self.rows.lengths
         longest = int((lengths * ~free).max())
         while int(free.sum()) < until_free:
-            if self.fixed is None:
-                self.rows.step(longest)
-                longest += 1
-                continue
-            for _ in range(LOOK):
-                self.fixed.step(bucket(longest))
-                longest += 1
+            self.rows.step(longest)
+            longest += 1
 
     def _pass_on(self, queue: deque[Sample]) -> dict[Sample, list[int]]:
         rows = self.rows
@@ -88,7 +73,7 @@ class ContinuousBatch:
         joining = [queue.popleft() for _ in range(min(len(free), len(queue)))]
         if joining:
             self._join(joining, free[: len(joining)])
-        if self.fixed is None and len(joining) < len(free):
+        if len(joining) < len(free):
             self._close(free[len(joining) :])
         return completed
 

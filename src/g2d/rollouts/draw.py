@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from g2d.jobs.run_process import current_run
 from g2d.policies.policy import Policy, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
@@ -46,24 +45,15 @@ def greedy(max_completion_length: int, batch_size: int) -> Decoding:
     return Decoding(1, 0.0, 1.0, max_completion_length, batch_size, seed=0)
 
 
-def engine_for(
-    policy: Policy, settings: EngineSettings | None = None, *, adapter_rank: int | None = None, longest: int = 0
-) -> Engine:
-    """Return the configured engine.
-
-    A shared engine has room for adapters of `adapter_rank` (None without) and completions of `longest` tokens.
-    """
+def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine:
+    """Return the configured engine."""
     if settings is not None and settings.name == "vllm":
-        if settings.keep_alive and (run := current_run()) is not None:
-            from g2d.rollouts.engine_host import SharedEngine
-
-            return SharedEngine(run, policy, settings, adapter_rank=adapter_rank, longest_completion=longest)
         from g2d.rollouts.vllm_engine import VllmEngine
 
         return VllmEngine(policy, settings)
     from g2d.rollouts.transformers_engine import TransformersEngine
 
-    return TransformersEngine.of(policy, cuda_graph=settings is not None and settings.cuda_graph)
+    return TransformersEngine.of(policy)
 
 
 def draw_rollouts(

@@ -1,8 +1,7 @@
 """The rows of a batch on the device: keys and values, sampled tokens, and the step that samples a token.
 
-Every row is written from column 0, and a mask hides unused columns. So a step's tensors keep their shapes while the
-number of visible columns (`width`) is the same, and no step waits for the host. A prefix of all prompts may be stored
-once, without columns.
+Every row is written from column 0, and a mask hides unused columns. A prefix of all prompts may be stored once, without
+columns.
 """
 
 from __future__ import annotations

@@ -22,16 +22,14 @@ class EngineSettings(Section):
     """Engine that generates completions."""
 
     name: Literal["transformers", "vllm"] = key("transformers", "vllm is faster and needs its own package.")
-    adapters: Literal["auto", "merge", "merge_bfloat16", "lora"] = key(
+    adapters: Literal["auto", "merge", "lora"] = key(
         "auto",
-        "Adapters in vLLM: merged into float32 weights (twice the memory) or at random into "
-        "bfloat16, or applied (lora). auto: merge on a CPU, else lora.",
+        "Adapters in vLLM: merged into float32 weights (twice the memory), or applied (lora). auto: merge on a CPU, "
+        "else lora.",
     )
     tensor_parallel_size: int = key(1, "GPUs per frozen policy in vLLM.", ge=1)
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory for vLLM.", gt=0, le=1)
     training_gpu_memory_utilization: float = key(0.3, "The same while a trainer uses the GPU too.", gt=0, le=1)
-    keep_alive: int = key(0, "Time that vLLM waits for the next job; 0: none.", unit="seconds", ge=0)
-    cuda_graph: bool = key(False, "Generate with a CUDA graph in transformers (not measured).")
     shards: Shards = key(Shards(), "Jobs that generation is split into.")
 
 

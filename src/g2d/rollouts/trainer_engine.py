@@ -12,22 +12,33 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.launchers import of_a_launcher
 from g2d.jobs.orphans import name_of, when_ends
-from g2d.jobs.usage import Elsewhere, charge
+from g2d.jobs.usage import Elsewhere, charge, cpu_seconds
 from g2d.policies.policy import Policy
-from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
+from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.weights_check import Reference
 
+if TYPE_CHECKING:
+    from g2d.rollouts.vllm_engine import VllmEngine
 
-class SubprocessEngine(RemoteEngine):
+Call = tuple[str, tuple[Any, ...]]  # method of the engine, arguments
+Answer = tuple[bool, Any, float]  # whether it failed, its result or error, CPU seconds of the subprocess so far
+
+
+class SubprocessEngine:
+    """A `VllmEngine` in a subprocess. Its errors are ValueErrors, or RuntimeErrors after which it has ended."""
+
+    name = "vllm"
+
     def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
         self._charged = 0.0  # CPU seconds
         ours, its = socket.socketpair()
@@ -35,34 +46,51 @@ class SubprocessEngine(RemoteEngine):
         self._process = subprocess.Popen(command, env=_environment(), pass_fds=[its.fileno()])
         its.close()
         self.process = self._process.pid
-        died = f"vLLM beside the trainer (process {self.process}) died: see this log"
-        super().__init__(Connection(ours.detach()), died)
-        self.ask("open", policy, settings, keywords)
+        self._connection = Connection(ours.detach())
+        self._ask("open", policy, settings, keywords)
 
-    def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
-        self.ask("start_for", prompt_texts, max_completion_length)
+    def request(self, problem_id: str, shown: Any) -> Request:
+        return self._ask("request", problem_id, shown)
+
+    def render(self, shown: Any) -> str:
+        return self._ask("render", shown)
+
+    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
+        return self._ask("generate", requests, decoding)
+
+    def start_for(self, requests: Sequence[Request], max_completion_length: int) -> None:
+        self._ask("start_for", requests, max_completion_length)
 
     def serve(self, policy: Policy) -> None:
-        self.ask("serve", policy)
+        self._ask("serve", policy)
 
     def use_adapter(self, folder: str | Path | None) -> None:
-        self.ask("use_adapter", folder)
+        self._ask("use_adapter", folder)
 
     def compare(self, name: str, reference: Reference) -> None:
-        self.ask("compare", name, reference)
+        self._ask("compare", name, reference)
 
-    def draw(self, *arguments: Any) -> Any:
-        return self.ask("draw", *arguments)
+    def draw(self, *arguments: Any) -> tuple[list[list[int]], list[list[float]]]:
+        return self._ask("draw", *arguments)
 
     def close(self) -> None:
-        super().close()
+        self._connection.close()
         self._process.wait()
         charge(Elsewhere(-self._charged, 0))  # `wait` has counted them again
 
-    def pay(self, spent: Elsewhere) -> None:
-        """Record only CPU seconds: the trainer counts the GPU."""
-        charge(Elsewhere(spent.cpu_s, 0))
-        self._charged += spent.cpu_s
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        call: Call = (method, arguments)
+        try:
+            self._connection.send(call)
+            answer: Answer = self._connection.recv()
+        except (EOFError, OSError):
+            raise RuntimeError(f"vLLM beside the trainer (process {self.process}) died: see this log") from None
+        failed, result, cpu_s = answer
+        charge(Elsewhere(cpu_s - self._charged, 0))  # the trainer counts the GPU
+        self._charged = cpu_s
+        if failed:
+            raise result
+        return result
 
 
 def _environment() -> dict[str, str]:
@@ -74,12 +102,39 @@ def _environment() -> dict[str, str]:
     return environment | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
 
 
+def serve(connection: Connection) -> None:
+    """Answer calls until the engine fails; an EOFError or OSError if the trainer has gone."""
+    engine: VllmEngine | None = None
+    failed: Exception | None = None
+    while not isinstance(failed, RuntimeError):
+        method, arguments = connection.recv()
+        result, failed = None, None
+        try:
+            if method == "open":
+                engine = _opened(*arguments)
+            else:
+                result = getattr(engine, method)(*arguments)
+        except ValueError as error:
+            failed = ValueError(str(error))
+        except Exception as error:
+            traceback.print_exc()
+            failed = RuntimeError(f"vLLM beside the trainer: {type(error).__name__}: {error}")
+        answer: Answer = (failed is not None, failed or result, cpu_seconds())
+        connection.send(answer)
+
+
+def _opened(policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> VllmEngine:
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    return VllmEngine(policy, settings, **keywords)
+
+
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # the trainer gets them too, and finishes its step
         signal.signal(number, signal.SIG_IGN)
     with suppress(EOFError, OSError):
         # Children of the trainer may hold the socket open.
         when_ends(sys.argv[1], lambda: os._exit(0))
-        EngineServer("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
+        serve(Connection(int(sys.argv[2])))
     sys.stdout.flush()
     os._exit(0)

@@ -15,7 +15,6 @@ from transformers import GenerationConfig
 
 from g2d.policies.policy import Policy, end_tokens, load_model, load_tokenizer
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
-from g2d.rollouts.decode_graph import FixedRows
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
@@ -29,7 +28,6 @@ class TransformersEngine(ModelEngine):
     """Generates with a model in this process.
 
     Args:
-        cuda_graph: on a GPU, replay steps as CUDA graphs. They hold addresses of weights: change these only in place.
         divided: the model is sharded over processes, which all get the same number of prompts.
     """
 
@@ -41,23 +39,21 @@ class TransformersEngine(ModelEngine):
         tokenizer: PreTrainedTokenizerBase,
         end_ids: Collection[int],
         *,
-        cuda_graph: bool = False,
         divided: bool = False,
     ) -> None:
         self.model: Any = model  # transformers' annotations lack `generate`
         limit = getattr(self.model.config, "max_position_embeddings", None)
         super().__init__(tokenizer, end_ids, (self.model.name_or_path, limit))
         self.tokenizer.padding_side = "left"
-        self._fixed = FixedRows() if cuda_graph and self.model.device.type == "cuda" else None
         self.divided = divided
         # Ignore the model's defaults, such as a repetition penalty.
         self.model.generation_config = GenerationConfig()
 
     @classmethod
-    def of(cls, policy: Policy, *, cuda_graph: bool = False) -> TransformersEngine:
+    def of(cls, policy: Policy) -> TransformersEngine:
         tokenizer, model = load_tokenizer(policy), load_model(policy)
         require_adapter(model, policy)
-        return cls(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
+        return cls(model, tokenizer, end_tokens(policy, tokenizer))
 
     @property
     def dtype(self) -> str:
@@ -95,7 +91,7 @@ class TransformersEngine(ModelEngine):
         drawn: dict[Sample, list[int]] = {}
         with torch.inference_mode(not self.divided):  # inference mode would make gathered shards read-only
             if is_supported(self.model):
-                batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids, self._fixed)
+                batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids)
                 return batch.complete(samples)
             for start in range(0, len(samples), decoding.batch_size):
                 batch_samples = samples[start : start + decoding.batch_size]

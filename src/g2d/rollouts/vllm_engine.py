@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from g2d.jobs.files import read_json
-from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.policies.settings import LORA_RANKS
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
@@ -41,7 +40,6 @@ class VllmEngine(ModelEngine):
         adapter_rank: rank of the adapters for `use_adapter`; None if only the policy's adapter is used.
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
         most_sequences: most concurrent completions, if fewer than vLLM's default.
-        longest_completion: tokens of a completion to reserve room for from the start.
     """
 
     name = "vllm"
@@ -55,7 +53,6 @@ class VllmEngine(ModelEngine):
         adapter_rank: int | None = None,
         memory_utilization: float | None = None,
         most_sequences: int | None = None,
-        longest_completion: int = 0,
     ) -> None:
         tokenizer = load_tokenizer(policy)
         super().__init__(tokenizer, end_tokens(policy, tokenizer), (policy.base, context_limit(policy)))
@@ -64,11 +61,9 @@ class VllmEngine(ModelEngine):
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
         self.most_sequences = most_sequences
-        self.longest_completion = longest_completion
         self.merges = merges_adapters(self.settings)
-        self._rounds = self.settings.adapters == "merge_bfloat16"
-        # Merged weights stay in float32 unless configured otherwise: rounding would lose most of a small adapter.
-        exact = self.merges and policy.adapter is not None and not self._rounds
+        # Merged weights stay in float32: rounding would lose most of a small adapter.
+        exact = self.merges and policy.adapter is not None
         self.dtype = "bfloat16" if on_gpu() and not exact else "float32"
         self._llm: Any = None
         self._room = 0  # tokens that the running engine can hold
@@ -153,7 +148,7 @@ class VllmEngine(ModelEngine):
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(devices):  # vLLM in a trainer's process uses its random numbers
             outputs = self._llm.generate(prompts, parameters, lora_request=self._adapter, use_tqdm=False)
-        self.forget_prompts()
+        self._llm.reset_prefix_cache()
         return [[output.outputs[0].logprobs[0][token].logprob for token in scored] for output in outputs]
 
     def compare(self, name: str, reference: Reference) -> None:
@@ -205,10 +200,9 @@ class VllmEngine(ModelEngine):
         from vllm import LLM
 
         gpu, sequences = on_gpu(), min(SEQUENCES, self.most_sequences or SEQUENCES)
-        if gpu:
-            release()
-            if self.settings.tensor_parallel_size == 1:  # the check initialises CUDA, and vLLM forks for several GPUs
-                require_free(self.memory_utilization)
+        # The check initialises CUDA, and vLLM forks for several GPUs.
+        if gpu and self.settings.tensor_parallel_size == 1:
+            require_free(self.memory_utilization)
         arguments: dict[str, Any] = {
             "model": self._weights(),
             "skip_tokenizer_init": True,
@@ -237,10 +231,6 @@ class VllmEngine(ModelEngine):
         self._room = context
         VllmEngine._running = self
 
-    def forget_prompts(self) -> None:
-        if self._llm is not None:
-            self._llm.reset_prefix_cache()
-
     def close(self) -> None:
         if self._llm is None:
             return
@@ -253,8 +243,7 @@ class VllmEngine(ModelEngine):
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
         longest, (_, limit) = max(map(len, prompts)), self.context
         if longest + budget > self._room or self._llm is None:
-            needed = longest + max(budget, self.longest_completion)
-            roomy = max(self._room, math.ceil(needed / CONTEXT_STEP) * CONTEXT_STEP)
+            roomy = max(self._room, math.ceil((longest + budget) / CONTEXT_STEP) * CONTEXT_STEP)
             self.start(roomy if limit is None else min(roomy, limit))
 
     def _weights(self) -> str:
@@ -262,12 +251,7 @@ class VllmEngine(ModelEngine):
             return self.policy.model_folder
         if self._merged is None:
             self._merged = TemporaryDirectory(prefix="g2d-merged-")
-            model = load_model(self.policy, exact=True)
-            if self._rounds:
-                from g2d.policies.adapter_rounding import round_stochastically
-
-                round_stochastically(model, str(self.policy.weights_sha256))
-            model.save_pretrained(self._merged.name)
+            load_model(self.policy, exact=True).save_pretrained(self._merged.name)
             gc.collect()
         return self._merged.name
 
@@ -321,7 +305,7 @@ def merges_adapters(settings: EngineSettings) -> bool:
 
     `auto` merges on a CPU: that is three times faster. On a GPU, a float32 copy of an 8B model would take 32 GB.
     """
-    return settings.adapters in ("merge", "merge_bfloat16") or (settings.adapters == "auto" and not on_gpu())
+    return settings.adapters == "merge" or (settings.adapters == "auto" and not on_gpu())
 
 
 def adapter_rank_of(folder: str | Path) -> int:

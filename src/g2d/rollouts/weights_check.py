@@ -98,11 +98,7 @@ def is_due(sync: int) -> bool:
 
 def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
     """Score the texts with a trainer's model in evaluation mode, which computes in `dtype`."""
-    from g2d.policies.adapter_rounding import OnceRounded
-
-    # vLLM rounds an adapter's output twice, so it lacks some of the effect of layers that round once.
-    once = any(isinstance(layer, OnceRounded) for layer in model.modules())
-    with_base = dtype == "bfloat16" and hasattr(model, "disable_adapter") and not once
+    with_base = dtype == "bfloat16" and hasattr(model, "disable_adapter")
     with model.disable_adapter() if with_base else nullcontext():
         base = log_probabilities(model, texts) if with_base else None
     return Reference(log_probabilities(model, texts), base, dtype)

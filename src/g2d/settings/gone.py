@@ -12,6 +12,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 GONE: dict[str, str] = {
+    "engine.keep_alive": "an engine now ends with its job: drop the key",
+    "engine.cuda_graph": "CUDA graphs of the transformers engine were removed: drop the key, or use engine.name: vllm",
+    "engine.adapters=merge_bfloat16": "merging into bfloat16 was removed: use engine.adapters: merge",
+    "lora.rounding": "adapters are rounded as in PEFT: drop the key, or use engine.adapters: merge with vLLM",
     "models.*.source=recorded": "recorded completions were removed: judge them with g2d verify",
     "collapse": "remove it; training.csv has the curves of entropy and length",
     "drift": "remove it; the KL divergence from M0 is no longer measured",

@@ -46,8 +46,7 @@ class EngineGeneration:
         self._last_draw = (-1, 0)  # (step, earlier draws in it)
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
-        self._cuda_graph = job.engine is not None and job.engine.cuda_graph
-        self._transformers: TransformersEngine | None = None  # keeps its CUDA graphs between steps
+        self._transformers: TransformersEngine | None = None
         self._vllm = vllm_beside_trainer(job, problems, at_once)
 
     def attach(self, trainer: Any) -> None:
@@ -107,7 +106,6 @@ class EngineGeneration:
                 model.get_base_model() if merges and hasattr(model, "get_base_model") else model,
                 self._trainer.processing_class,
                 self.end_ids,
-                cuda_graph=self._cuda_graph and not is_sharded(),
                 divided=is_sharded(),
             )
         around: Any = in_step(model) if is_sharded() else merged(model) if merges else nullcontext()

@@ -106,7 +106,7 @@ class OnPolicyRollouts:
             self._m0 = TransformersEngine.of(self.job.base)
         if self.adapter is None:
             return self._m0
-        model = with_trained(copy.deepcopy(self._m0.model), self.adapter, self.job.lora.rounding)
+        model = with_trained(copy.deepcopy(self._m0.model), self.adapter)
         if not self.job.lora.trains_all:
             require_adapter(model, replace(self.job.base, adapter=str(self.adapter)))
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)

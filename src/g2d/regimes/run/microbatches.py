@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.files import read_json
-from g2d.jobs.run_process import release
 from g2d.memory.need import Forecast
 from g2d.memory.workload import Training
 from g2d.plain import say
@@ -134,7 +133,6 @@ def card_memory() -> tuple[int, int] | None:
 
     if not torch.cuda.is_available():
         return None
-    release()  # memory of an idle engine
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()
     if n_processes() > 1:

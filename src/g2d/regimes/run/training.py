@@ -121,10 +121,10 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     model: Any = load_base(base)
     if start is None:
         return model
-    from g2d.policies.adapter_rounding import load_adapter
+    from peft import PeftModel
 
     require_own_weights(start)
-    model = load_adapter(model, str(start.adapter), lora.rounding, is_trainable=True)
+    model = PeftModel.from_pretrained(model, str(start.adapter), is_trainable=True)
     model.peft_config["default"].base_model_name_or_path = base.base  # PEFT would look up the model's own name
     return model
 
