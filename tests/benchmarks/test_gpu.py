@@ -45,14 +45,11 @@ def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(
     assert forked_parts(*parts) == 0, (tmp_path / "gpu.md").read_text()
     parts_found = {part["part"]: part for part in json.loads((tmp_path / "gpu.json").read_text())}
     assert list(parts_found) == parts
-    assert [part["status"] for part in parts_found.values()] == ["ok"] * 7 + ["skipped"]
+    assert [part["status"] for part in parts_found.values()] == ["ok"] * 6 + ["skipped"]
     assert parts_found["engine-after"]["reason"] == "needs a card"
-    graph = parts_found["graph"]["found"]
-    assert (graph["captured"], graph["same answers"]) == (False, graph["of"])
     adapters = parts_found["adapters"]["found"]
     assert adapters["applied at 0.001"] > adapters["merged at 0.0001"]  # bfloat16 swallows a small merged adapter
-    assert adapters["once at 0.0001"] > adapters["applied at 0.0001"]
-    assert adapters["once ms"] > 0
+    assert adapters["applied ms"] > 0
     assert parts_found["training-0.5b"]["found"]["grpo s/step"] > 0
     passes = parts_found["full-passes"]["found"]
     assert [passes[f"{regime} auto: rows of a pass"] for regime in ("dpo", "grpo")] == [8, 4]  # auto is 4 on a CPU

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig
 from peft.tuners.lora import Linear
 from safetensors.torch import save_file
 
@@ -14,20 +15,44 @@ from g2d.policies import Policy
 from g2d.policies.adapter_rounding import effect_left, recorded_effect
 from g2d.policies.policy import as_json
 from tests.models import adapted, tiny_policy
-from tests.policies import test_adapter_layers as layers
+
+WIDTH, RANK = 256, 8
+
+
+def layer(std: float, dtype: torch.dtype) -> Linear:
+    """A layer of bfloat16 numbers with an adapter whose B has this standard deviation."""
+    torch.manual_seed(0)
+    base = torch.nn.Linear(WIDTH, WIDTH, bias=False)
+    torch.nn.init.normal_(base.weight, std=0.02)
+    base = base.to(torch.bfloat16).to(dtype).requires_grad_(False)
+    made = Linear(base, "default", config=LoraConfig(r=RANK, lora_alpha=2 * RANK), r=RANK, lora_alpha=2 * RANK)
+    made.lora_A.float(), made.lora_B.float()  # a PeftModel has them in float32
+    torch.manual_seed(1)
+    torch.nn.init.normal_(made.lora_A["default"].weight, std=0.02)
+    torch.nn.init.normal_(made.lora_B["default"].weight, std=std)
+    return made
+
+
+def measured_effect(std: float) -> float:
+    x = torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
+    exact, half = layer(std, torch.float32), layer(std, torch.bfloat16)
+    with torch.no_grad():
+        change = exact(x.float()) - exact.base_layer(x.float())
+        rounded = half(x).float() - half.base_layer(x).float()
+    return float((rounded * change).sum() / change.square().sum())
 
 
 @pytest.mark.parametrize("std", [1e-4, 3e-4, 1e-3])
 def test_the_share_equals_a_layer_that_is_run(tmp_path: Path, std: float) -> None:
-    linear = layers.layer(Linear, std)
+    linear = layer(std, torch.bfloat16)
     name = "model.layers.0.mlp.up_proj"
     save_file({f"{name}.weight": linear.base_layer.weight.data}, tmp_path / "model.safetensors")
     (tmp_path / "adapter").mkdir()
     parts = {"lora_A": linear.lora_A["default"].weight.data, "lora_B": linear.lora_B["default"].weight.data}
     saved = {f"base_model.model.{name}.{part}.weight": weights for part, weights in parts.items()}
     save_file(saved, tmp_path / "adapter/adapter_model.safetensors")
-    (tmp_path / "adapter/adapter_config.json").write_text(json.dumps({"r": layers.RANK, "lora_alpha": 2 * layers.RANK}))
-    assert effect_left(tmp_path, tmp_path / "adapter") == pytest.approx(layers.effect_left(Linear, std), abs=0.05)
+    (tmp_path / "adapter/adapter_config.json").write_text(json.dumps({"r": RANK, "lora_alpha": 2 * RANK}))
+    assert effect_left(tmp_path, tmp_path / "adapter") == pytest.approx(measured_effect(std), abs=0.05)
 
 
 def test_it_grows_with_the_adapter_and_is_none_without_weights(tmp_path: Path) -> None:
