@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,12 +13,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from g2d.analysis.informativeness import Informativeness
-from g2d.experiment.config import Config, read
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.markdown import code, fenced, literal, shown
 from g2d.policies import Policy
 from g2d.report.cards import harvest_card, model_card
-from tests.report.test_methods import written
 
 RENDER = MarkdownIt("gfm-like", {"html": True, "linkify": False})
 HOSTILE = (
@@ -79,14 +75,6 @@ def test_a_card_names_no_file_of_this_machine() -> None:
     card = model_card(PolicyKey("m", "dpo", 0, 0, 0), replace(base, settings=settings), base, pd.DataFrame(), None)
     assert "/home/me" not in card and "/data" not in card
     assert all(kept in card for kept in ("path/to/mine.py", "path/to/m", "path/to/b", "/no_think", "a/b.txt"))
-
-
-def test_the_methods_show_what_was_configured() -> None:
-    config = read(Path(__file__).parents[1] / "config/config.yaml")
-    values: dict[str, Any] = config.model_dump() | {"demonstration": HOSTILE}
-    text = written(Config.model_validate(values))
-    assert_inert(RENDER.render(text))
-    assert shown(text).startswith(" ".join(HOSTILE.split()))
 
 
 def assert_inert(rendered: str) -> None:

@@ -9,7 +9,6 @@ import yaml
 from g2d.experiment import grid
 from g2d.experiment.arms import arms
 from g2d.experiment.config import Config, load, read
-from g2d.report.phrases import settings_of
 from tests.experiment.test_config import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
@@ -116,7 +115,6 @@ def test_policies_of_an_ablation_are_named_by_their_changes() -> None:
     replays = {"steps": "all", "policies": ["grpo"], "warmup": {"replay": {"buffer": 8, "share": 0.5}}}
     of_replay = {"warmup.replay.buffer": 8, "warmup.replay.share": 0.5}
     assert grid.ablation_changes(small(ablations={"x": replays})) == {"x/grpo": of_replay}
-    assert settings_of(replays["warmup"]) == "replay.buffer=8, replay.share=0.5"
 
 
 def test_confounders_have_separate_folders() -> None:

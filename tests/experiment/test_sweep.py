@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from g2d.experiment import grid
@@ -23,12 +22,11 @@ from g2d.problems.subsets import hold_out
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
-from g2d.report.methods import sweep_sentences
+from g2d.report.sweep import sweep_sentences
 from g2d.settings import ConfigError
 from g2d.tables.choices import best, candidate_table, edge_of, sweep_costs
 from tests.experiment.test_config import MINIMAL
 from tests.frames import groups
-from tests.report.test_methods import written
 
 ENTRIES = {
     "rft": {"regime": "rft", "steps": [0, 2]},
@@ -239,11 +237,6 @@ def test_the_choice_is_shown_with_its_alternatives() -> None:
     assert "For dpo, learning_rate=0.01 was chosen out of 3 tried at K=2: it had 0.750 [" in sentences[0]
     assert sentences[0].endswith("right, as had 1 of the larger ones.")
     assert "largest tried: a better one may lie beyond" in " ".join(sweep_sentences(tried(1, 2, 3)))
-    config = configured({"regimes": {"dpo": RATES}})
-    assert "on 4 problems held out of the training pool" in written(config, sweep=tried(1, 2))
-    for other, differs in ((tried(0, 3), False), (tried(2, 1), True)):
-        both = pd.concat([tried(1, 2), other.assign(model="other")])
-        assert ("were chosen for demo" in written(config, sweep=both)) == differs
 
 
 COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)

@@ -11,7 +11,6 @@ import torch
 from g2d.policies.policy import load_base
 from g2d.regimes.grpo import generation as grpo_generation
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.train import GRPO
 from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios, within_second_moment
 from tests.regimes.test_off_policy import log_probabilities, warm_up
 from tests.regimes.test_replay import RIGHT, RLEP, of_every_other_problem
@@ -155,7 +154,6 @@ def test_neutral_values_equal_the_earlier_constants() -> None:
     assert Warmup(correction="sequence_mask", correction_cap=3, float32_logits=False).params() == Warmup().params()
     warmup = Warmup(correction="token_truncate", float32_logits=True)
     assert warmup.params().keys() - Warmup().params().keys() == {"correction", "float32_logits"}
-    assert GRPO.methods(warmup) == "In GRPO, correction was token_truncate; float32_logits was True."
 
 
 @pytest.mark.parametrize(("float32", "expected"), [(False, torch.bfloat16), (True, torch.float32)])

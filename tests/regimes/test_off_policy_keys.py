@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from g2d.experiment.config import Config, load
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.train import GRPO
 from g2d.settings import ConfigError
 from tests import open_ended
 from tests.experiment.test_config import MINIMAL
@@ -23,7 +22,6 @@ def test_without_the_keys_nothing_depends_on_them() -> None:
     younger = {*Warmup.model_fields} - {*Warmup.__annotations__}
     assert {"updates_per_generation", "epsilon", "adam_betas"} < younger
     assert not younger & {*Warmup().params()}
-    assert GRPO.methods(Warmup()) == ""
 
 
 BUFFER = {"replay": {"buffer": 8, "share": 0.5}}
@@ -202,39 +200,6 @@ def test_prompts_and_completions_by_hand() -> None:
     assert warmup.completions_per_generation(4) == 3 * 8 * 4
     assert warmup.continued_every == 6
     assert Warmup(steps=[12], sync_every=3).continued_every == 3
-
-
-@pytest.mark.parametrize(
-    ("keys", "text"),
-    [
-        (
-            {
-                "updates_per_generation": 10,
-                "ratio": "none",
-                "mask_uniform_groups": True,
-                "beta": 0.1,
-                "reference": "sync",
-                "reset_optimizer": True,
-                "epsilon": 5,
-                "adam_epsilon": 1e-4,
-            },
-            "the rollouts of 10 steps were drawn at once; no ratio to the policy that sampled was taken; groups with "
-            "equal rewards were left out of every term of the loss; the policy became the reference of the KL term "
-            "after every pass over the prompts, where the optimizer's averages began anew; epsilon was 5.0; "
-            "adam_epsilon was 0.0001.",
-        ),
-        (
-            {"lag": 4, "correction": "token_truncate", "float32_logits": True},
-            "the rollouts of every step were drawn by the policy of 4 steps before; correction was token_truncate; "
-            "float32_logits was True.",
-        ),
-        (BUFFER, "50% of the groups of an update were drawn uniformly from the last 8"),
-        (RLEP, "up to 2 completions of a group were right ones of the harvest of M0 (RLEP)"),
-    ],
-    ids=["stale", "lag", "buffer", "RLEP"],
-)
-def test_the_methods_paragraph_names_changes_to_plain_grpo(keys: dict[str, Any], text: str) -> None:
-    assert text in GRPO.methods(Warmup.model_validate({"steps": [20]} | keys))
 
 
 def test_the_example_in_the_documentation_is_valid() -> None:

@@ -14,7 +14,6 @@ from g2d.experiment.keys import PolicyKey
 from g2d.policies import Policy
 from g2d.problems import Problem
 from g2d.report.browsers import browse_answers, browse_pairs
-from g2d.report.methods import methods
 from g2d.report.page import build
 from g2d.report.provenance import provenance
 from g2d.rollouts.pairs import build_pairs
@@ -23,7 +22,6 @@ from g2d.tables.accuracy import main_table
 from g2d.tables.captions import captions
 from g2d.tables.frames import write_table
 from g2d.tables.harvest import dispute_table
-from g2d.tables.results import read_by_name
 from tests.frames import rollout
 from tests.report.test_markup import HOSTILE
 
@@ -114,7 +112,6 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
         for name, source in config.problem_sources.items()
     }
     record = provenance(config, [Policy("tiny/base", "tiny", "base", "")], manifests, ["cpu"], __file__)
-    calibration, harvest = (read_by_name(written[name]) for name in ("calibration", "harvest"))
     series = browse_pairs(
         harvests(config),
         pairs=lambda key: build_pairs(harvest_frame(grid_problems, key.k), grid_problems, config.prompt, key.seed),
@@ -132,7 +129,6 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             series=series,
             answered=browse_answers(config, answer_frame, lambda name: grid_problems),
             provenance=record,
-            methods=methods(config, record, calibration, harvest),
             folder=out.parent,
             plan="The primary comparison is of this page.",
         ),

@@ -82,7 +82,7 @@ def test_every_switch_is_reached_and_pressed_by_key(tab: Page) -> None:
     focused = "document.activeElement.closest('.switch') && document.activeElement.dataset.value"
     while len(pressed) < tab.locator(".switch button").count():
         tab.keyboard.press("Tab")
-        if tab.evaluate("document.activeElement.closest('footer, #provenance, #methods') !== null"):
+        if tab.evaluate("document.activeElement.closest('footer, #provenance') !== null"):
             break
         if value := tab.evaluate(focused):
             tab.keyboard.press("Enter")
@@ -288,12 +288,6 @@ def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
         tab.locator("nav summary").click()
         assert tab.locator("nav a").first.is_visible()
         assert not complaints, complaints
-
-
-def test_the_methods_can_be_copied(tab: Page) -> None:
-    open_sections(tab)
-    tab.get_by_role("button", name="Copy").click()
-    tab.get_by_role("button", name="Copied").wait_for()
 
 
 def test_the_page_is_one_file_that_admits_its_own_scripts(page: Path) -> None:

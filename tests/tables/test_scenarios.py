@@ -6,7 +6,7 @@ from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.config import load
-from g2d.experiment.prompt_counts import other_prompts, prompts_behind
+from g2d.experiment.prompt_counts import prompts_behind
 from tests.open_ended import JUDGE
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 
@@ -34,5 +34,3 @@ def test_the_kinds_of_prompts_behind_a_policy() -> None:
         **{"chat": "open_ended", "both": "mixed", "chat-math": "open_ended, then verifiable"},
         **dict.fromkeys(("math-chat", "g2d-chat"), "verifiable, then open_ended"),
     }
-    assert other_prompts(CONFIG, "math") == ""
-    assert other_prompts(CONFIG, "both").startswith("verifiable prompts and, 25% of them, open-ended ones, judged by ")

@@ -23,7 +23,6 @@ NO_INPUTS = {
     # attempts.csv counts attempts so far; regimes.csv counts the steps of all trainings in the cost.json of a policy.
     "make_tables": r"results/attempts/.*\.json|.*/metrics\.jsonl",
     "record_provenance": r".*/metrics\.jsonl",  # written with the policy.json that is an input
-    "write_methods": r"results/plan\.json",  # written before the first training, and no result depends on its date
     "build_report": r"results/plan\.json",
 }
 

@@ -103,7 +103,6 @@ def test_the_grid_is_trained_with_the_chosen_settings(project: Project) -> None:
     cost = pd.read_csv(results / "tables/cost.csv").set_index(["policy", "stage"]).n_jobs
     assert dict(cost["sweep"]) == {"train_rft": 3, "evaluate": 3}
     assert dict(cost["rft"])["train_rft"] == 1
-    assert f"For rft, learning_rate={chosen:g}" in (results / "methods.md").read_text().replace("\\", "")
     assert f"learning_rate={chosen}" in (results / "report/index.html").read_text()
 
 
@@ -135,7 +134,6 @@ def test_m0_continues_published_and_fresh_questions(project: Project, added_conf
     assert problems["fresh"] == load_problems(
         "fresh", load(added_config).benchmarks["fresh"].model_copy(update={"seed": seed})
     )
-    assert f"seed {seed}, drawn for this run" in (results / "methods.md").read_text()
 
     # The table summarises the files of continuations.
     table = pd.read_csv(results / "tables/contamination.csv").set_index("benchmark")

@@ -177,7 +177,6 @@ def test_samples_and_a_learning_curve_are_added_to_a_finished_grid(advised: Proj
     assert cost.tokens_generated["draw_samples"] == drawn.token_count.sum()
     page = (results / "report/index.html").read_text()
     assert "pass@k" in page
-    assert "4 samples per problem (temperature 1, top-p 0.95)" in (results / "methods.md").read_text()
     opened = g2d.open(results)
     assert len(opened.tables["samples"]) == 7 * 4
     assert opened.samples("micro/seed0/dpo/g2/k4", "arithmetic").equals(drawn)

@@ -142,9 +142,6 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     assert table.loc[("then", 2, 4), "prompts"] == "open_ended, then verifiable"
     card = (results / "micro/seed0/both-grpo/grpo/g2/k2/adapter/README.md").read_text()
     assert "on verifiable and open-ended prompts together" in card
-    assert "Its prompts were open-ended prompts, judged by scores of the reward model judge" in (
-        (results / "methods.md").read_text().replace("\\", "")
-    )
     page = (results / "report/index.html").read_text()
     assert "Win rate against M0" in page
     assert "open (K=2) of micro, trained on open-ended prompts, is preferred to M0 in" in page

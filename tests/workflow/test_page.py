@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pandas as pd
 
@@ -33,7 +32,7 @@ def test_the_page_shows_the_grid(micro_grid: Project) -> None:
         assert not complaints, complaints
 
 
-def test_provenance_and_methods_describe_the_run(micro_grid: Project) -> None:
+def test_provenance_describes_the_run(micro_grid: Project) -> None:
     record = json.loads((micro_grid.results / "provenance.json").read_text())
     adapters = {
         path.parent.relative_to(micro_grid.results).as_posix(): json.loads(path.read_text())["weights_sha256"]
@@ -42,9 +41,6 @@ def test_provenance_and_methods_describe_the_run(micro_grid: Project) -> None:
     assert record["policies"].items() <= adapters.items()
     assert record["workflow"]["commit"] is None  # the copy that the tests run is not under version control
     assert record["devices"]
-    text = (micro_grid.results / "methods.md").read_text()
-    assert "K in {0, 2, 4} gradient steps of GRPO" in text
     page = (micro_grid.results / "report/index.html").read_text()
-    assert re.sub(r"\W", "", text.splitlines()[2]) in re.sub(r"\W", "", page)
     for root in (micro_grid.root, folder_of("micro")):  # the folder that made it
-        assert str(root) not in page + text + json.dumps(record)
+        assert str(root) not in page + json.dumps(record)

@@ -138,9 +138,6 @@ def test_records_and_rows_name_the_reward(project: Project) -> None:
     assert read_json(seed0 / "on-coin/grpo/g2/k4/policy.json")["settings"]["reward"]["p"] == 0.5
     card = (seed0 / "on-coin/dpo/g2/k4/adapter/README.md").read_text()
     assert "on random rewards (p = 0.5) instead of the truth" in card
-    methods = (project.results / "methods.md").read_text().replace("\\", "")
-    assert "on-coin (reward=random rewards (p = 0.5); K=0, 4)" in methods
-    assert "It was trained on rewards for the group's own majority answer instead of the truth." in methods
 
 
 def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Project) -> None:

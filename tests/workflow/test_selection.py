@@ -135,7 +135,7 @@ def test_the_checkpoint_with_the_best_score_is_the_policy(selected: Project, nam
     assert billed.n_jobs["train_semi_online_dpo" if name == "both" else "train_grpo"] == 2
 
 
-def test_tables_card_methods_and_page_show_the_choice(selected: Project) -> None:
+def test_tables_card_and_page_show_the_choice(selected: Project) -> None:
     results = selected.results
     table = pd.read_csv(results / "tables/selection.csv")
     assert list(table.policy) == ["both/selected"] * 2 + ["best/selected"] * 2
@@ -146,9 +146,6 @@ def test_tables_card_methods_and_page_show_the_choice(selected: Project) -> None
     # Both K were trained to have the one.
     spent = pd.read_csv(results / "tables/regimes.csv").set_index("policy")
     assert (spent.prompts["both/selected"], spent.updates["both/selected"]) == (4 * 8, 4)
-    methods = (results / "methods.md").read_text().replace("\\", "")
-    assert "checkpoint=selected" in methods
-    assert methods.count("accuracy on generated arithmetic (development; n=30)") >= 2
     card = (results / "micro/seed0/both/selected/g4/k4/adapter/README.md").read_text()
     assert "the best on development prompts of K=2, 4" in " ".join(card.split())
     page = (results / "report/index.html").read_text()

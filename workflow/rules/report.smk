@@ -1,4 +1,4 @@
-# Provenance, methods, and the report page.
+# Provenance and the report page.
 
 
 rule record_provenance:
@@ -26,37 +26,11 @@ rule record_provenance:
         "../scripts/record_provenance.py"
 
 
-rule write_methods:
-    input:
-        provenance="results/provenance.json",
-        calibration="results/tables/calibration.csv",
-        harvest="results/tables/harvest.csv",
-        sweep="results/tables/sweep.csv" if SWEPT else [],
-        choices=expand("results/{model}/sweep/{swept}.json", model=CONFIG.models, swept=SWEPT),
-    output:
-        "results/methods.md",
-    log:
-        "results/logs/write_methods.log",
-    benchmark:
-        "results/benchmarks/write_methods.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    params:
-        version=VERSIONS["write_methods"],
-        config=CONFIG.identity,
-        tables=list(TABLES),
-    message:
-        "Write the methods paragraph"
-    script:
-        "../scripts/write_methods.py"
-
-
 rule build_report:
     input:
         tables=expand("results/tables/{table}.csv", table=TABLES),
         figures=expand("results/figures/{figure}.svg", figure=FIGURES),
         provenance="results/provenance.json",
-        methods="results/methods.md",
         advice="results/advice.md" if CONFIG.probe.compare else [],
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
         pairs=at_last("build_report", "pairs"),
@@ -64,7 +38,7 @@ rule build_report:
         questions=expand("results/problems/{name}.jsonl", name=CONFIG.benchmarks),
         answers=at_last("build_report", "answers"),
     output:
-        in_report("results/report/index.html", "Page", "The page: answer, tables, methods and provenance"),
+        in_report("results/report/index.html", "Page", "The page: answer, tables and provenance"),
     log:
         "results/logs/build_report.log",
     benchmark:

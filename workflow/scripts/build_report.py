@@ -42,7 +42,6 @@ def main(snakemake):
             series=series,
             answered=answered,
             provenance=read_json(given.provenance),
-            methods=Path(given.methods).read_text(encoding="utf-8"),
             folder=out.parent,
             advice=Path(given.advice).read_text(encoding="utf-8") if given.get("advice") else "",
             looks=look_sentences(config),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from g2d.experiment.arms import Arm, any_arms, online_arm
+from g2d.experiment.arms import Arm, any_arms
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Config
 from g2d.regimes.grpo.keys import Warmup
-from g2d.rewards.catalogue import words_of
 
 THEN = ", then "  # between the kinds of prompts of successive trainings
 
@@ -54,14 +53,3 @@ def prompts_behind(config: Config, regime: str) -> str:
         kinds.insert(0, arm.asked.prompts)
         arm = arm.start[0] if arm.start else None
     return THEN.join(kind for i, kind in enumerate(kinds) if kind not in kinds[max(i - 1, 0) : i])
-
-
-def other_prompts(config: Config, variant: str) -> str:
-    arm = online_arm(any_arms(config), variant)
-    if not arm.asked.asks_open_ended:
-        return ""
-    assert config.open_ended is not None
-    judged = f"judged by {words_of(config.rewards[config.open_ended.reward])}"
-    if arm.asked.prompts == "open_ended":
-        return f"open-ended prompts, {judged}"
-    return f"verifiable prompts and, {arm.asked.open_ended_share:.0%} of them, open-ended ones, {judged}"

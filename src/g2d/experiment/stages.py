@@ -42,7 +42,6 @@ VERSIONS = {
     "draw_figures": 4,
     "write_cards": 1,
     "record_provenance": 1,
-    "write_methods": 7,
     "build_report": 8,
     **{f"train_{name}": regime.version for name, regime in REGIMES.items()},
     **{f"train_{regime.name}_auto": regime.version for regime in ENTRIES if regime.phase == "online"},

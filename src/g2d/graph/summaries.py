@@ -13,7 +13,7 @@ from g2d.graph.job import Files, Job, job_of, problems_of
 from g2d.graph.parts import files_of, table_inputs
 from g2d.problems.settings import DEVELOPMENT
 
-PROVENANCE, METHODS, PAGE = "results/provenance.json", "results/methods.md", "results/report/index.html"
+PROVENANCE, PAGE = "results/provenance.json", "results/report/index.html"
 
 
 def summaries(config: Config) -> Iterator[Job]:
@@ -46,18 +46,9 @@ def summaries(config: Config) -> Iterator[Job]:
     }
     yield job_of("record_provenance", given, {"": PROVENANCE})
     given = {
-        "provenance": PROVENANCE,
-        "calibration": _table("calibration"),
-        "harvest": _table("harvest"),
-        "sweep": _table("sweep") if swept else [],
-        "choices": [f"results/{model}/sweep/{name}.json" for model in models for name in swept],
-    }
-    yield job_of("write_methods", given, {"": METHODS})
-    given = {
         "tables": list(csv.values()),
         "figures": list(figures.values()),
         "provenance": PROVENANCE,
-        "methods": METHODS,
         "advice": "results/advice.md" if config.probe.compare else [],
         "problems": [f"results/{model}/calibration/train.jsonl" for model in models],
         "questions": [problems_of(name) for name in config.benchmarks],

@@ -126,8 +126,4 @@ EXTRAPOLATED = Regime(
     card="{k} steps of GRPO ({regime})",
     message="Extrapolate GRPO of {wildcards.model} to K={wildcards.k} ({wildcards.regime}), "
     "G={wildcards.g}, seed {wildcards.seed}",
-    methods=lambda settings: (
-        f"the weights of GRPO at K={settings.between[0]} and K={settings.between[1]}, extrapolated linearly in the "
-        "number of steps, without training."
-    ),
 )

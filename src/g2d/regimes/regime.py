@@ -9,7 +9,7 @@ from pydantic import field_validator, model_validator
 from g2d.memory.workload import Training
 from g2d.policies.policy import as_json
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.prompts import PromptKeys, PromptMix, choice_words
+from g2d.regimes.run.prompts import PromptKeys, PromptMix
 from g2d.regimes.run.training import AutoStop
 from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
@@ -40,7 +40,6 @@ class Regime:
     message: str  # of its rule; template
     auto_message: str = ""
     unit: str = ""  # unit of K, unless offline
-    methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""  # instead of entries in `regimes`
     in_one_process: bool = False  # not divided: nothing to train, or a loss over the rows of a device
 
@@ -204,18 +203,3 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:
                 yield f"{name}={prompts} exceeds training_set.n={n_problems} of {model}: lower it, or raise n"
-
-
-def updates_words(settings: Any) -> str:
-    chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
-    auto, stopped = settings.auto, ""
-    if auto is not None:
-        stopped = (
-            f" Every {auto.every} updates the first {auto.prompts} training prompts were sampled as in the harvest, "
-            f"training stopped once H and mu had both been below their maxima in {auto.patience} probes in a row, and "
-            "the policy of the probe with the highest H was taken."
-        )
-    return (
-        f"peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule over {settings.total_steps} "
-        f"updates).{chosen}{stopped}"
-    )

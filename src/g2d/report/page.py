@@ -33,9 +33,9 @@ from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUEST
 from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import path as look_path
 from g2d.report.markup import coded
-from g2d.report.methods import sweep_sentences
 from g2d.report.provenance import without_folders
 from g2d.report.styles import Styles, series_styles
+from g2d.report.sweep import sweep_sentences
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
@@ -77,7 +77,6 @@ def build(
     series: Sequence[Series],
     answered: Sequence[Answered],
     provenance: Mapping[str, Any],
-    methods: str,
     folder: str | Path,
     advice: str = "",
     looks: Sequence[str] = (),
@@ -88,7 +87,7 @@ def build(
     Args:
         tables: CSV files by name, in order.
         captions: by name of the table or figure, from `g2d.tables.captions`.
-        methods, advice: Markdown; tables of the advice are left out.
+        advice: Markdown; its tables are left out.
         folder: folder of the page; links are relative to it.
         plan: `g2d.tables.dated_plan.plan_words`.
     """
@@ -152,7 +151,6 @@ def build(
         questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
         problems_per_series=PROBLEMS_PER_SERIES,
         problems_per_control=PROBLEMS_PER_CONTROL,
-        methods=shown(methods),
         plan=plan,
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key not in OF_POLICIES},

@@ -7,26 +7,8 @@ from typing import Any
 NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
-def settings_of(values: Mapping[str, Any]) -> str:
-    parts = (nested({key: value}) if isinstance(value, Mapping) else f"{key}={value}" for key, value in values.items())
-    return ", ".join(parts)
-
-
-def nested(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    return settings_of({f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()})
-
-
 def numbers(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
-
-
-def choice(values: Sequence[int]) -> str:
-    """Write "= 1", or "in {1, 2}"."""
-    return f"= {values[0]}" if len(values) == 1 else f"in {{{numbers(values)}}}"
-
-
-def span(low: float, high: float) -> str:
-    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
 
 
 def listed(items: Sequence[str]) -> str:

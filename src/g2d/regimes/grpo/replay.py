@@ -144,13 +144,3 @@ def with_replayed(
     others = map(Completion, ids, sampled)
     rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
     return [row.ids for row in rows], [row.log_probs for row in rows]
-
-
-def replay_words(replay: Replay) -> str:
-    if replay.buffer is not None:
-        return (
-            f"{replay.share:.0%} of the groups of an update were drawn uniformly from the last {replay.buffer} groups, "
-            "with weights for the policies that sampled them (experience replay)"
-        )
-    whose = f"the warm-up's policy at K={replay.harvest_step}" if replay.harvest_step else "M0"
-    return f"up to {replay.successes} completions of a group were right ones of the harvest of {whose} (RLEP)"

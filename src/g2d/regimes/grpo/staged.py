@@ -171,16 +171,4 @@ STAGED_GRPO = Regime(
     card="{k} stages of harvest and GRPO ({regime}, group size {group_size})",
     message="Train {wildcards.model} to stage {wildcards.k} of GRPO ({wildcards.regime}), seed {wildcards.seed}",
     unit="stages of harvest and GRPO",
-    methods=lambda settings: (
-        "GRPO in that many stages, each with all its rollouts drawn by the policy that began it, with as many updates "
-        f"and completions in all as GRPO; ratios were clipped to {1 - settings.epsilon:g} to "
-        f"{1 + settings.epsilon_high:g}"
-        + (
-            ""
-            if settings.negative_veto is None
-            else ", and in completions with a negative advantage the tokens from the first ratio above "
-            f"{settings.negative_veto:g} were left out of the policy loss"
-        )
-        + "."
-    ),
 )

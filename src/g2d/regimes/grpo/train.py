@@ -15,16 +15,15 @@ from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.objective import Mismatch, Objective, Signs
-from g2d.regimes.grpo.replay import ReplayBuffer, Successes, replay_words
+from g2d.regimes.grpo.replay import ReplayBuffer, Successes
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import MANIFEST
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.run.processes import share
-from g2d.regimes.run.prompts import PromptChoice, choice_words, order, problem_at, times_before
-from g2d.regimes.run.training import OptimizerKeys, read_log, starting_model, trainer_arguments, untie_head
+from g2d.regimes.run.prompts import PromptChoice, order, problem_at, times_before
+from g2d.regimes.run.training import read_log, starting_model, trainer_arguments, untie_head
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.regimes.run.weights import with_own_adapter
 from g2d.rewards.catalogue import TRUTH
@@ -178,32 +177,6 @@ def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any
     )
 
 
-def _methods(warmup: Warmup) -> str:
-    clauses = []
-    if warmup.updates_per_generation > 1:
-        clauses.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")
-    if warmup.lag:
-        clauses.append(f"the rollouts of every step were drawn by the policy of {warmup.lag} steps before")
-    if warmup.iterations > 1:
-        clauses.append(f"every rollout served {warmup.iterations} steps")
-    if warmup.ratio == "none":
-        clauses.append("no ratio to the policy that sampled was taken")
-    if warmup.mask_uniform_groups:
-        clauses.append("groups with equal rewards were left out of every term of the loss")
-    if warmup.reference == "sync":
-        every = warmup.reference_every
-        often = "after every pass over the prompts" if every == "pass" else f"every {every} steps"
-        reset = ", where the optimizer's averages began anew" if warmup.reset_optimizer else ""
-        clauses.append(f"the policy became the reference of the KL term {often}{reset}")
-    clauses += [words] if (words := choice_words(warmup)) else []
-    clauses += [replay_words(warmup.replay)] if warmup.replay is not None else []
-    changed_keys = warmup.params(
-        only={*Signs.model_fields, *Objective.model_fields, *Mismatch.model_fields, *OptimizerKeys.model_fields}
-    )
-    clauses += [f"{name} was {value}" for name, value in changed_keys.items()]
-    return f"In GRPO, {'; '.join(clauses)}." if clauses else ""
-
-
 GRPO = Regime(
     name="grpo",
     version=2,
@@ -220,5 +193,4 @@ GRPO = Regime(
     auto_message="Warm {wildcards.model} up until H and mu decline, at most to K={wildcards.k}, "
     "G={wildcards.g}, seed {wildcards.seed}",
     unit="steps of GRPO",
-    methods=_methods,
 )

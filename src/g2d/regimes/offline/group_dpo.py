@@ -13,7 +13,7 @@ from pydantic import model_validator
 from g2d.memory.workload import Training
 from g2d.problems import Problem
 from g2d.regimes.offline.groups import ROLLOUTS_AT_ONCE, Group, GroupLoss, RolloutsAtOnce, groups
-from g2d.regimes.offline.training import origin_words, passes_words, read_harvest, train_offline
+from g2d.regimes.offline.training import read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, longest
@@ -112,14 +112,6 @@ def train_group_dpo(job: TrainingJob) -> Trained:
     )
 
 
-def _methods(settings: GroupDpo) -> str:
-    which = "all pairs of right and wrong rollouts" if settings.pairs == "all" else "one pair of rollouts"
-    return (
-        f"GroupDPO of {origin_words(settings.start)} on {which} of every pairable prompt, prompts weighted equally "
-        f"(beta {settings.beta:g}, {passes_words(settings, 'prompts', settings.prompts_per_update)})."
-    )
-
-
 GROUP_DPO = Regime(
     name="group_dpo",
     version=3,
@@ -132,5 +124,4 @@ GROUP_DPO = Regime(
     card="GroupDPO ({regime}) on all pairs of rollouts harvested {harvested}",
     message="Train {wildcards.model} on all pairs "
     "at K={wildcards.k} ({wildcards.variant}{wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
-    methods=_methods,
 )

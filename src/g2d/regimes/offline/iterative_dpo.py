@@ -63,10 +63,4 @@ ITERATIVE_DPO = Regime(
     card="{k} rounds of harvest and DPO ({regime}), each from the policy of the round before",
     message="Train {wildcards.model} to round {wildcards.k} of DPO ({wildcards.regime}), seed {wildcards.seed}",
     unit="rounds of harvest and DPO",
-    methods=lambda settings: (
-        "rounds of harvest and DPO, the first from M0, each on pairs of the policy of the round before, which it starts"
-        " from and has as the reference"
-        + (f" ({', '.join(f'{name}={value}' for name, value in settings.dpo.items())})" if settings.dpo else "")
-        + "."
-    ),
 )

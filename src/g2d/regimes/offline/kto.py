@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from pydantic import field_validator
 
 from g2d.problems import Problem
-from g2d.regimes.offline.training import origin_words, passes_words, read_harvest, train_offline
+from g2d.regimes.offline.training import read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, longest
@@ -147,15 +147,6 @@ def train_kto(job: TrainingJob) -> Trained:
     )
 
 
-def _methods(kto: Kto) -> str:
-    which = "all rollouts" if kto.rollouts == "all" else "the rollouts of prompts with right and wrong ones"
-    return (
-        f"Kahneman-Tversky optimisation of {origin_words(kto.start)} on {which}, without right ones that were cut off "
-        f"(beta {kto.beta:g}, total weight of right over wrong rollouts {kto.balance:.3g}, "
-        f"{passes_words(kto, 'rollouts')})."
-    )
-
-
 KTO = Regime(
     name="kto",
     version=3,
@@ -169,5 +160,4 @@ KTO = Regime(
     card="Kahneman-Tversky optimisation ({regime}) on right and wrong rollouts harvested {harvested}",
     message="Train {wildcards.model} on right and wrong rollouts "
     "at K={wildcards.k} ({wildcards.variant}{wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
-    methods=_methods,
 )

@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from g2d.memory.workload import Training
 from g2d.problems import Problem
-from g2d.regimes.offline.training import origin_words, passes_words, read_harvest, train_offline
+from g2d.regimes.offline.training import read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, longest
@@ -141,18 +141,6 @@ def train_rft(job: TrainingJob) -> Trained:
     )
 
 
-def _methods(rft: Rft) -> str:
-    which = "all different" if rft.per_prompt is None else f"up to {rft.per_prompt} different"
-    data = (
-        "the chosen completion of every preference pair"
-        if rft.examples == "chosen"
-        else f"{which} right completions of a prompt that ended by themselves"
-    )
-    return (
-        f"rejection-sampling fine-tuning of {origin_words(rft.start)} on {data} ({passes_words(rft, 'completions')})."
-    )
-
-
 RFT = Regime(
     name="rft",
     version=2,
@@ -165,5 +153,4 @@ RFT = Regime(
     card="rejection-sampling fine-tuning ({regime}) on right completions harvested {harvested}",
     message="Fine-tune {wildcards.model} on the right completions "
     "at K={wildcards.k} ({wildcards.variant}{wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
-    methods=_methods,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from g2d.memory.workload import Training
 from g2d.policies.policy import as_json, load_tokenizer
@@ -104,20 +104,6 @@ def train_offline(
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
     return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
-
-
-def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
-    """Describe a training for the methods paragraph; `n` rows per step, if the passes do not determine them."""
-    length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
-    of_passes = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
-    return (
-        f"{length}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule, {n or of_passes} "
-        f"{rows} per step"
-    )
-
-
-def origin_words(start: Literal["base", "warmup"]) -> str:
-    return "a fresh copy of M0" if start == "base" else "the warmed-up policy"
 
 
 class PretokenizedMixin:

@@ -11,7 +11,7 @@ from g2d.memory.workload import Training
 from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.policies.settings import HubModel, LocalModel, lora_config, parameters
 from g2d.regimes.offline.groups import ROLLOUTS_AT_ONCE, Group, RolloutsAtOnce, drawn_summary
-from g2d.regimes.regime import OnlineEntry, Regime, updates_words
+from g2d.regimes.regime import OnlineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import read_prompts
 from g2d.regimes.run.training import OptimizerKeys, starting_model
@@ -123,23 +123,6 @@ def teacher_model(teacher: Policy, vocabulary: int) -> Any:
     return model
 
 
-def _methods(settings: Distillation) -> str:
-    teacher = settings.teacher
-    if isinstance(teacher, str):
-        whose = f"the policy {teacher}"
-    else:
-        whose = teacher.id if isinstance(teacher, HubModel) else Path(teacher.path).name
-    at = "" if settings.teacher_step is None else f" at K={settings.teacher_step}"
-    divergence = {1.0: "reverse KL", 0.0: "forward KL"}.get(
-        settings.beta, f"generalised Jensen-Shannon divergence (beta {settings.beta:g})"
-    )
-    return (
-        f"on-policy distillation from {whose}{at}: the {divergence} per token, over the vocabulary, on "
-        f"{settings.responses} rollouts of the policy itself for each of {settings.prompts_per_update} prompts per "
-        f"update, drawn at temperature {settings.temperature:g} ({updates_words(settings)}"
-    )
-
-
 DISTILLATION = Regime(
     name="distillation",
     version=1,
@@ -155,5 +138,4 @@ DISTILLATION = Regime(
     auto_message="Distil into {wildcards.model} until H and mu decline, at most to K={wildcards.k} "
     "({wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
     unit="updates of on-policy distillation",
-    methods=_methods,
 )

@@ -14,7 +14,7 @@ from pydantic import model_validator
 from g2d.memory.workload import Training
 from g2d.policies.settings import lora_config
 from g2d.regimes.offline.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
-from g2d.regimes.regime import OnlineEntry, Regime, updates_words
+from g2d.regimes.regime import OnlineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import read_prompts
 from g2d.regimes.run.training import OptimizerKeys, starting_model
@@ -142,22 +142,6 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
     return trainer
 
 
-def _methods(settings: SemiOnlineDpo) -> str:
-    first = "M0" if settings.start == "base" else "the policy it started from"
-    when = {
-        1: "the policy itself",
-        "never": f"{first}, which never took the policy over",
-        "pass": "the policy as of the last pass",
-    }.get(settings.sync_every, f"the policy as of the last {settings.sync_every} updates")
-    pairs = "one pair" if settings.pairs == "one" else "all pairs, weighted equally,"
-    reference = {"base": "M0", "start": "the policy it started from", "sync": "the generator"}[settings.reference]
-    return (
-        f"DPO on {pairs} of {settings.responses} rollouts of each of {settings.prompts_per_update} prompts per update, "
-        f"drawn by {when} at temperature {settings.temperature:g}, with {reference} as the reference (beta "
-        f"{settings.beta:g}, {updates_words(settings)}"
-    )
-
-
 SEMI_ONLINE_DPO = Regime(
     name="semi_online_dpo",
     version=4,
@@ -173,5 +157,4 @@ SEMI_ONLINE_DPO = Regime(
     auto_message="Train {wildcards.model} on fresh pairs until H and mu decline, at most to K={wildcards.k} "
     "({wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
     unit="updates of DPO on fresh rollouts",
-    methods=_methods,
 )

@@ -241,15 +241,3 @@ class PromptChoice:
         self._dull = Counter(dict(state["dull"]))
         self._retired, self._tokens = dict(state["retired"]), dict(state["tokens"])
         self._noted = {update: Counter(noted) for update, noted in state["noted"]}
-
-
-def choice_words(keys: PromptKeys) -> str:
-    clauses = []
-    if retire := keys.retire:
-        back = f", to be asked again after {retire.readmit} updates" if retire.readmit else ""
-        clauses.append(f"prompts whose last {retire.after} groups had equal rewards were left out{back}")
-    if keys.resample:
-        clauses.append(
-            f"prompts whose groups had equal rewards were replaced by the next ones up to {keys.resample} times"
-        )
-    return "; ".join(clauses)

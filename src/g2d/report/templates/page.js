@@ -205,20 +205,6 @@
     showSeries();
   }
 
-  // Pages opened from a file may not use the clipboard: then the selection is copied.
-  for (const button of all("[data-copies]")) {
-    button.addEventListener("click", async () => {
-      const source = document.getElementById(button.dataset.copies);
-      try {
-        await navigator.clipboard.writeText(source.textContent);
-      } catch {
-        getSelection().selectAllChildren(source);
-        document.execCommand("copy");
-      }
-      button.textContent = "Copied";
-    });
-  }
-
   // On a phone the menu starts closed.
   if (innerWidth < 1024) document.querySelector("nav details").open = false;
 })();
