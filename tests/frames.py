@@ -56,6 +56,13 @@ def spelled(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{name: pd.Series(rows, frame.index) for name, rows in ids.items()}, tokenizer_sha256="bytes")
 
 
+def harvest_of(*rows: tuple[str, int, str, float, str]) -> pd.DataFrame:
+    """Return rollouts from problem, sample, text, reward and finish reason."""
+    frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    frame["prompt_text"] = "What is " + frame["problem_id"] + "?"
+    return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
+
+
 def text_of(ids: Iterable[int]) -> str:
     """Return the text of the tokens of `spelled`."""
     return bytes(ids).decode()

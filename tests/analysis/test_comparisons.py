@@ -282,7 +282,7 @@ def test_families(keys, expected):
 @pytest.mark.parametrize("role", ["entry", "ablation"])
 def test_whoever_asks_which_of_ten_regimes_helps_picks_one_of_ten(role):
     """There is one family against M0 and one against DPO (simulated by `benchmarks/coverage.py table`)."""
-    ten = [PolicyKey.of("m", Arm(f"r{i}", "kto", role), (0, 0), 0) for i in range(10)]
+    ten = [PolicyKey.of("m", Arm(f"r{i}", "rft", role), (0, 0), 0) for i in range(10)]
     table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate([BASE, DPO, G2D, *ten])})
     sizes = table[table["policy"].str.startswith("r")].groupby("reference")["family_size"].agg(["size", "min", "max"])
     assert sizes.to_dict("index") == {name: {"size": 10, "min": 10, "max": 10} for name in ("base", "dpo")}

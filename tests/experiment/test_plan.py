@@ -145,7 +145,7 @@ def test_a_finished_file_keeps_its_number_of_shards() -> None:
 def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
     ablations = {
         "n-matched": {"steps": [0], "dpo": {"match_pairs_to": 4}},
-        "fewest": {"steps": [0], "dpo": {"match_pairs_to": "min", "pairs_per_prompt": 3}},
+        "fewest": {"steps": [0], "dpo": {"match_pairs_to": "min"}},
         "longer": {"steps": [4], "warmup": {"learning_rate": 1e-3}, "dpo": {"match_pairs_to": 4}},
     }
     config = configured(ablations=ablations)
@@ -177,10 +177,10 @@ def test_an_entry_depends_only_on_its_keys_and_its_k() -> None:
 
 
 def test_only_an_entry_that_asks_for_the_pairs_waits_for_them() -> None:
-    entries = {"right": {"regime": "rft"}, "chosen": {"regime": "rft", "examples": "chosen"}, "kto": {"regime": "kto"}}
+    entries = {"right": {"regime": "rft"}, "chosen": {"regime": "rft", "examples": "chosen"}}
     config = configured(regimes=entries)
     pairs = {name: job(config, f"demo/seed0/{name}/g2/k4/policy.json").inputs["pairs"] for name in entries}
-    assert pairs == {"right": [], "chosen": ["results/demo/seed0/harvest/g2/k4/pairs.jsonl"], "kto": []}
+    assert pairs == {"right": [], "chosen": ["results/demo/seed0/harvest/g2/k4/pairs.jsonl"]}
 
 
 def work_of(config: Config, output: str) -> GpuJob:

@@ -15,11 +15,7 @@ from g2d.jobs.files import write_json
 from g2d.settings import ConfigError
 from tests.race import race_config, race_values
 
-PUPIL = {"regime": "distillation", "teacher": "dpo", "teacher_step": 2, "steps": [4]} | dict.fromkeys(
-    ("prompts_per_update", "responses"), 2
-)
 REPLAYS = {"steps": [4], "policies": ["grpo"], "warmup": {"replay": {"successes": 1, "harvest_step": 2}}}
-ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
 SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
 
 
@@ -104,8 +100,6 @@ def test_a_policy_that_continues_keeps_its_ancestors() -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "trained", "harvested"),
     [
-        ({"regimes": {"pupil": PUPIL}}, "pupil/g2/k4", ["dpo/g2/k2", "grpo/g2/k2", "pupil/g2/k4"], ["g2/k2"]),
-        ({"regimes": {"again": ROUNDS}}, "again/g0/k2", ["again/g0/k1", "again/g0/k2"], ["g0/k0"]),
         ({"ablations": {"rlep": REPLAYS}}, "rlep/grpo/g2/k4", ["grpo/g2/k2", "rlep/grpo/g2/k4"], ["g2/k2"]),
         (
             {"ablations": {"matched": {"steps": [0], "dpo": {"match_pairs_to": 2}}}},

@@ -163,11 +163,9 @@ def test_a_number_out_of_range_is_refused(more: list[str], capsys: pytest.Captur
 
 
 def test_a_training_is_counted_with_its_own_group_size_and_an_untrained_one_is_not() -> None:
-    """`wide` has no DPO; `in_rounds` has."""
+    """`wide` has no DPO."""
     wide = {"steps": [1], "warmup": {"group_sizes": [4], "max_completion_length": 64}, "policies": ["grpo"]}
-    rounds = {"regime": "iterative_dpo", "rounds": [1, 2], "dpo": {"per_device_batch_size": 2}}
-    config = load(MINIMAL | {"ablations": {"wide": wide}, "regimes": {"in_rounds": rounds}})
+    config = load(MINIMAL | {"ablations": {"wide": wide}})
     by_section = {training.section: training for training in trainings(config)}
     assert by_section["ablations.wide.warmup"].completions == config.warmup_of("wide").completions_per_step(4)
-    assert by_section["regimes.in_rounds"].name == "in_rounds"
     assert "ablations.wide.dpo" not in by_section

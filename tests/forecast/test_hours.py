@@ -127,25 +127,6 @@ def test_a_guess_worked_out_by_hand() -> None:
     assert hours * 3600 == pytest.approx(60 + drawing + passes + 100)
 
 
-def test_a_teacher_scores_every_token_that_it_teaches() -> None:
-    """Two operations per parameter and token. A policy of the grid has M0's parameters."""
-    entry = {"steps": [10], "responses": 8, "prompts_per_update": 64, "max_completion_length": 1000}
-    student = entry | {"regime": "distillation", "per_device_batch_size": 128}
-    regimes = {
-        "alone": student | {"regime": "semi_online_dpo"},
-        "of-grid": student | {"teacher": "grpo"},
-        "other": student | {"teacher": {"source": "local", "path": "mine-14b"}},
-    }
-    hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
-    config = load(MINIMAL | {"models": hub, "warmup": {"steps": [0, 10]}, "regimes": regimes})
-    makers = build(config).makers
-    hours = [gpu_job(config, makers[f"results/demo/seed0/{name}/g8/k10/policy.json"]).guess for name in regimes]
-    alone, of_grid, other = (3600 * 5120 * one for one in hours if one is not None)
-    tokens = 5120 * (256 + 500)
-    assert of_grid - alone == pytest.approx(2 * 7.6e9 * tokens / 3.5e14)
-    assert other - alone == pytest.approx(2 * 14e9 * tokens / 3.5e14)
-
-
 def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(2_000))
     named = {"x/Llama-3.1-8B-Instruct": 8e9, "x/Qwen2.5-0.5B": 0.5e9, "x/phi-4": 7.6e9, "x/2billion": 7.6e9}

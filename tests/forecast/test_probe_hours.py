@@ -145,26 +145,6 @@ def test_an_entry_that_is_trained_on_fresh_rollouts_counts_its_own() -> None:
         assert pd.isna(row["device_hours"]) if hours is None else row["device_hours"] == pytest.approx(hours)
 
 
-def test_rounds_and_an_entry_on_the_harvest_of_another_are_counted() -> None:
-    """Rounds 1 and 2 are run for the third, with both seeds; rejection sampling costs the same on any harvest."""
-    online = {"regime": "semi_online_dpo", "steps": [5, 20], "prompts_per_update": 8, "responses": 4}
-    entries = {"rounds": {"regime": "iterative_dpo", "rounds": [3]}, "online": online}
-    config = small(
-        models={"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}},
-        regimes=entries | {"rft": {"regime": "rft", "harvest": "online"}},
-    )
-    jobs = remaining_jobs(config, "demo", None)
-    assert sorted(job.wildcards.k for job in jobs["train_iterative_dpo"]) == ["1", "1", "2", "2", "3", "3"]
-    of_rounds = [job.wildcards.k for job in jobs["harvest_rollouts"] if job.wildcards.variant == "rounds/"]
-    assert of_rounds == ["1", "2"] * 2
-    rft = next(job for job in jobs["train_rft"])
-    alone = small(models=dict(config.models), regimes={"rft": {"regime": "rft"}})
-    same = next(job for job in remaining_jobs(alone, "demo", None)["train_rft"])
-    assert gpu_job(config, rft).guess == gpu_job(alone, same).guess
-    guesses = {gpu_job(config, job).guess for stage in ("train_dpo", "train_iterative_dpo") for job in jobs[stage]}
-    assert len(guesses) == 1  # a round trains as DPO does
-
-
 def test_hours_worked_out_by_hand() -> None:
     measured = Rates(3.0 / 16, 2.0, 0.001, {(0, 0): 40.0, (2, 10): 48.0, (2, 30): 56.0}, 6.0)
     config = small(baselines={"grpo_group_sizes": [2]})

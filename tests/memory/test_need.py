@@ -55,8 +55,6 @@ def test_all_weights_have_four_numbers_of_four_bytes_each_and_their_reference_on
     assert parts.get("AdamW's step, beyond these", 0) == max(0, 4 * n - held)
     for of_reference in ({"reference": True}, {"reference_model": True}):
         assert all_weights(**of_reference)[2]["reference"] == 4 * n
-    taught = all_weights(reference=True, teacher=0)[2]
-    assert taught["teacher"] == 2 * n and "reference" not in taught
     assert counted.training(1, 1).kept > Counted(llama(2), Lora()).training(1, 1).kept  # weights cast to bfloat16
     head = 6 * llama(2).vocab_size * llama(2).hidden_size
     assert counted.head(10) == Counted(llama(2), Lora()).head(10) + head

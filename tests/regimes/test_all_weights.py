@@ -22,8 +22,6 @@ from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
-from g2d.regimes.offline.kto import Kto, train_kto
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.auto_stop import train_until_decline
@@ -36,8 +34,6 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy
-from tests.regimes.test_group_dpo import VALUES, in_groups
-from tests.regimes.test_kto import rows as judged
 from tests.regimes.test_resume import saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import WARMUP, easy, pairs, steps_of
@@ -54,7 +50,6 @@ def run(train: Any, data: Any, settings: Any, work: Path, **kwargs: Any) -> list
 
 
 OFFLINE: dict[str, Any] = {"per_device_batch_size": 2, "max_steps": STEPS, "learning_rate": 1e-3}
-GROUPS = VALUES | {"prompts_per_update": 2, "max_steps": STEPS}
 SEMI_ONLINE = SETTINGS | {"steps": [STEPS], "learning_rate": 1e-3}
 ONLINE: dict[str, Any] = {"k": STEPS}
 GRPO = partial(run, train_grpo, lambda: easy(10), group_size=4, **ONLINE)
@@ -68,8 +63,6 @@ def semi_online(**changes: Any) -> Run:
 RUNS: dict[str, Run] = {
     "dpo": partial(run, train_dpo, lambda: pairs(8), Dpo(gradient_accumulation_steps=1, **OFFLINE)),
     "precomputed": partial(run, train_dpo, lambda: pairs(8), Dpo(precompute_reference=True, **OFFLINE)),
-    "kto": partial(run, train_kto, judged, Kto.model_validate({"regime": "kto", **OFFLINE})),
-    "group_dpo": partial(run, train_group_dpo, lambda: in_groups(6), GroupDpo.model_validate(GROUPS)),
     "rft": partial(
         run, train_rft, lambda: chosen_completions(pairs(8)), Rft.model_validate({"regime": "rft", **OFFLINE})
     ),

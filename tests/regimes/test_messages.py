@@ -19,10 +19,8 @@ from g2d.policies.settings import Lora
 from g2d.problems.problem import Problem
 from g2d.regimes.distributed.messages import TYPE, read_message, write_message
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.offline.group_dpo import GroupDpo, harvested_groups
-from g2d.regimes.offline.groups import Group
-from g2d.regimes.offline.kto import judged_rollouts
 from g2d.regimes.offline.rft import right_completions
+from g2d.regimes.on_policy.groups import Group, groups
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.rewards.catalogue import reward_settings
 from tests.regimes.test_groups import PROBLEMS, rollouts
@@ -56,9 +54,8 @@ def test_messages_arrive_unchanged(tmp_path: Path, value: Any) -> None:
 @pytest.mark.parametrize(
     "read",
     [
-        lambda frame: harvested_groups(frame, PROBLEMS, GroupDpo.model_validate({"regime": "group_dpo"}), 0),
+        lambda frame: groups(frame, ["a", "b"], which="all", seed=0),
         lambda frame: right_completions(frame, PROBLEMS, None, 0),
-        lambda frame: judged_rollouts(frame, PROBLEMS, "all", 0),
     ],
 )
 def test_rows_of_a_harvest_can_be_sent(tmp_path: Path, read: Callable[[pd.DataFrame], Any]) -> None:

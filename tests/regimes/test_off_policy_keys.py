@@ -100,7 +100,6 @@ MOVING = {"reference": "sync", "beta": 0.1}
 VLLM = {"engine": {"name": "vllm"}}
 NO_DROPOUT = {"lora": {"dropout": 0.0}}
 STALE = {"warmup": {"updates_per_generation": 4, "steps": [0, 4, 8]}}
-STAGES = {"training_set": {"n": 1000}, "regimes": {"s": {"regime": "staged_grpo", "stages": [1], "warmup": MOVING}}}
 REWARDS = {
     "rewards": {"taste": open_ended.JUDGE, "coin": {"reward": "random"}},
     "open_ended": {
@@ -138,7 +137,6 @@ def signed(**keys: Any) -> dict[str, Any]:
         ),
         ({"warmup": MOVING}, "warmup.reference: sync needs lora.dropout: 0"),
         (ablation(MOVING), "ablations.own.warmup.reference: sync needs lora.dropout: 0"),
-        (STAGES, "regimes.s.warmup.reference: sync needs lora.dropout: 0"),
         (signed(reward="taste"), "own.warmup.advantages: sign .* taste is a scalar reward"),
         (signed(prompts="mixed"), "own.warmup.advantages: sign .* taste is a scalar reward"),
         (ablation(RLEP | {"replay": {"successes": 1, "harvest_step": 7}}), "own.warmup.*harvest_step: K=7 is not"),
@@ -167,7 +165,7 @@ def test_keys_that_other_sections_do_not_allow(values: dict[str, Any], message: 
         {"warmup": {"loss": "vespo"}},
         ablation({"loss": "vespo", "correction": "token_truncate", "lag": 2}),
         {"warmup": {"float32_logits": True}, "lora": {"target_modules": ["q_proj"]}},
-        *(values | NO_DROPOUT for values in ({"warmup": MOVING}, ablation(MOVING), STAGES)),
+        *(values | NO_DROPOUT for values in ({"warmup": MOVING}, ablation(MOVING))),
         *(signed(), signed(reward="coin")),
         *(ablation(BUFFER | keys) for keys in ({"correction": "token_mask"}, MASK)),
     ],

@@ -29,9 +29,7 @@ from g2d.policies.settings import Lora
 from g2d.regimes.distributed.launch import launched
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
-from g2d.regimes.on_policy.distillation import Distillation, train_distillation
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact, step_of
 from g2d.regimes.run.job import TrainingJob
@@ -48,8 +46,6 @@ from g2d.regimes.run.processes import (
 )
 from g2d.regimes.run.stopping import StopRequests
 from tests.models import tiny_policy
-from tests.regimes.test_distillation import SETTINGS as DISTILLATION
-from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_resume import EVERY_STEP, adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import WARMUP, easy, pairs, steps_of
@@ -66,8 +62,7 @@ GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
 # Each of two processes has 6 completions a step, so the second group of 4 is split between both.
 MASKED = GRPO.model_copy(update={"mask_uniform_groups": True, "per_device_batch_size": 3, "deviation": "population"})
 SIGNED = GRPO.model_copy(update={"advantages": "sign", "positive_weight": 0.1})
-# 5 prompts for two processes, and 10 rollouts in three passes.
-STUDENT = Distillation.model_validate(DISTILLATION | {"prompts_per_update": 5, "steps": [3]})
+# 5 prompts for two processes, in passes of whole groups: one process has no last pass.
 ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
 
 
@@ -162,7 +157,6 @@ def in_half_precision() -> Iterator[None]:
 def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
     """Run all trainings one after another in as many processes as call this; some continue the adapter `warm`."""
     examples = chosen_completions(pairs(13, base))
-    group = VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4}
     start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
     continued = SHORT.model_copy(update={"start": "warmup"})
 
@@ -183,8 +177,6 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
         "continued": lambda: train_dpo(dpo(work / "continued", base, continued, meter=meter, start=start)),
         "half": half,
         "rft": lambda: rft("rft", 8, 2),
-        # 7 prompts, 5 an update, passes of up to 4 rollouts: one process has no last pass.
-        "group_dpo": lambda: train_group_dpo(job("group_dpo", in_groups(7, base), GroupDpo.model_validate(group))),
         "grpo": lambda: grpo("grpo", GRPO, 2, 3),
     }
     if not is_sharded():  # a divided model has the same rows and rewards
@@ -195,7 +187,6 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
             "masked": lambda: grpo("masked", MASKED, 4, 3),
             "signed": lambda: grpo("signed", SIGNED, 2, 2),
             "semi_online_dpo": lambda: train_semi_online_dpo(job("semi_online_dpo", easy(10), ONLINE, k=3)),
-            "distillation": lambda: train_distillation(job("distillation", easy(10), STUDENT, k=3, teacher=start)),
         }
     logs = {}
     for name, train in trainings.items():
@@ -221,8 +212,8 @@ def trained(
 @pytest.mark.parametrize(
     ("how", "regime"),
     [
-        *itertools.product(["both", "parts"], ["continued", "rft", "group_dpo", "grpo"]),
-        *itertools.product(["both"], ["dpo", "signed", "semi_online_dpo", "distillation"]),
+        *itertools.product(["both", "parts"], ["continued", "rft", "grpo"]),
+        *itertools.product(["both"], ["dpo", "signed", "semi_online_dpo"]),
     ],
 )
 def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None:
@@ -245,7 +236,7 @@ def test_the_loss_of_bfloat16_weights_is_float32(trained: Any, how: str) -> None
         assert row["logps/chosen"] == pytest.approx(same["logps/chosen"], abs=0.05)
 
 
-@pytest.mark.parametrize("regime", ["continued", "rft", "group_dpo", "grpo"])
+@pytest.mark.parametrize("regime", ["continued", "rft", "grpo"])
 def test_a_divided_model_leaves_the_adapter_of_one_process(trained: Any, regime: str) -> None:
     ours, other = (trained[name][0] / regime / "adapter" for name in ("parts", "alone"))
     weights, same = (load_file(folder / "adapter_model.safetensors") for folder in (ours, other))

@@ -13,14 +13,12 @@ from typing import Any, cast
 import pytest
 import torch
 from pydantic import ValidationError
-from trl.trainer import dpo_trainer, kto_trainer
+from trl.trainer import dpo_trainer
 
 from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
-from g2d.regimes.offline.kto import Judged, Kto, train_kto
 from g2d.regimes.offline.pair_trainer import PairTrainer, desensitised
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
@@ -28,7 +26,6 @@ from g2d.regimes.run.by_length import own_rows
 from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
-from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_off_policy import gradient
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import easy, pairs
@@ -60,20 +57,6 @@ def uneven() -> list[Pair]:
     return [cast(Pair, pair | {side: pair[side] * 2}) for pair, side in zip(cast(Any, pairs(N)), longer, strict=True)]
 
 
-def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), start: Policy | None = None) -> Log:
-    rows = [
-        Judged(prompt_ids=pair["prompt_ids"], completion_ids=cast(Any, pair)[f"{side}_ids"], label=side == "chosen")
-        for side in ("chosen", "rejected")
-        for pair in pairs(n)
-    ]
-    return run(train_kto, rows, Kto.model_validate({"regime": "kto"} | one_step(shape)), work, start)
-
-
-def group_dpo(work: Path, start: Policy | None = None) -> Log:
-    settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": N, "max_steps": 1})
-    return run(train_group_dpo, in_groups(N), settings, work, start)
-
-
 def rft(work: Path, n: int, shape: tuple[int, int]) -> Log:
     return run(train_rft, chosen_completions(pairs(n)), Rft.model_validate({"regime": "rft"} | one_step(shape)), work)
 
@@ -92,9 +75,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     return policy
 
 
-@pytest.mark.parametrize(
-    "train", [dpo, partial(dpo, precompute_reference=True), kto, group_dpo], ids=["dpo", "once", "kto", "group_dpo"]
-)
+@pytest.mark.parametrize("train", [dpo, partial(dpo, precompute_reference=True)], ids=["dpo", "once"])
 def test_the_reference_is_the_start_without_dropout(tmp_path: Path, start: Policy, train: Callable[..., Log]) -> None:
     """A reward is beta times the log-ratio, so the log reveals the reference."""
     log = train(tmp_path, start=start)
@@ -126,16 +107,15 @@ def test_online_references_and_generators_have_no_dropout(
 def without_its_reference() -> Any:
     """TRL takes M0 for the reference, whatever the training started from."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (dpo_trainer, kto_trainer):
-            enter = module.use_adapter
-            patch.setattr(module, "use_adapter", lambda model, adapter_name, enter=enter: enter(model, None))
+        enter = dpo_trainer.use_adapter
+        patch.setattr(dpo_trainer, "use_adapter", lambda model, adapter_name: enter(model, None))
         yield
 
 
 @pytest.mark.parametrize(
     "train",
-    [dpo, partial(dpo, precompute_reference=True), kto, group_dpo, partial(semi_online, reference="start")],
-    ids=["dpo", "once", "kto", "group_dpo", "semi_online"],
+    [dpo, partial(dpo, precompute_reference=True), partial(semi_online, reference="start")],
+    ids=["dpo", "once", "semi_online"],
 )
 def test_a_training_that_does_not_begin_at_its_reference_warns_before_its_first_step(
     tmp_path: Path, start: Policy, train: Callable[..., Any]
@@ -239,16 +219,14 @@ def test_a_discount_of_means_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("train", "each"),
-    [(dpo, 1), (partial(dpo, loss="ipo_sum", precompute_reference=True), 1), (kto, 2), (rft, 1)],
-    ids=["dpo", "ipo_sum", "kto", "rft"],
+    "train",
+    [dpo, partial(dpo, loss="ipo_sum", precompute_reference=True), rft],
+    ids=["dpo", "ipo_sum", "rft"],
 )
-def test_the_last_micro_batch_of_an_epoch_has_the_weight_of_its_rows(
-    tmp_path: Path, train: Callable[..., Log], each: int
-) -> None:
-    """The result for 4 pairs of 1 or 2 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
-    in_one_pass = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]
-    in_two_passes = train(tmp_path / "apart", n=4, shape=(3 * each, 2))[0]
+def test_the_last_micro_batch_of_an_epoch_has_the_weight_of_its_rows(tmp_path: Path, train: Callable[..., Log]) -> None:
+    """The result for 4 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
+    in_one_pass = train(tmp_path / "together", n=4, shape=(4, 1))[0]
+    in_two_passes = train(tmp_path / "apart", n=4, shape=(3, 2))[0]
     assert in_two_passes["loss"] == pytest.approx(in_one_pass["loss"], rel=1e-4)
     assert in_two_passes["grad_norm"] == pytest.approx(in_one_pass["grad_norm"], rel=1e-4)
 

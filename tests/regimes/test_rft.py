@@ -11,11 +11,10 @@ import pytest
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline.rft import Example, Rft, chosen_completions, right_completions, train_rft
 from g2d.rollouts.pairs import build_pairs
-from tests.frames import text_of
+from tests.frames import harvest_of, text_of
 from tests.models import completion_logprobs, tiny_policy
 from tests.regimes.losses import losses
 from tests.regimes.test_groups import PROBLEMS
-from tests.regimes.test_kto import harvest_of
 from tests.regimes.test_resume import assert_resumes
 from tests.regimes.test_training import pairs
 

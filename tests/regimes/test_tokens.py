@@ -28,8 +28,6 @@ from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.offline.group_dpo import GroupDpo, harvested_groups, train_group_dpo
-from g2d.regimes.offline.kto import Kto, judged_rollouts, train_kto
 from g2d.regimes.offline.rft import Rft, chosen_completions, right_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.job import TrainingJob
@@ -157,7 +155,7 @@ class Harvest:
         by_prompt = {prompt: [row for row in seen if row[0] == prompt] for prompt, _ in seen}
         assert len(by_prompt) == len(self.problems)
         self.sampled = dict(zip(names, (row for rows in by_prompt.values() for row in rows), strict=True))
-        self.pairs = build_pairs(self.rollouts, self.problems, self.prompt, 0, per_prompt=3)
+        self.pairs = build_pairs(self.rollouts, self.problems, self.prompt, 0)
         write_jsonl(folder / "pairs.jsonl", self.pairs)
         assert read_pairs(folder / "pairs.jsonl") == self.pairs
 
@@ -236,21 +234,11 @@ def of_pairs(harvest: Harvest, pairs: list[Any], *sides: str) -> list[Drawn]:
     return [harvest.sampled[pair["problem_id"], pair[f"{side}_sample"]] for pair in pairs for side in sides]
 
 
-def one_pair_each(harvest: Harvest) -> list[Any]:
-    return build_pairs(harvest.rollouts, harvest.problems, harvest.prompt, 0)
-
-
-DPO, GROUP_DPO = Dpo.model_validate(ONE_PASS), GroupDpo.model_validate({"regime": "group_dpo", "epochs": 1})
+DPO = Dpo.model_validate(ONE_PASS)
 FINISHED = "reward == 1 and finish_reason == 'stop'"
 # Training, its data and settings, and the tokens that it trains on.
 REGIMES: dict[str, tuple[Any, Callable[[Harvest], Any], Any, Callable[[Harvest], list[Drawn]]]] = {
     "dpo": (train_dpo, lambda h: h.pairs, DPO, lambda h: of_pairs(h, h.pairs, "chosen", "rejected")),
-    "group_dpo": (
-        train_group_dpo,
-        lambda h: harvested_groups(h.rollouts, h.problems, GROUP_DPO, 0),
-        GROUP_DPO,
-        lambda h: h.of(h.rollouts),
-    ),
     "rft": (
         train_rft,
         lambda h: right_completions(h.rollouts, h.problems, None, 0),
@@ -259,15 +247,9 @@ REGIMES: dict[str, tuple[Any, Callable[[Harvest], Any], Any, Callable[[Harvest],
     ),
     "rft_on_chosen": (
         train_rft,
-        lambda h: chosen_completions(one_pair_each(h)),
+        lambda h: chosen_completions(h.pairs),
         Rft.model_validate({"regime": "rft", "examples": "chosen", **ONE_PASS}),
-        lambda h: of_pairs(h, one_pair_each(h), "chosen"),
-    ),
-    "kto": (
-        train_kto,
-        lambda h: judged_rollouts(h.rollouts, h.problems, "all", 0),
-        Kto.model_validate({"regime": "kto", **ONE_PASS}),
-        lambda h: h.of(h.rollouts.query("reward == 0 or finish_reason == 'stop'")),
+        lambda h: of_pairs(h, h.pairs, "chosen"),
     ),
 }
 

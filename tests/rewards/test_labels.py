@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from g2d.analysis.informativeness import informativeness
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.offline.groups import groups, summary
-from g2d.regimes.offline.kto import judged_rollouts
 from g2d.regimes.offline.rft import right_completions
+from g2d.regimes.on_policy.groups import groups, summary
 from g2d.rollouts.labels import labels, lengths
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
@@ -76,12 +75,6 @@ def test_every_regime_takes_the_same_side() -> None:
     assert group.advantages == pytest.approx((-0.5, 0.3, -0.1, 0.3))
     best = right_completions(frame, by_id, None, 0)
     assert [text_of(row["completion_ids"]) for row in best] == ["p, attempt 1", "p, attempt 3"]
-    judged = judged_rollouts(frame, by_id, "all", 0)
-    assert {text_of(row["completion_ids"]): row["label"] for row in judged} == {
-        "p, attempt 0": False,
-        "p, attempt 1": True,
-        "p, attempt 3": True,
-    }
 
 
 def test_equal_rewards_give_no_pair_and_a_message() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from g2d.jobs.files import write_jsonl
 from g2d.problems.prompts import Prompt
-from g2d.rollouts.pairs import build_pairs, read_pairs, subsample, truncated_sides
+from g2d.rollouts.pairs import all_pairs, build_pairs, one_pair, read_pairs, subsample, truncated_sides
 from g2d.rollouts.rollout import to_frame
 from tests.frames import SUCCESSES, group, groups, problems, rollout
 
@@ -88,32 +88,35 @@ def test_by_default_every_right_rollout_is_chosen_equally_often():
 
 
 @settings(deadline=None, max_examples=40)
-@given(SUCCESSES.filter(lambda successes: any(0 < c < n for c, n in successes)), st.integers(1, 20))
-def test_pairs_of_every_pairable_prompt_are_distinct_and_in_the_problems_order(successes, per_prompt):
+@given(SUCCESSES.filter(lambda successes: any(0 < c < n for c, n in successes)))
+def test_every_pairable_prompt_has_a_pair_in_the_problems_order(successes):
     asked = problems(len(successes))[::-1]
-    pairs = build_pairs(groups(successes), asked, PROMPT, seed=0, per_prompt=per_prompt)
-    by_prompt = {name: [*of_prompt] for name, of_prompt in groupby(pairs, key=lambda pair: pair["problem_id"])}
+    pairs = build_pairs(groups(successes), asked, PROMPT, seed=0)
     counts = {f"p{i}": counts for i, counts in enumerate(successes)}
     pairable = [p.problem_id for p in asked if 0 < counts[p.problem_id][0] < counts[p.problem_id][1]]
-    assert list(by_prompt) == pairable
-    assert [of_prompt[0] for of_prompt in by_prompt.values()] == build_pairs(groups(successes), asked, PROMPT, seed=0)
-    for name, of_prompt in by_prompt.items():
-        correct, n = counts[name]
-        drawn = {(pair["chosen_sample"], pair["rejected_sample"]) for pair in of_prompt}
-        assert len(drawn) == len(of_prompt) == min(per_prompt, correct * (n - correct))
-        assert all(chosen < correct <= rejected < n for chosen, rejected in drawn)
-        assert {pair["p_hat"] for pair in of_prompt} == {correct / n}
+    assert [pair["problem_id"] for pair in pairs] == pairable
+    for pair in pairs:
+        correct, n = counts[pair["problem_id"]]
+        assert pair["chosen_sample"] < correct <= pair["rejected_sample"] < n
+        assert pair["p_hat"] == correct / n
 
 
-def test_first_and_further_pairs_are_uniform_and_depend_on_the_seed():
+def test_pairs_are_uniform_and_depend_on_the_seed():
     n = 3000
     rollouts = groups([(2, 5)] * n)
-    pairs = build_pairs(rollouts, problems(n), PROMPT, seed=0, per_prompt=2)
-    for drawn in (pairs[0::2], pairs[1::2]):
-        counts = Counter((pair["chosen_sample"], pair["rejected_sample"]) for pair in drawn)
-        assert len(counts) == 6
-        assert max(abs(count - n / 6) for count in counts.values()) < 5 * (n / 6) ** 0.5
-    assert build_pairs(rollouts, problems(n), PROMPT, seed=1, per_prompt=2) != pairs
+    pairs = build_pairs(rollouts, problems(n), PROMPT, seed=0)
+    counts = Counter((pair["chosen_sample"], pair["rejected_sample"]) for pair in pairs)
+    assert len(counts) == 6
+    assert max(abs(count - n / 6) for count in counts.values()) < 5 * (n / 6) ** 0.5
+    assert build_pairs(rollouts, problems(n), PROMPT, seed=1) != pairs
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 9))
+def test_all_pairs_are_distinct_and_begin_with_the_one(n_right, n_wrong, seed):
+    right, wrong = [*range(n_right)], [*range(n_right, n_right + n_wrong)]
+    pairs = all_pairs("p", right, wrong, seed)
+    assert pairs[0] == one_pair("p", right, wrong, seed)
+    assert sorted(pairs) == [*product(right, wrong)]
 
 
 def test_nothing_to_pair_says_what_the_verifier_saw():

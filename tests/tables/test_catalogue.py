@@ -40,7 +40,7 @@ SMALL: dict[str, Any] = {
 OPEN_ENDED = {"reward": "polite", "pool": open_ended.POOL, "held_out": open_ended.HELD_OUT}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "auto", "stages", "regimes", "frontier", "sweep", "controls", "terms"),
-    *("selection", "looks", "extrapolation", "linearity"),
+    *("selection", "looks"),
     *("contamination", "samples", "training", "win_rates"),
     *("advice", "advice_hours", "advice_check"),
 }
@@ -79,14 +79,6 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "factorial": ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
     "auto": ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
     "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"regimes", "frontier", "training"}),
-    "stages": (
-        {"regimes": {"s": {"regime": "staged_grpo", "stages": [1]}}, "training_set": {"n": 80}},
-        {"stages", "regimes", "frontier", "training"},
-    ),
-    "extrapolation": (
-        {"regimes": {"far": {"regime": "extrapolated", "from": [0, 10], "to": [20]}}},
-        {"regimes", "frontier", "training", "extrapolation", "linearity"},
-    ),
     "one K of GRPO": ({"warmup": {"steps": [0, 2, 4, 6, 8]}}, set()),
     "frontier": ({"frontier": {"margin": 0.05}}, {"frontier"}),
     "selection": (

@@ -26,7 +26,7 @@ POLICIES = [
     *(PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 20, 50)),
     TRUTH,
     *(PolicyKey.of("m", Arm(f"{reward}/grpo", "grpo", "ablation"), (2, 50), 0) for reward in ("coin", "format")),
-    *(PolicyKey.of("m", Arm(name, "rft", "entry"), (0, 0), 0) for name in ("rft", "kto")),
+    *(PolicyKey.of("m", Arm(name, "rft", "entry"), (0, 0), 0) for name in ("rft", "chosen")),
 ]
 GRIDS = range(20)
 

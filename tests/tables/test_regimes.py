@@ -11,9 +11,7 @@ from g2d.experiment.config import read
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.cost import Cost
-from g2d.regimes.grpo.keys import Warmup
-from g2d.report.charts import accuracy_by_stages
-from g2d.tables.costs import regime_table, spent_on, stages_table
+from g2d.tables.costs import regime_table, spent_on
 from g2d.tables.families import comparison_table
 
 from .test_tables import solved
@@ -62,50 +60,6 @@ def test_every_policy_has_its_cost_in_the_table(tmp_path: Path, monkeypatch: pyt
     assert list(table.policy) == ["base", "g2d"]
     assert list(table.updates) == [0, 11]
     assert list(table.tokens_trained) == [0, 1200]
-
-
-def test_stages_are_between_dpo_and_grpo() -> None:
-    def staged(n: int, seed: int) -> PolicyKey:
-        settings = Warmup.model_validate({"steps": [8]})
-        return PolicyKey.of("m", Arm(f"staged/{n}", "staged_grpo", "entry", settings), (2, n), seed)
-
-    dpo, later = (PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 8))
-    grid = Arm("grpo", "grpo", "grpo", points=((2, 8), (4, 8), (2, 16)))
-    grpo, wide, longer = (PolicyKey.of("m", grid, at, 0) for at in grid.points)
-    assert (grpo.role, longer.role) == ("curve", "grpo")
-    keys = [staged(1, 0), staged(1, 1), staged(4, 0), grpo, wide, dpo, later, PolicyKey("m", "base", 0, 0, None)]
-    keys += [longer]
-    hours = {key: 1.0 + n for n, key in enumerate(keys)}
-    spent = {
-        key: dict(zip(("updates", "empty_updates", "prompts", "tokens_generated"), (8, 0, 64 + n, 100), strict=True))
-        | {"tokens_trained": 50}
-        for n, key in enumerate(keys)
-    }
-    table = stages_table({(key, "id"): solved(min(n, 4)) for n, key in enumerate(keys)}, hours, spent)
-    assert list(zip(table.policy, table.stages, strict=True)) == [
-        *(("dpo", 1), ("staged/1", 1), ("staged/4", 4), ("grpo", 8))
-    ]
-    assert list(table.n_seeds) == [1, 2, 1, 1]
-    n_problems = len(solved(0))
-    assert list(table.accuracy) == pytest.approx([share / n_problems for share in (4, 0.5, 2, 3)])
-    assert list(table.prompts) == [69, 64.5, 66, 67]
-    assert list(table.device_hours) == [6, 1.5, 3, 4]
-    (data,) = [rows for rows in accuracy_by_stages(table)["datasets"].values() if len(rows) == 4 and "name" in rows[0]]
-    assert [(row["name"], row["cost"]) for row in data] == [
-        *(("DPO", "6 hours"), ("staged/1", "1.5 hours"), ("staged/4", "3 hours"), ("GRPO", "4 hours"))
-    ]
-
-
-def test_stages_are_compared_with_grpo_of_as_many_updates() -> None:
-    grid = Arm("grpo", "grpo", "grpo", points=((2, 8), (2, 16)))
-    short, long = (PolicyKey.of("m", grid, at, 0) for at in grid.points)
-    settings = Warmup.model_validate({"steps": [8]})
-    staged = PolicyKey.of("m", Arm("staged/4", "staged_grpo", "entry", settings), (2, 4), 0)
-    rft = PolicyKey.of("m", Arm("rft", "rft", "entry"), (2, 8), 0)
-    keys = [PolicyKey("m", "base", 0, 0, None), PolicyKey("m", "dpo", 0, 0, 0), short, long, staged, rft]
-    table = comparison_table({(key, "id"): solved(2) for key in keys})
-    against = table[(table.reference == "grpo") & (table.policy != "dpo")]
-    assert list(zip(against.policy, against.reference_K, strict=True)) == [("staged/4", 8), ("rft", 16)]
 
 
 def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g() -> None:

@@ -17,8 +17,8 @@ from tests.workflow.test_grid import SUMMARIES
 from tests.workflow.test_regimes import on_one
 
 CONFOUNDERS = {
-    "fewest": {"steps": [0], "dpo": {"pairs_per_prompt": 2, "match_pairs_to": "min"}},
-    "two-pairs": {"steps": [2], "dpo": {"pairs_per_prompt": 2, "max_steps": 4}},
+    "fewest": {"steps": [0], "dpo": {"match_pairs_to": "min"}},
+    "four-steps": {"steps": [2], "dpo": {"max_steps": 4}},
     "per-k": {
         "steps": [2],
         "warmup": {"schedule": "per_k", "max_completion_length": 24},
@@ -50,7 +50,7 @@ def lines(project: Project, file: str) -> list[dict[str, Any]]:
 
 def test_only_jobs_of_the_confounders_run(extended: tuple[Project, dict[str, int]]) -> None:
     project, planned = extended
-    jobs = {"train_grpo": 1, "train_grpo_auto": 1, "harvest_rollouts": 2, "build_pairs": 2, "build_several_pairs": 2}
+    jobs = {"train_grpo": 1, "train_grpo_auto": 1, "harvest_rollouts": 2, "build_pairs": 2}
     jobs |= {"train_dpo": 4, "evaluate": 5, "calibrate_temperature": 1, "make_factorial": 1}
     assert planned == jobs | SUMMARIES
     assert project.planned() == {}
@@ -59,23 +59,15 @@ def test_only_jobs_of_the_confounders_run(extended: tuple[Project, dict[str, int
 def test_table_3_has_a_row_for_each_with_its_compute(project: Project) -> None:
     table = pd.read_csv(project.results / "tables/ablations.csv")
     table = table[table["benchmark"] == "arithmetic"].set_index(["policy", "K"])
-    assert table.loc[("fewest", 0), "change"] == "match_pairs_to=min, pairs_per_prompt=2"
+    assert table.loc[("fewest", 0), "change"] == "match_pairs_to=min"
     assert table.loc[("per-k/grpo", 2), "change"] == "warmup.max_completion_length=24, warmup.schedule=per_k"
     fewest = min(len(lines(project, f"harvest/g{2 if k else 0}/k{k}/pairs.jsonl")) for k in (0, 2, 4))
-    assert table.loc[("fewest", 0), "n_pairs"] == fewest < len(lines(project, "harvest/g0/k0/pairs-2.jsonl"))
-    assert [table.loc[at, "gradient_steps"] for at in (("two-pairs", 2), ("per-k/dpo", 2))] == [4, 4]
+    assert table.loc[("fewest", 0), "n_pairs"] == fewest
+    assert [table.loc[at, "gradient_steps"] for at in (("four-steps", 2), ("per-k/dpo", 2))] == [4, 4]
     assert table.loc[("g2d", 2), "gradient_steps"] < 4
     assert (table[["tokens", "device_hours"]] > 0).all(axis=None)
     main = pd.read_csv(project.results / "tables/main.csv")
     assert not set(main["policy"]) & {*CONFOUNDERS, "per-k/dpo", "per-k/grpo"}
-
-
-def test_two_pairs_per_prompt_hold_the_one(project: Project) -> None:
-    one = lines(project, "harvest/g2/k2/pairs.jsonl")
-    two = lines(project, "harvest/g2/k2/pairs-2.jsonl")
-    assert len(one) < len(two) <= 2 * len(one)
-    assert all(pair in two for pair in one)
-    assert read_policy(project.results / "micro/seed0/two-pairs/g2/k2/policy.json").settings["n_pairs"] == len(two)
 
 
 def test_a_changed_warmup_is_harvested_and_trained_on(project: Project) -> None:

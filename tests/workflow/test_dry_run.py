@@ -71,7 +71,7 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
 
 def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
     """A configuration with every kind of job: shards, factorial temperatures, a probe, an early-stopping warm-up,
-    ablations of warm-up and DPO, every regime, other harvests, open-ended prompts, selection and a sweep."""
+    ablations of warm-up and DPO, every regime, open-ended prompts, selection and a sweep."""
     short, rates = {"max_completion_length": 24}, {"learning_rate": [1e-4, 1e-3]}
     online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4} | short
     return micro_config | {
@@ -82,14 +82,13 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
         "warmup": micro_config["warmup"] | {"auto": {"every": 1, "prompts": 20}},
         "ablations": micro_config["ablations"]
         | {
-            "two": {"steps": [0, 2], "dpo": {"pairs_per_prompt": 2}},
+            "two": {"steps": [0, 2], "dpo": {"epochs": 2}},
             "hot": {"steps": [2, 4], "warmup": {"temperature": 1.2}, "policies": ["grpo"]},
             "best": {"steps": "all", "select": True, "policies": ["grpo"]},
-            "hot-two": {"steps": [2], "warmup": {"temperature": 1.3}, "dpo": {"pairs_per_prompt": 2}},
             "hot-matched": {
                 "steps": [2, 4],
                 "warmup": {"temperature": 1.4},
-                "dpo": {"pairs_per_prompt": 3, "match_pairs_to": "min"},
+                "dpo": {"match_pairs_to": "min"},
             },
         },
         "sweep": {
@@ -117,18 +116,10 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
         | short,
         "regimes": {
             "rft": {"regime": "rft"},
-            "chosen": {"regime": "rft", "examples": "chosen", "steps": [2], "harvest": "hot-two"},
-            "kto": {"regime": "kto", "steps": [2], "harvest": "online"},
-            "all-pairs": {"regime": "group_dpo", "steps": [0, 4]},
+            "chosen": {"regime": "rft", "examples": "chosen", "steps": [2]},
             "online": online,
-            "online-dpo": online | {"policies": ["online", "dpo"]},
             "chat": online | {"prompts": "open_ended", "start": "online", "start_step": 4},
             "both": online | {"prompts": "mixed", "reward": "long"},
-            "pupil": {
-                **{"regime": "distillation", "steps": [2], "responses": 2, "prompts_per_update": 4},
-                "teacher": {"source": "hub", "id": "someone/model", "revision": "c0ffee" + "0" * 34},
-            }
-            | short,
             "picked": online | {"prompts": "mixed", "select": True},
         },
     }
@@ -202,14 +193,14 @@ def test_more_benchmarks_are_merged() -> None:
 
 
 def test_every_confounder_of_the_papers_grid() -> None:
-    # Per model and seed, beside the grid's own jobs: n-matched, equal-steps, ipo, four-pairs and its twin at 6 K,
-    # from-warmup at 5; per-k and untruncated warm up, are harvested, trained and evaluated twice at 5 K each;
-    # untruncated-alone only warms up, at 5 K.
+    # Per model and seed, beside the grid's own jobs: n-matched, equal-steps and ipo at 6 K, from-warmup at 5; per-k and
+    # untruncated warm up, are harvested, trained and evaluated twice at 5 K each; untruncated-alone only warms up, at
+    # 5 K.
     jobs = papers_with_one_seed("confounders")
-    per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10, "build_several_pairs": 6}
-    per_seed |= {"train_dpo": 6 + 5 * 6 + 5 + 10}
+    per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10}
+    per_seed |= {"train_dpo": 6 + 3 * 6 + 5 + 10}
     assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * n for rule, n in per_seed.items()}
-    assert jobs["evaluate"] == 2 * 2 * (1 + 6 + 2 + 5 * 6 + 5 + 20 + 5)
+    assert jobs["evaluate"] == 2 * 2 * (1 + 6 + 2 + 3 * 6 + 5 + 20 + 5)
     assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
 
 

@@ -76,7 +76,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 EVALUATION = "results/mine/base/eval/more.parquet"
-TEACHER = "results/teachers/pupil/base/policy.json"
 MODEL, DATASET = "someone/model", "datasets/someone/problems"
 CARD = """\
 ---
@@ -110,17 +109,14 @@ def config(micro_config: dict[str, Any]) -> dict[str, Any]:
     model = {"source": "hub", "id": "someone/model", "revision": SHA}
     problems = {"source": "hub", "id": "someone/problems", "subset": "main", "split": "test", "revision": SHA}
     columns = {"fields": {"prompt": "question", "answer": "answer"}, "answer_format": "gsm8k"}
-    pupil = {"regime": "distillation", "teacher": model, "steps": [2], "responses": 2, "prompts_per_update": 4}
-    pupil["max_completion_length"] = 24
-    config = micro_config | {"models": {"mine": model}, "benchmarks": {"more": problems | columns}}
-    return config | {"regimes": {"pupil": pupil}}
+    return micro_config | {"models": {"mine": model}, "benchmarks": {"more": problems | columns}}
 
 
 @pytest.fixture(scope="module")
 def fetched(config: dict[str, Any], hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with the base model, also as a teacher, and the problems."""
+    """A project with the base model and the problems."""
     project = Project.create(tmp_path_factory.mktemp("fetched") / "g2d", config)
-    output = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl", TEACHER)
+    output = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl")
     assert not output.startswith("failed"), output
     return project
 
@@ -137,7 +133,6 @@ def run(project: Project, hub: Hub | None, *targets: str) -> str:
 def test_everything_after_the_fetch_runs_without_the_hub(fetched: Project, hub: Hub) -> None:
     policy = read_policy(fetched.results / "mine/base/policy.json")
     assert policy.revision == SHA
-    assert read_policy(fetched.root / TEACHER).base == policy.base  # a training could not fetch it
     files = {file.name for file in Path(policy.base).iterdir()}
     assert files == hub.repositories[MODEL].keys() - {"pytorch_model.bin", "code.py", "picture.png"}
     problems = read_problems(fetched.results / "problems/more.jsonl")

@@ -40,7 +40,7 @@ ABLATIONS = {
 ENTRIES = {
     "fresh": SEMI_ONLINE | {"steps": [2]},
     "on-votes": SEMI_ONLINE | {"steps": [2], "reward": "votes"},
-    "rft": RFT | {"harvest": "on-coin", "steps": [0]},
+    "rft": RFT | {"steps": [0]},
 }
 
 
@@ -73,7 +73,7 @@ def test_only_jobs_of_the_rewards_run_and_a_changed_reward_runs_dependent_jobs(
     assert project.planned() == {}
     assert project.snakemake("-n").stdout.count("rewards.short.reward: plugin is now called python") == 1
     changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
-    again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "train_rft": 1, "evaluate": 4}
+    again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "evaluate": 3}
     try:
         project.configure(changed)
         assert project.planned() == again | SUMMARIES

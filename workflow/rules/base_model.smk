@@ -1,4 +1,4 @@
-# Records of M0, and of teachers that are other models.
+# Records of M0.
 
 
 MODEL_FILES = {
@@ -6,7 +6,7 @@ MODEL_FILES = {
         model_files(source),
         f"results/logs/{source.source if source.source == 'gguf' else 'pretrained'}_model/{name}.log",
     )
-    for name, source in FETCHED.items()
+    for name, source in CONFIG.models.items()
 }
 
 
@@ -75,7 +75,7 @@ rule gguf_model:
         "../../envs/g2d.yaml"
     params:
         version=VERSIONS["gguf_model"],
-        source=lambda w: FETCHED[w.model].params(without={"settings"}),
+        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
     message:
         "Convert the GGUF file of {wildcards.model}"
     script:
@@ -97,7 +97,7 @@ rule pretrained_model:
         "../../envs/g2d.yaml"
     params:
         version=VERSIONS["pretrained_model"],
-        source=lambda w: FETCHED[w.model].params(without={"settings"}),
+        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
     message:
         "Fetch the base model {wildcards.model}"
     script:

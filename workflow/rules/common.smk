@@ -27,11 +27,9 @@ try:
     from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
     from g2d.experiment.requirements import (
         fetch_reward_models,
-        fetched_models,
         require_files,
         require_installed,
         require_repositories,
-        require_vocabularies,
         require_windows,
     )
     from g2d.experiment.sections import Contamination
@@ -46,7 +44,6 @@ try:
     from g2d.plain import plain, say
     from g2d.policies.settings import CONVERTED, model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
-    from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.run.training import AUTO
     from g2d.settings import ConfigError
@@ -106,8 +103,6 @@ try:
             "planning: list the seeds, or run without a storage"
         )
     require_windows(CONFIG)
-    require_vocabularies(CONFIG)
-    FETCHED = fetched_models(CONFIG)
     NOW = decided(CONFIG)  # seeds of the interim analyses so far
     if CONFIG.looks:
         from g2d.tables.looks import require_plan, write_plan
@@ -202,7 +197,7 @@ def names(values):
 
 
 def models_from(*sources):
-    return names(name for name, model in FETCHED.items() if model.source in sources)
+    return names(name for name, model in CONFIG.models.items() if model.source in sources)
 
 
 def variant_pattern(names):
@@ -215,11 +210,9 @@ ARMS = any_arms(WITH_CANDIDATES).values()
 ABLATED_WARMUPS = [arm.variant for arm in ARMS if arm.role == "ablation" and arm.source is None]
 
 
-def folders(regime, stops=False):
-    """Wildcard constraint: folders of a regime's policies, with or without automatic stopping."""
-    trained = [arm for arm in ARMS if arm.regime == regime and not arm.selected]
-    trained = [arm for arm in trained if arm.source is not None or arm.stops == stops]
-    return names({arm.name if arm.phase == "stages" else arm.name.rpartition("/")[2]: arm for arm in trained})
+def folders(regime):
+    """Wildcard constraint: folders of a regime's policies."""
+    return names({arm.name.rpartition("/")[2]: arm for arm in ARMS if arm.regime == regime and not arm.selected})
 
 
 wildcard_constraints:

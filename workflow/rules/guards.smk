@@ -161,7 +161,7 @@ def edited_base_files(job):
     """
     record = Path(job.outputs["policy"])
     policy = read_policy(record)
-    if policy.base_files is not None or FETCHED[job.wildcards.model].source != "local":
+    if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
         return changed_base_files(policy)
     files = [file for pattern in BASE_FILES for file in Path(policy.base).glob(pattern)]
     return [

@@ -71,23 +71,3 @@ rule build_pairs:
         "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/build_pairs.py"
-
-
-use rule build_pairs as build_several_pairs with:
-    input:
-        planned("build_several_pairs", ""),
-        base="results/{model}/base/policy.json",
-        rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
-        problems="results/{model}/calibration/train.jsonl",
-    output:
-        pairs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/pairs-{n}.jsonl",
-    log:
-        "results/logs/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.log",
-    benchmark:
-        "results/benchmarks/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.tsv"
-    params:
-        version=VERSIONS["build_several_pairs"],
-        settings=param("build_several_pairs", "settings"),
-    message:
-        "Draw up to {wildcards.n} pairs per prompt of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
-        "G={wildcards.g}, seed {wildcards.seed}"

@@ -8,7 +8,6 @@ TABLE_RULES = {
     "make_contamination_table": "Count the questions that are completed word for word",
     "make_sample_table": "Compute pass@k and maj@n",
     "make_training_tables": "Tabulate the training curves",
-    "make_linearity_table": "Compute how linear the weights are in K",
     "make_sweep_table": "List the values that the sweep tried and chose",
     "make_win_rates": "Compute win rates against M0",
 }
@@ -22,7 +21,6 @@ TABLE_PARAMS = {
         "share": CONTAMINATION.share,
     },
     "make_sweep_table": {},
-    "make_linearity_table": {},
 }
 
 

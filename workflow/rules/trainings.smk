@@ -1,104 +1,114 @@
-# Train policies: a rule per regime of the catalogue, and another one if it can stop automatically. Their script calls the
-# regime's `train`.
+# Train policies. The script of all rules calls the regime's `train`.
 
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 
-
-# Online, or a stage on a harvest: every K continues the checkpoint of the K before it.
-for regime in (*of_phase("online"), *of_phase("stages")):
-    name = f"train_{regime.name}"
-    place, logs = ("{regime}", "{regime}/") if regime in ENTRIES else (f"{{variant}}{regime.name}", "{variant}")
-    folder = f"results/{{model}}/seed{{seed}}/{place}/g{{g}}/k{{k}}"
-
-    rule:
-        name:
-            name
-        input:
-            planned(name, ""),
-            problems=planned(name, "problems"),
-            checkpoint=planned(name, "checkpoint"),
-            start=planned(name, "start"),
-            harvest=planned(name, "harvest"),
-            teacher=planned(name, "teacher"),
-            costs=planned(name, "costs"),
-            base="results/{model}/base/policy.json",
-            choice=planned(name, "choice"),
-        output:
-            checkpoint=directory(f"{folder}/checkpoint"),
-            rollouts=f"{folder}/rollouts.parquet",
-            policy=f"{folder}/policy.json",
-            weights=f"{folder}/{WEIGHTS}",
-            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
-            metrics=f"{folder}/metrics.jsonl",
-            cost=f"{folder}/cost.json",
-        log:
-            f"results/logs/{name}/{{model}}/seed{{seed}}/{logs}g{{g}}/k{{k}}.log",
-        benchmark:
-            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{logs}g{{g}}/k{{k}}.tsv"
-        wildcard_constraints:
-            variant=variant_pattern(ABLATED_WARMUPS),
-            regime=folders(regime.name),
-        conda:
-            "../../envs/g2d.yaml"
-        threads: CONFIG.training.threads
-        resources:
-            gpu=gpus,
-        params:
-            version=VERSIONS[name],
-            settings=param(name, "settings"),
-        message:
-            regime.message
-        script:
-            "../scripts/train.py"
+WARMED_UP = "results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}"
+STOPPED = f"results/{{model}}/seed{{seed}}/{AUTO}/grpo/g{{g}}/k{{k}}"
+OF_ENTRY = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
+OF_DPO = "results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}"
 
 
-# With automatic stopping: at most K steps.
-for regime in of_phase("online"):
-    name = f"train_{regime.name}_auto"
-    place, logs = ("{regime}", "{regime}/") if regime in ENTRIES else (f"{AUTO}/{regime.name}", "")
-    folder = f"results/{{model}}/seed{{seed}}/{place}/g{{g}}/k{{k}}"
-
-    rule:
-        name:
-            name
-        input:
-            planned(name, ""),
-            problems=planned(name, "problems"),
-            start=planned(name, "start"),
-            teacher=planned(name, "teacher"),
-            costs=planned(name, "costs"),
-            base="results/{model}/base/policy.json",
-            choice=planned(name, "choice"),
-        output:
-            rollouts=f"{folder}/rollouts.parquet",
-            probes=f"{folder}/probes.csv",
-            policy=f"{folder}/policy.json",
-            weights=f"{folder}/{WEIGHTS}",
-            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
-            metrics=f"{folder}/metrics.jsonl",
-            cost=f"{folder}/cost.json",
-        log:
-            f"results/logs/{name}/{{model}}/seed{{seed}}/{logs}g{{g}}/k{{k}}.log",
-        benchmark:
-            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{logs}g{{g}}/k{{k}}.tsv"
-        wildcard_constraints:
-            model=r"[^/]+" if regime in ENTRIES else names(sorted({warmup.model for warmup in AUTO_WARMUPS})),
-            regime=folders(regime.name, stops=True),
-        conda:
-            "../../envs/g2d.yaml"
-        threads: CONFIG.training.threads
-        resources:
-            gpu=gpus,
-        params:
-            version=VERSIONS[name],
-            settings=param(name, "settings"),
-        message:
-            regime.auto_message
-        script:
-            "../scripts/train.py"
+# GRPO: every K continues the checkpoint of the K before it.
+rule train_grpo:
+    input:
+        planned("train_grpo", ""),
+        problems=planned("train_grpo", "problems"),
+        checkpoint=planned("train_grpo", "checkpoint"),
+        harvest=planned("train_grpo", "harvest"),
+        costs=planned("train_grpo", "costs"),
+        base="results/{model}/base/policy.json",
+        choice=planned("train_grpo", "choice"),
+    output:
+        checkpoint=directory(f"{WARMED_UP}/checkpoint"),
+        rollouts=f"{WARMED_UP}/rollouts.parquet",
+        policy=f"{WARMED_UP}/policy.json",
+        weights=f"{WARMED_UP}/{WEIGHTS}",
+        weights_config=f"{WARMED_UP}/{WEIGHTS_CONFIG}",
+        metrics=f"{WARMED_UP}/metrics.jsonl",
+        cost=f"{WARMED_UP}/cost.json",
+    log:
+        "results/logs/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
+    wildcard_constraints:
+        variant=variant_pattern(ABLATED_WARMUPS),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: CONFIG.training.threads
+    resources:
+        gpu=gpus,
+    params:
+        version=VERSIONS["train_grpo"],
+        settings=param("train_grpo", "settings"),
+    message:
+        "Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, G={wildcards.g}, seed {wildcards.seed}"
+    script:
+        "../scripts/train.py"
 
 
-# Offline: DPO on the pairs in the harvest of pi_K.
+# GRPO with automatic stopping: at most K steps.
+use rule train_grpo as train_grpo_auto with:
+    input:
+        planned("train_grpo_auto", ""),
+        problems=planned("train_grpo_auto", "problems"),
+        costs=planned("train_grpo_auto", "costs"),
+        base="results/{model}/base/policy.json",
+        choice=planned("train_grpo_auto", "choice"),
+    output:
+        rollouts=f"{STOPPED}/rollouts.parquet",
+        probes=f"{STOPPED}/probes.csv",
+        policy=f"{STOPPED}/policy.json",
+        weights=f"{STOPPED}/{WEIGHTS}",
+        weights_config=f"{STOPPED}/{WEIGHTS_CONFIG}",
+        metrics=f"{STOPPED}/metrics.jsonl",
+        cost=f"{STOPPED}/cost.json",
+    log:
+        "results/logs/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        model=names(sorted({warmup.model for warmup in AUTO_WARMUPS})),
+    params:
+        version=VERSIONS["train_grpo_auto"],
+        settings=param("train_grpo_auto", "settings"),
+    message:
+        "Warm {wildcards.model} up until H and mu decline, at most to K={wildcards.k}, G={wildcards.g}, "
+        "seed {wildcards.seed}"
+
+
+# Semi-online DPO: every K continues the checkpoint of the K before it.
+use rule train_grpo as train_semi_online_dpo with:
+    input:
+        planned("train_semi_online_dpo", ""),
+        problems=planned("train_semi_online_dpo", "problems"),
+        checkpoint=planned("train_semi_online_dpo", "checkpoint"),
+        start=planned("train_semi_online_dpo", "start"),
+        costs=planned("train_semi_online_dpo", "costs"),
+        base="results/{model}/base/policy.json",
+        choice=planned("train_semi_online_dpo", "choice"),
+    output:
+        checkpoint=directory(f"{OF_ENTRY}/checkpoint"),
+        rollouts=f"{OF_ENTRY}/rollouts.parquet",
+        policy=f"{OF_ENTRY}/policy.json",
+        weights=f"{OF_ENTRY}/{WEIGHTS}",
+        weights_config=f"{OF_ENTRY}/{WEIGHTS_CONFIG}",
+        metrics=f"{OF_ENTRY}/metrics.jsonl",
+        cost=f"{OF_ENTRY}/cost.json",
+    log:
+        "results/logs/train_semi_online_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_semi_online_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        regime=folders("semi_online_dpo"),
+    params:
+        version=VERSIONS["train_semi_online_dpo"],
+        settings=param("train_semi_online_dpo", "settings"),
+    message:
+        "Train {wildcards.model} on fresh pairs to K={wildcards.k} ({wildcards.regime}), G={wildcards.g}, "
+        "seed {wildcards.seed}"
+
+
+# DPO on the pairs in the harvest of pi_K.
 rule train_dpo:
     input:
         planned("train_dpo", ""),
@@ -110,11 +120,11 @@ rule train_dpo:
         base="results/{model}/base/policy.json",
         choice=planned("train_dpo", "choice"),
     output:
-        policy="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/policy.json",
-        weights=f"results/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}/{WEIGHTS}",
-        weights_config=f"results/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}/{WEIGHTS_CONFIG}",
-        metrics="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/metrics.jsonl",
-        cost="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/cost.json",
+        policy=f"{OF_DPO}/policy.json",
+        weights=f"{OF_DPO}/{WEIGHTS}",
+        weights_config=f"{OF_DPO}/{WEIGHTS_CONFIG}",
+        metrics=f"{OF_DPO}/metrics.jsonl",
+        cost=f"{OF_DPO}/cost.json",
     log:
         "results/logs/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.log",
     benchmark:
@@ -130,126 +140,38 @@ rule train_dpo:
         version=VERSIONS["train_dpo"],
         settings=param("train_dpo", "settings"),
     message:
-        REGIMES["dpo"].message
+        "Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/train.py"
 
 
-# Offline: RFT, KTO and group DPO read all rollouts, and pairs if they need them.
-for regime in (one for one in of_phase("offline") if one in ENTRIES):
-    name = f"train_{regime.name}"
-    folder = "results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}"
-
-    rule:
-        name:
-            name
-        input:
-            planned(name, ""),
-            rollouts=planned(name, "rollouts"),
-            problems=planned(name, "problems"),
-            pairs=planned(name, "pairs"),
-            start=planned(name, "start"),
-            costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
-            base="results/{model}/base/policy.json",
-            choice=planned(name, "choice"),
-        output:
-            policy=f"{folder}/policy.json",
-            weights=f"{folder}/{WEIGHTS}",
-            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
-            metrics=f"{folder}/metrics.jsonl",
-            cost=f"{folder}/cost.json",
-        log:
-            f"results/logs/{name}/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}.log",
-        benchmark:
-            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}.tsv"
-        wildcard_constraints:
-            regime=folders(regime.name),
-        conda:
-            "../../envs/g2d.yaml"
-        threads: CONFIG.training.threads
-        resources:
-            gpu=gpus,
-        params:
-            version=VERSIONS[name],
-            settings=param(name, "settings"),
-        message:
-            regime.message
-        script:
-            "../scripts/train.py"
-
-
-# Rounds, each on the pairs of the policy before it; K counts them.
-for regime in of_phase("rounds"):
-    name = f"train_{regime.name}"
-    folder = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
-
-    rule:
-        name:
-            name
-        input:
-            planned(name, ""),
-            pairs=planned(name, "pairs"),
-            start=planned(name, "start"),
-            costs=planned(name, "costs"),
-            base="results/{model}/base/policy.json",
-            choice=planned(name, "choice"),
-        output:
-            policy=f"{folder}/policy.json",
-            weights=f"{folder}/{WEIGHTS}",
-            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
-            metrics=f"{folder}/metrics.jsonl",
-            cost=f"{folder}/cost.json",
-        log:
-            f"results/logs/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.log",
-        benchmark:
-            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.tsv"
-        wildcard_constraints:
-            regime=folders(regime.name),
-        conda:
-            "../../envs/g2d.yaml"
-        threads: CONFIG.training.threads
-        resources:
-            gpu=gpus,
-        params:
-            version=VERSIONS[name],
-            settings=param(name, "settings"),
-        message:
-            regime.message
-        script:
-            "../scripts/train.py"
-
-
-# No training: the weights of a later K, extrapolated from two checkpoints of GRPO.
-for regime in of_phase("extrapolated"):
-    name = f"train_{regime.name}"
-    folder = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
-
-    rule:
-        name:
-            name
-        input:
-            planned(name, ""),
-            policies=planned(name, "policies"),
-            weights=planned(name, "weights"),
-            costs=planned(name, "costs"),
-            base="results/{model}/base/policy.json",
-        output:
-            policy=f"{folder}/policy.json",
-            weights=f"{folder}/{WEIGHTS}",
-            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
-            cost=f"{folder}/cost.json",
-        log:
-            f"results/logs/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.log",
-        benchmark:
-            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.tsv"
-        wildcard_constraints:
-            regime=folders(regime.name),
-        conda:
-            "../../envs/g2d.yaml"
-        params:
-            version=VERSIONS[name],
-            settings=param(name, "settings"),
-        message:
-            regime.message
-        script:
-            "../scripts/train.py"
+# RFT on the right rollouts in the harvest of pi_K, or on the chosen completions of its pairs.
+use rule train_dpo as train_rft with:
+    input:
+        planned("train_rft", ""),
+        rollouts=planned("train_rft", "rollouts"),
+        problems=planned("train_rft", "problems"),
+        pairs=planned("train_rft", "pairs"),
+        start=planned("train_rft", "start"),
+        costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
+        base="results/{model}/base/policy.json",
+        choice=planned("train_rft", "choice"),
+    output:
+        policy=f"{OF_ENTRY}/policy.json",
+        weights=f"{OF_ENTRY}/{WEIGHTS}",
+        weights_config=f"{OF_ENTRY}/{WEIGHTS_CONFIG}",
+        metrics=f"{OF_ENTRY}/metrics.jsonl",
+        cost=f"{OF_ENTRY}/cost.json",
+    log:
+        "results/logs/train_rft/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_rft/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        regime=folders("rft"),
+    params:
+        version=VERSIONS["train_rft"],
+        settings=param("train_rft", "settings"),
+    message:
+        "Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.regime}), "
+        "G={wildcards.g}, seed {wildcards.seed}"

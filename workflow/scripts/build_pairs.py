@@ -24,14 +24,12 @@ def main(snakemake):
             read_problems(given.problems),
             Prompt.model_validate(params["prompt"]),
             seed=int(wildcards.seed) if settings.seed is None else settings.seed,
-            per_prompt=int(wildcards.get("n", 1)),
             truncated_chosen=settings.truncated_chosen,
             margin=settings.margin,
         )
-        if file := snakemake.output.get("informativeness"):
-            chosen, rejected = truncated_sides(pairs, rollouts)
-            summary = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
-            write_informativeness(file, summary)
+        chosen, rejected = truncated_sides(pairs, rollouts)
+        summary = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
+        write_informativeness(snakemake.output.informativeness, summary)
         write_jsonl(snakemake.output.pairs, pairs)
 
 

@@ -8,7 +8,6 @@ def main(snakemake):
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems
-    from g2d.regimes.grpo.staged import of_stage
     from g2d.rewards.catalogue import reward_settings
     from g2d.rollouts.draw import sampling
     from g2d.rollouts.settings import Harvest
@@ -17,10 +16,7 @@ def main(snakemake):
         settings = Harvest.model_validate(snakemake.params.settings["harvest"])
         problems = read_problems(snakemake.input.problems)
         reward = reward_settings(snakemake.params.settings.get("reward"))
-        seed = int(snakemake.wildcards.seed)
-        if stage := snakemake.params.settings.get("stage"):
-            problems, seed = of_stage(problems, stage, seed)
-        decoding = sampling(settings, seed)
+        decoding = sampling(settings, int(snakemake.wildcards.seed))
         generate_rollouts(snakemake, meter, problems, decoding, reward, token_ids=True)
 
 

@@ -1,7 +1,7 @@
 """Expand a configuration into one list of arms.
 
-An arm is one way to make policies: online, on a harvest, in rounds or stages, by selecting a checkpoint, or by
-extrapolating two. `g2d.experiment.sweep` adds a sweep's candidates.
+An arm is one way to make policies: online, on a harvest, or by selecting a checkpoint. `g2d.experiment.sweep` adds a
+sweep's candidates.
 """
 
 from __future__ import annotations
@@ -34,54 +34,33 @@ class Arm:
     settings: Any = None  # a section, with an ablation's values filled in
     points: tuple[Point, ...] = ()  # G and K, K ascending for each G
     evaluated: tuple[Point, ...] = ()
-    variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # arm whose harvests it trains on, or whose checkpoints it selects or extrapolates
+    variant: str = ""  # folder of its harvests: an ablation, `AUTO`, or "" for the main grid
+    source: Arm | None = None  # arm whose harvests it trains on, or whose checkpoints it selects
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
     owner: str = ""  # the ablation or entry that configures it
     written: Any = None  # the same as configured
-    own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
+    own: frozenset[str] = frozenset()  # keys of `settings` that an ablation changes
     swept_as: tuple[str, ...] = ()  # names under which a sweep chooses keys of `settings`; the first one wins
     judge: Any = None  # reward of its online training, None for the truth
     all: Arms = field(default_factory=dict, repr=False)  # all arms of the model, by name
 
     @property
     def phase(self) -> Phase | None:
-        """K counts its own steps (online), the steps before its harvest (offline), or rounds. None for M0."""
+        """K counts its own steps (online), or the steps before its harvest (offline). None for M0."""
         return REGIMES[self.regime].phase if self.regime in REGIMES else None
-
-    @property
-    def in_rounds(self) -> bool:
-        """Whether K counts rounds or stages, each with a harvest."""
-        return self.phase in ("rounds", "stages")
-
-    @property
-    def has_log(self) -> bool:
-        """Whether it is trained, neither selected nor extrapolated."""
-        return not self.selected and self.phase != "extrapolated"
 
     @property
     def section(self) -> str:
         section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
         if isinstance(self.written, Ablation):
             return f"ablations.{self.owner}.{section}"
-        return f"regimes.{self.owner}" if self.owner and (self.settings is self.written or not self.source) else section
-
-    @property
-    def grpo_step(self) -> int | None:
-        """K of the GRPO policy that it is compared with; None: the largest. For stages, GRPO of as many updates."""
-        return max(self.settings.steps) if self.phase == "stages" else None
+        return f"regimes.{self.owner}" if self.owner else section
 
     @property
     def online(self) -> Arm:
         """The online training behind it, or itself."""
         return self.source.online if self.source else self
-
-    @property
-    def last_trained(self) -> int | None:
-        """K of the last checkpoint from which the policy, or the one it harvests, is extrapolated."""
-        made = (self.phase == "offline" and self.source) or self
-        return made.settings.between[1] if made.phase == "extrapolated" else None
 
     @property
     def reward(self) -> Section | None:
@@ -94,33 +73,17 @@ class Arm:
         return words_of(self.reward) if self.reward not in (None, TRUTH) else ""
 
     @property
-    def teacher(self) -> tuple[Arm, Point] | None:
-        """Policy of the grid that is its teacher, or None."""
-        name = getattr(self.settings, "teacher", None)
-        if not isinstance(name, str):
-            return None
-        teacher, step = self.all[name], self.settings.teacher_step
-        points = teacher.evaluated if teacher.selected else teacher.points
-        at = max((at for at in points if step in (None, at[1])), key=lambda at: at[1], default=None)
-        return None if at is None else (teacher, at)
-
-    @property
     def asked(self) -> PromptMix:
         written = self.online.written
         return written if isinstance(written, PromptMix) else VERIFIABLE
 
     @property
     def stops(self) -> bool:
-        return self.variant == AUTO or getattr(self.online.written, "auto", None) is not None
+        return self.variant == AUTO
 
     @property
-    def trained_points(self) -> list[Point]:
-        if self.selected:
-            return []
-        if not self.in_rounds:
-            return list(self.points)
-        group_size, last = self.points[-1]
-        return [(group_size, k) for k in range(1, last + 1)]
+    def trained_points(self) -> tuple[Point, ...]:
+        return () if self.selected else self.points
 
     @property
     def harvest_points(self) -> tuple[Point, ...]:
@@ -138,15 +101,7 @@ class Arm:
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
     def harvests_read(self, point: Point) -> list[tuple[str, Point]]:
-        """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`;
-        for a round or stage, the harvest of the policy before it."""
-        group_size, k = point
-        if self.phase == "extrapolated":
-            return []
-        if self.phase == "rounds":
-            return [(self.variant if k > 1 else "", (group_size, k - 1))]
-        if self.phase == "stages":
-            return [(self.variant, (group_size if k > 1 else 0, k - 1))]
+        """Return the harvests that a training reads, by variant and point: its own, then those of `match_pairs_to`."""
         main = self.all["grpo"]
         if self.phase == "online":
             replay = getattr(self.settings, "replay", None)
@@ -161,10 +116,6 @@ class Arm:
 Arms = Mapping[str, Arm]  # name -> arm
 
 
-def teacher_folder(entry: str) -> str:
-    return f"teachers/{entry.partition('@')[0]}"
-
-
 def all_behind(policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
     ancestors, new = {policy: None}, [policy]
     while new:
@@ -172,12 +123,10 @@ def all_behind(policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
         before = [(online_arm(arm.all, variant), at) for variant, at in arm.harvests_read(point)]
         if arm.selected:
             before += [(arm.online, at) for at in arm.points]
-        elif arm.phase == "extrapolated":
-            before += [(arm.online, (point[0], k)) for k in arm.settings.between]
         elif arm.phase == "online":
             earlier = None if arm.stops else arm.before(*point)
             before += [(arm, (point[0], earlier))] if earlier is not None else []
-            before += [policy for policy in (arm.start, arm.teacher) if policy is not None]
+            before += [arm.start] if arm.start is not None else []
         new += (at for at in before if at not in ancestors and (at[1][1] or at[0].phase == "offline"))
         ancestors |= dict.fromkeys(new)
     return list(ancestors)[1:]
@@ -200,7 +149,7 @@ def asked_for(config: Config, role: str) -> dict[str, Any]:
 def by_section(found: Arms) -> dict[str, list[Arm]]:
     sections: dict[str, list[Arm]] = {}
     for arm in found.values():
-        if arm.points and arm.has_log:
+        if arm.points and not arm.selected:
             sections.setdefault(arm.section, []).append(arm)
     return sections
 
@@ -232,20 +181,13 @@ def _expanded(config: Config) -> Iterator[Arm]:
         auto = replace(main, name=f"{AUTO}/grpo", role="auto", points=points, evaluated=(), variant=AUTO)
         yield from (auto, _dpo(f"{AUTO}/dpo", "auto", config.dpo, points, auto))
     online = {name: _own_warmup(config, name) for name, ablation in config.ablations.items() if ablation.has_warmup}
-    online |= _online_entries(config, main)
+    online_entries = _online_entries(config, main)
     for name, entry in config.regimes.items():
-        if name in online:
-            yield from _asked_for(
-                online[name], _dpo(f"{name}/dpo", "entry", config.dpo, online[name].points, online[name])
-            )
-        elif entry.phase in ("rounds", "stages"):
-            yield from _in_rounds(config, name)
+        if name in online_entries:
+            yield from _with_selection(online_entries[name])
         else:
-            at = online[entry.harvest].harvest_points if entry.harvest else grid
-            points = tuple((g, k) for g, k in at if k in config.steps_of(name))
-            folder = f"{entry.harvest}/{name}" if entry.harvest else name
-            source = online[entry.harvest] if entry.harvest else main
-            trained = Arm(folder, entry.regime, "entry", entry, points, points, source.variant, source)
+            points = tuple((g, k) for g, k in grid if k in config.steps_of(name))
+            trained = Arm(name, entry.regime, "entry", entry, points, points, source=main)
             yield replace(trained, owner=name, written=entry, swept_as=(name,))
     yield main
     for name, ablation in config.ablations.items():
@@ -294,8 +236,8 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
             before = trained_entries.get(entry.start) or add(entry.start)
             start = (before, (before.settings.responses, entry.start_step))
         points = tuple((entry.responses, k) for k in entry.steps)
-        evaluated = points if "online" in entry.policies and not entry.select else ()
-        trained = Arm(name, entry.regime, "entry", entry, points, evaluated, name, start=start, owner=name)
+        evaluated = () if entry.select else points
+        trained = Arm(name, entry.regime, "entry", entry, points, evaluated, start=start, owner=name)
         judge = config.rewards.get(entry.reward)
         trained_entries[name] = replace(trained, written=entry, swept_as=(name,), judge=judge)
         return trained_entries[name]
@@ -303,20 +245,7 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
     for name, entry in config.regimes.items():
         if entry.phase == "online" and name not in trained_entries:
             add(name)
-        elif entry.phase == "extrapolated":
-            points = tuple((g, k) for g in config.warmup.group_sizes for k in entry.steps)
-            evaluated = points if "extrapolated" in entry.policies else ()
-            arm = Arm(name, entry.regime, "entry", entry, points, evaluated, name, main, owner=name, written=entry)
-            trained_entries[name] = replace(arm, swept_as=(name,))
     return trained_entries
-
-
-def _in_rounds(config: Config, name: str) -> Iterator[Arm]:
-    entry = config.regimes[name]
-    section = REGIMES[entry.regime].section
-    for folder, settings, points, own in entry.series(name, getattr(config, section)):
-        trained = Arm(folder, entry.regime, "entry", settings, points, points, folder, owner=name, written=entry)
-        yield replace(trained, own=frozenset(own), swept_as=(section,))
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
@@ -324,10 +253,15 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
         yield trained
     for policy in trained.written.policies:
         if policy == "dpo":
-            yield replace(after, owner=trained.owner, written=trained.written)
+            yield after
         else:
-            selects = getattr(trained.written, "select", False)
-            yield _selected(trained.variant, trained, trained) if selects else trained
+            yield _selected(trained.owner, trained, trained) if trained.written.select else trained
+
+
+def _with_selection(trained: Arm) -> Iterator[Arm]:
+    yield trained
+    if trained.written.select:
+        yield _selected(trained.owner, trained, trained)
 
 
 def _selected(name: str, trained: Arm, source: Arm) -> Arm:

@@ -24,10 +24,7 @@ from g2d.rewards.catalogue import reward_of
 from g2d.settings import Section, repeated
 
 # Names in a results folder, and in a model's folder, that are not models and regimes.
-RESERVED_FOLDERS = {
-    *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
-    "teachers",
-}
+RESERVED_FOLDERS = {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"}
 RESERVED_FILES = {
     *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip")
 }
@@ -167,11 +164,8 @@ def _of_selection(config: Config) -> Iterator[str]:
 def _of_a_selection(config: Config, name: str, owner: Any) -> Iterator[str]:
     if owner.reward is not None:
         yield "select: uses correct answers, which a training on another reward must not see: drop select or reward"
-    if "dpo" in owner.policies:
-        only = "[grpo]" if name in config.ablations else "[online]"
-        yield f"policies: with select only the checkpoint is evaluated: write {only}"
-    if getattr(owner, "auto", None) is not None:
-        yield "select: auto already chooses the K of a training: drop one of them"
+    if name in config.ablations and "dpo" in owner.policies:
+        yield "policies: with select only the checkpoint is evaluated: write [grpo]"
     for model in config.models:
         steps = config.for_model(model).steps_of(name)
         if len([k for k in steps if k > 0]) < 2:
@@ -217,9 +211,6 @@ def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
     where, lists = f"sweep.regimes.{name}", config.sweep.regimes[name]
     if name not in (names := [*SECTIONS, *config.ablations, *config.regimes]):
         yield f"{where}: is no section, ablation or entry of regimes: choose from {', '.join(names)}"
-        return
-    if name in config.regimes and config.regimes[name].phase == "stages":
-        yield f"{where}: GRPO in stages has the values chosen for warmup: write warmup, or drop it"
         return
     if not lists:
         yield f"{where}: name a key with the values to try"

@@ -36,11 +36,10 @@ class PolicyKey:
 
     model: str
     # base | grpo | dpo | auto/dpo | NAME of an ablation, or NAME/dpo and NAME/grpo if it has its own warm-up | NAME of
-    # an entry of `regimes`, and NAME/dpo for DPO on the harvest of an online entry | NAME/selected for a selected
-    # checkpoint
+    # an entry of `regimes` | NAME/selected for a selected checkpoint
     regime: str
     group_size: int
-    # GRPO steps, updates of an online entry, or rounds; an upper bound if the training stops automatically.
+    # GRPO steps, or updates of an online entry; an upper bound if the training stops automatically.
     k: int
     seed: int | None
     steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
@@ -69,11 +68,6 @@ class PolicyKey:
         return PolicyKey.of(self.model, *self.arm.online.start, self.seed) if self.arm.online.start else None
 
     @property
-    def teacher(self) -> PolicyKey | None:
-        """Teacher of its online phase, if it is a policy of the grid."""
-        return PolicyKey.of(self.model, *self.arm.online.teacher, self.seed) if self.arm.online.teacher else None
-
-    @property
     def over_seeds(self) -> PolicyKey:
         return replace(self, seed=None, steps_taken=None)
 
@@ -83,12 +77,8 @@ class PolicyKey:
 
     @property
     def reference(self) -> PolicyKey:
-        """Policy of the main grid to compare with, at the same K and G (Table 3); for rounds and stages DPO on M0's
-        harvest.
-        """
-        if self.arm.in_rounds:
-            return replace(self, regime="dpo", group_size=0, k=0, arm=MAIN["dpo"])
-        name = {"base": "base", "grpo": "grpo", "extrapolated": "grpo"}.get(self.kind, "dpo")
+        """Policy of the main grid to compare with, at the same K and G (Table 3)."""
+        name = self.kind if self.kind in ("base", "grpo") else "dpo"
         return replace(self, regime=name, arm=MAIN[name])
 
     @property
@@ -98,8 +88,6 @@ class PolicyKey:
     @property
     def steps_spent(self) -> int:
         """Steps of its online phase that were trained, also after a selected checkpoint."""
-        if self.arm.last_trained is not None:
-            return self.arm.last_trained
         return self.k if self.arm.selected else self.shown_k
 
     @property
@@ -130,7 +118,7 @@ class HarvestKey:
     group_size: int
     k: int
     seed: int
-    variant: str = ""  # the ablation or online entry that it belongs to, "" for the main grid
+    variant: str = ""  # the ablation that it belongs to, `AUTO`, or "" for the main grid
 
     @property
     def folder(self) -> str:

@@ -6,15 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from g2d.experiment.arms import Arm, all_behind, by_section, expanded, group_sizes
+from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.settings import SyntheticProblems
 from g2d.problems.synthetic import shares
-from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.extrapolated import Extrapolated
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
-from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.run.processes import indivisible
 from g2d.rewards.catalogue import is_scalar
@@ -50,9 +47,6 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
         yield from _of_an_ablation(config, name, ablation, model)
     for name, entry in config.regimes.items():
         yield from _of_an_entry(config, name, entry, model)
-    for name, entry in config.regimes.items():
-        if isinstance(getattr(entry, "teacher", None), str):
-            yield from _of_a_teacher(config, name, model)
     trained = by_section(expanded(config))
     for mistake in (*_of_processes(config, trained), *_of_all_weights(config, trained)):
         yield f"{mistake} ({model})"
@@ -163,16 +157,6 @@ def _of_an_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[
     where = f"regimes.{name}"
     if entry.phase == "online":
         yield from _of_an_online_entry(config, where, entry, model)
-    elif entry.phase == "extrapolated":
-        yield from _of_an_extrapolation(config, where, entry, model)
-    elif entry.phase == "rounds":
-        entry.dpo_of(config.dpo, f"{where}.dpo")  # raises its mistakes
-    elif entry.phase == "stages":
-        settings = entry.warmup_of(config.warmup, max(config.warmup.steps), f"{where}.warmup")  # raises its mistakes
-        yield from _of_an_adapter(config, f"{where}.warmup", settings)
-        yield from (f"{where}.{mistake} ({model})" for mistake in entry.mistakes(config.warmup, config.training_set.n))
-        if entry.updates not in (None, max(config.warmup.steps)) and config.baselines.grpo_steps != "all":
-            yield f"{where}.updates: GRPO at K={entry.updates} is not evaluated: set baselines.grpo_steps to all"
     else:
         yield from _of_an_offline_entry(config, name, entry, model)
 
@@ -194,61 +178,16 @@ def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: s
         yield from _missing(f"{where}.start_step", entry.start_step, "warmup.steps", config.warmup.steps, model)
     elif entry.start != "base":
         steps, key = config.steps_of(entry.start), f"steps of {entry.start}"
-        if config.regimes[entry.start].auto is not None:
-            yield f"{where}.start: {entry.start} stops automatically, at an unknown K: name another"
         yield from _missing(f"{where}.start_step", entry.start_step, key, steps, model)
 
 
-def _of_an_extrapolation(config: Config, where: str, entry: Extrapolated, model: str) -> Iterator[str]:
-    warmup, trained = config.warmup, [k for k in entry.between if k]
-    yield from _missing(f"{where}.from", trained, "warmup.steps", warmup.steps, model)
-    if warmup.schedule != "chain":
-        yield (
-            f"{where}: warmup.schedule: {warmup.schedule} trains every K from M0, so two K are not on one trajectory: "
-            "set it to chain, or drop the entry"
-        )
-    rank = len(trained) * config.lora.r
-    if config.engine.name == "vllm" and rank > LORA_RANKS[-1]:
-        yield (
-            f"{where}.from: two adapters have rank {rank} together, more than the {LORA_RANKS[-1]} that vLLM applies: "
-            "extrapolate from K=0, or lower lora.r"
-        )
-
-
 def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
-    where, harvested = f"regimes.{name}", config.ablations.get(entry.harvest) or config.regimes.get(entry.harvest)
-    online = isinstance(harvested, OnlineEntry | Extrapolated)
-    has_harvests = harvested.has_warmup if isinstance(harvested, Ablation) else online
-    if entry.harvest and not has_harvests:
-        yield (
-            f"{where}.harvest: {entry.harvest} is neither an ablation with its own warm-up nor an online entry of "
-            "regimes: name one, or drop the key for the main grid's harvests"
-        )
-    if getattr(harvested, "asks_open_ended", False):
-        yield f"{where}.harvest: {entry.harvest} trains on open-ended prompts, which are not harvested: drop it"
-    if isinstance(harvested, OnlineEntry) and harvested.auto is not None:
-        yield (f"{where}.harvest: {entry.harvest} stops automatically: name another, or add dpo to its policies")
-    key, steps = f"steps of {entry.harvest}" if entry.harvest else "warmup.steps", config.steps_of(entry.harvest)
-    yield from _missing(f"{where}.steps", entry.steps, key, steps, model)
+    where, steps = f"regimes.{name}", config.warmup.steps
+    yield from _missing(f"{where}.steps", entry.steps, "warmup.steps", steps, model)
     if entry.start == "warmup" and entry.steps != "all" and 0 in entry.steps:
         yield f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {entry.steps}"
     if not config.steps_of(name):
-        yield f"{where}: {key} {steps} of {model} has no K for it: add one"
-
-
-def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
-    where, entry, by_name = f"regimes.{name}", config.regimes[name], expanded(config)
-    if entry.teacher not in by_name or not by_name[entry.teacher].points:
-        others = ", ".join(arm.name for arm in by_name.values() if arm.points and arm.name.partition("/")[0] != name)
-        yield f"{where}.teacher: {entry.teacher} is no policy of this grid: choose from {others}"
-        return
-    if (taught_by := by_name[name].teacher) is None:
-        yield (
-            f"{where}.teacher_step: {entry.teacher} has no K={entry.teacher_step} for {model}: choose from "
-            f"{sorted({k for _, k in by_name[entry.teacher].points})}"
-        )
-    elif name in (arm.name for arm, _ in [taught_by, *all_behind(taught_by)]):
-        yield f"{where}.teacher: {entry.teacher} is itself made from {name}: choose another"
+        yield f"{where}: warmup.steps {steps} of {model} has no K for it: add one"
 
 
 # ------------------------------------------------------------------------------------ several processes, all weights
@@ -259,14 +198,12 @@ ONE = "needs one process: set training.processes to 1, or"
 def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
     n, fsdp = config.training.processes, config.training.strategy == "fsdp"
     for where, arms in trained.items() if n > 1 else ():
-        settings, regime, online = arms[0].settings, REGIMES[arms[0].regime], arms[0].phase == "online"
-        if regime.in_one_process:
-            yield f"{where}: {regime.label} {ONE} drop the entry"
-        elif isinstance(settings, Warmup):
+        settings, online = arms[0].settings, arms[0].phase == "online"
+        if isinstance(settings, Warmup):
             yield from _of_a_divided_warmup(where, settings, group_sizes(arms), n)
-        elif isinstance(settings, Dpo) or regime.name == "rft":
-            yield from _of_divided_passes(f"{where}.dpo" if regime.phase == "rounds" else where, settings, n)
-        elif online:
+        elif not online:
+            yield from _of_divided_passes(where, settings, n)
+        else:
             if fsdp:
                 yield (
                     f"{where}: generates with a whole M0 on every GPU, so training.strategy: fsdp saves nothing: set "
@@ -276,8 +213,6 @@ def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[
                 yield f"{where}.prompts_per_update={prompts} is less than training.processes={n}: raise it"
         if online and (settings.retire or settings.resample):
             yield f"{where}: retire or resample {ONE} drop them"
-        if online and settings.auto is not None:
-            yield f"{where}.auto {ONE} drop the key"
         if online and fsdp and config.engine.name == "vllm":
             yield (
                 f"{where}: vLLM needs a whole M0 on every GPU, so training.strategy: fsdp saves nothing: set it to "
@@ -308,6 +243,7 @@ def _of_a_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int],
         (warmup.updates_between_generations > 1, ": updates_per_generation or iterations above 1", "set both to 1"),
         (warmup.lag > 0, ".lag", "drop the key"),
         (warmup.reference == "sync", ".reference: sync", "drop the key"),
+        (warmup.auto is not None, ".auto", "drop the key"),
     ]
     yield from (f"{where}{words} {ONE} {fix}" for refused, words, fix in refusals if refused)
 

@@ -13,19 +13,10 @@ THEN = ", then "  # between the kinds of prompts of successive trainings
 
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:
-    """Return the number of prompts sampled to make a policy, by online steps and harvests.
-
-    A teacher's prompts all count, even if both share a start.
-    """
-    phase = key.arm.phase
-    harvests = {"offline": 1, "rounds": key.shown_k}.get(str(phase), 0)  # each samples the whole training set
-    n_prompts = harvests * config.for_model(key.model).training_set.n + _prompts_of_replayed(config, key)
-    n_prompts += sum(prompts for _, prompts, _ in online_phases(key)) if phase != "rounds" else 0
-    earlier: PolicyKey | None = key
-    while earlier is not None:
-        n_prompts += prompts_asked(config, earlier.teacher) if earlier.teacher else 0
-        earlier = earlier.start
-    return n_prompts
+    """Return the number of prompts sampled to make a policy, by online steps and harvests."""
+    harvested = config.for_model(key.model).training_set.n if key.arm.phase == "offline" else 0
+    asked = sum(prompts for _, prompts, _ in online_phases(key))
+    return harvested + asked + _prompts_of_replayed(config, key)
 
 
 def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:

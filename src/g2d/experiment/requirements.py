@@ -9,15 +9,14 @@ import importlib.util
 import os
 import reprlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from g2d.experiment.arms import by_section, expanded, teacher_folder
+from g2d.experiment.arms import by_section, expanded
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
-from g2d.policies import embedded, gguf
+from g2d.policies import gguf
 from g2d.policies.settings import (
     CONFIG,
     CONTEXT_LENGTH,
@@ -72,7 +71,7 @@ def _mistake_of_model(name: str, source: ModelSource) -> str | None:
 
 
 def _models(config: Config) -> dict[str, ModelSource]:
-    return {f"models.{name}": source for name, source in config.models.items()} | teachers(config)
+    return {f"models.{name}": source for name, source in config.models.items()}
 
 
 def _mistake_of(settings: Section) -> str | None:
@@ -164,58 +163,9 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
             yield name, budget
 
 
-def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
-    named = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
-    return {place: source for place, source in named.items() if isinstance(source, LocalModel | HubModel)}
-
-
-def fetched_models(config: Config) -> dict[str, ModelSource]:
-    others = {teacher_folder(place.split(".")[1]): source for place, source in teachers(config).items()}
-    return {**config.models, **others}
-
-
-def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
-    """Check that teachers have the vocabulary of their students, if the files are on this machine.
-
-    Args:
-        fetch: download tokenizers of Hub models first.
-    """
-    lines: list[str] = []
-    for place, teacher in teachers(config).items():
-        for model, source in config.models.items():
-            vocabulary, expected = (_vocabulary(of, fetch) for of in (teacher, source))
-            if vocabulary and expected and vocabulary != expected:
-                lines.append(
-                    f"{place}: its vocabulary is not that of {model}: choose a teacher with the same tokenizer"
-                )
-            rows, needed = (_number_of(of, "vocab_size") for of in (teacher, source))
-            if rows and needed and rows < needed:
-                lines.append(
-                    f"{place}: its head has {rows} rows, fewer than the {needed} of {model}: choose another teacher"
-                )
-    refuse(lines)
-
-
-def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
-    from tokenizers import Tokenizer
-
-    if fetch and isinstance(source, HubModel) and file_of(source, TOKENIZER) is None:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError
-
-        with suppress(EntryNotFoundError):  # its tokenizer is in other files: the training compares
-            hf_hub_download(source.id, TOKENIZER, revision=source.revision)
-    file = embedded.FOLDER / TOKENIZER if source.source == "embedded" else file_of(source, TOKENIZER)
-    try:
-        return None if file is None else Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
-    except Exception:  # tokenizers raises nothing narrower; loading the model reports it
-        return None
-
-
 # ----------------------------------------------------------------------------------------------- the Hugging Face Hub
 
 
-TOKENIZER = "tokenizer.json"
 RepoType = Literal["model", "dataset"]
 
 

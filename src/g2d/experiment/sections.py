@@ -364,13 +364,8 @@ class Config(Section):
         return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
 
     @cached_method
-    def steps_of(self, name: str | None) -> list[int]:
-        """Return the K of an ablation or entry, or of the warm-up (None).
-
-        "all" leaves K=0 out if it needs a warm-up.
-        """
-        if name is None:
-            return self.warmup.steps
+    def steps_of(self, name: str) -> list[int]:
+        """Return the K of an ablation or entry. "all" leaves K=0 out if it needs a warm-up."""
         further = self.ablations.get(name) or self.regimes[name]
         if further.steps != "all":
             return sorted(further.steps)
@@ -378,7 +373,7 @@ class Config(Section):
             steps, changes_warmup = self.warmup.steps, further.has_warmup and further.reward is None
             needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
         else:
-            steps, needs_warmup = self.steps_of(further.harvest), further.start == "warmup"
+            steps, needs_warmup = self.warmup.steps, further.start == "warmup"
         return [k for k in steps if k > 0 or not needs_warmup]
 
     @cached_method

@@ -6,7 +6,7 @@ affected jobs run again.
 
 from __future__ import annotations
 
-from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
+from g2d.regimes.catalogue import REGIMES, of_phase
 
 VERSIONS = {
     "embedded_model": 1,
@@ -25,10 +25,8 @@ VERSIONS = {
     "advise": 2,
     "check_advice": 4,
     "build_pairs": 3,
-    "build_several_pairs": 2,
     "evaluate": 4,
     "make_sample_table": 1,
-    "make_linearity_table": 1,
     "make_training_tables": 2,
     "continue_questions": 2,
     "make_contamination_table": 1,
@@ -44,25 +42,21 @@ VERSIONS = {
     "record_provenance": 1,
     "build_report": 8,
     **{f"train_{name}": regime.version for name, regime in REGIMES.items()},
-    **{f"train_{regime.name}_auto": regime.version for regime in ENTRIES if regime.phase == "online"},
 }
 
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
-AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their last step
-IN_STAGES = tuple(f"train_{regime.name}" for regime in of_phase("stages"))
-ONLINE_STAGES = (*TO_K, *AUTO_STAGES, *IN_STAGES)
-OFFLINE_STAGES = tuple(f"train_{regime.name}" for regime in (*of_phase("offline"), *of_phase("rounds")))
+AUTO_STAGE = "train_grpo_auto"  # may stop before its last step
+ONLINE_STAGES = (*TO_K, AUTO_STAGE)
+OFFLINE_STAGES = tuple(f"train_{regime.name}" for regime in of_phase("offline"))
 
 # Stages that hold a device, in the order in which a policy passes through them.
 RUNNING_ORDER = (
     "calibrate",
-    *TO_K,
-    *AUTO_STAGES,
+    *ONLINE_STAGES,
     "answer_development",
     "reply_to_development",
     "harvest_rollouts",
     *OFFLINE_STAGES,
-    *IN_STAGES,
     "evaluate",
     "draw_samples",
     "draw_replies",

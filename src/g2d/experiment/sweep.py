@@ -98,7 +98,7 @@ def with_candidates(config: Config) -> Config:
         if name in config.regimes:
             entry = config.regimes[name]
             if entry.phase == "online":  # the entry's schedule, also with another K
-                changes |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None, "select": False}
+                changes |= {"horizon": entry.total_steps, "select": False}
             regimes[candidate.name] = _tuned(config, name, values | changes)
             continue
         section, _ = swept_section(config, name)

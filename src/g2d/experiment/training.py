@@ -54,7 +54,7 @@ class GridTraining:
             from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
-        if self.config.training.processes == 1 or self.regime.in_one_process:
+        if self.config.training.processes == 1:
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.distributed.launch import launched
 
@@ -69,8 +69,7 @@ class GridTraining:
 
         output, job = self.snakemake.output, self.job
         stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
-        if metrics := output.get("metrics"):
-            write_metrics(metrics, trained.log)
+        write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
                 install(job.work / part, self.folder / part)
@@ -134,9 +133,7 @@ def _job(
     wildcards, policy_id = snakemake.wildcards, str(Path(*Path(snakemake.output.policy).parts[1:-1]))
     section = REGIMES[arm.regime].section or arm.regime
     chosen = {key: value for key, value in params[section].items() if key not in snakemake.params.settings[section]}
-    start, teacher, checkpoint, harvest = (
-        snakemake.input.get(name) for name in ("start", "teacher", "checkpoint", "harvest")
-    )
+    start, checkpoint, harvest = (snakemake.input.get(name) for name in ("start", "checkpoint", "harvest"))
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
@@ -145,7 +142,6 @@ def _job(
         work=work,
         lora=Lora.model_validate(params["lora"]),
         start=read_own_policy(start[0]) if start else None,
-        teacher=read_own_policy(teacher[0]) if teacher else None,
         checkpointing=config.checkpoints,
         gradient_checkpointing=config.training.gradient_checkpointing,
         shared_prompts=config.training.shared_prompts,
@@ -170,9 +166,10 @@ def _job(
 def settings_as_run(arm: Arm, point: Point, chosen: Mapping[str, Any]) -> Any:
     (g, k), settings, changes = point, arm.settings, dict(chosen)
     if arm.phase == "online":
-        changes |= {"steps": [k], "horizon": settings.total_steps, "auto": settings.auto if arm.stops else None}
+        changes |= {"steps": [k], "horizon": settings.total_steps}
     if isinstance(settings, Warmup):
-        changes |= {"group_sizes": [g], "horizon": settings.steps_to(k)}
+        auto = settings.auto if arm.stops else None
+        changes |= {"group_sizes": [g], "horizon": settings.steps_to(k), "auto": auto}
     return settings.model_copy(update=changes)
 
 

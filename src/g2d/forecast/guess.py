@@ -53,7 +53,6 @@ class Work:
     trained: float = 0.0  # sequences
     passes: float = 0.0  # forward and backward, over these sequences
     updates: float = 0.0  # online training
-    teacher: float | None = None  # parameters; as in `Training`
     group: int = 1
     shared: int = 1  # completions that a pass reads with one prompt
     prompt: float = PROMPT_TOKENS
@@ -65,17 +64,15 @@ def seconds(work: Work, size: float, engine: str) -> float:
     steps = ceil(work.drawn / work.rows) * work.length
     drawing = steps * (STEP[engine] + work.rows * ROW[engine] + size * BYTES / BANDWIDTH)
     tokens = work.trained * (PROMPT_TOKENS + work.length)
-    teacher = 0.0 if work.teacher is None else work.teacher or size
-    computing = (8 * size + 2 * teacher) * tokens / OPERATIONS
+    computing = 8 * size * tokens / OPERATIONS
     return drawing + max(work.passes * PASS, computing) + work.updates * UPDATE
 
 
 def core_seconds(work: Work, size: float, operations: float) -> float:
     """Return the CPU seconds of a job on a core with so many operations per second."""
-    teacher = 0.0 if work.teacher is None else work.teacher or size
     drawn = work.drawn * ((work.prompt - work.beginning) / work.group + work.length)
     trained = work.trained * (work.prompt / work.shared + work.length)
-    return (2 * size * drawn + (8 * size + 2 * teacher) * trained) / (operations * EFFICIENCY)
+    return (2 * size * drawn + 8 * size * trained) / (operations * EFFICIENCY)
 
 
 def prompt_tokens(config: Config, source: Any) -> tuple[float, float]:
@@ -113,17 +110,16 @@ def guess(
 def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
     settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
     shares = config.training.shared_prompts is not False
-    if arm.phase in ("offline", "rounds"):
+    if arm.phase == "offline":
         sequences = config.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
         card = settings.on_card(samples, budget)
-        shared = (samples if card.passes == "groups" else card.per_row) if shares else 1
+        shared = card.per_row if shares else 1
         return Work(length=budget * LENGTH, trained=sequences, passes=sequences / card.rows, shared=shared)
     card, per_update = settings.on_card(group_size, budget), settings.completions_per_step(group_size)
     rows = per_update if isinstance(settings, Warmup) else _rows(config, per_update, settings.batch_size)
     passes, updates = completions / min(per_update, card.rows), completions / per_update
     shared = group_size if shares else 1
-    drawn = 0.0 if arm.phase == "stages" else completions
-    return Work(drawn, rows, card.budget * LENGTH, completions, passes, updates, card.teacher, group_size, shared)
+    return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, group_size, shared)
 
 
 def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:

@@ -15,7 +15,7 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.race import at_look, decided
 from g2d.experiment.sections import Config, Price
-from g2d.experiment.stages import AUTO_STAGES, IN_STAGES, ONLINE_STAGES
+from g2d.experiment.stages import AUTO_STAGE, ONLINE_STAGES
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
 from g2d.forecast.rates import measured_rates
@@ -57,8 +57,7 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
     if stage in ONLINE_STAGES:
         assert job.arm is not None
         steps, settings = int(w.k) - (job.continues or 0), job.arm.settings
-        per_step = settings.completions_per_generation if stage in IN_STAGES else settings.completions_per_step
-        units = steps * per_step(int(w.g))  # at most: auto-stop, iterations and replay need fewer
+        units = steps * settings.completions_per_step(int(w.g))  # at most: auto-stop, iterations and replay need fewer
         more = {"at_most": getattr(settings, "trains_again", False)}
     elif stage == "draw_probe":
         prompts = model_config.training_set.n
@@ -81,7 +80,7 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
         source = f"measured here ({job.model}, n={len(rates)})" if rates else SOURCE
         if hours is None:
             source = "not measured yet"
-        elif job.at_most or job.stage in AUTO_STAGES:
+        elif job.at_most or job.stage == AUTO_STAGE:
             source = f"at most; {source}"
         by_line.setdefault((job.stage, source), []).append(hours)
     return [

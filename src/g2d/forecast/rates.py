@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from g2d.experiment.stages import IN_STAGES, OFFLINE_STAGES, ONLINE_STAGES
+from g2d.experiment.stages import OFFLINE_STAGES, ONLINE_STAGES
 from g2d.forecast.devices import CARD
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
@@ -59,7 +59,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
             try:
                 cost = read_cost(path)
                 stage = cost.own.stage
-                units = _completions(path.parent, stage) if stage in ONLINE_STAGES else 1
+                units = _completions(path.parent) if stage in ONLINE_STAGES else 1
             except (OSError, ValueError, KeyError):
                 continue
             shards = [record for record in cost.ancestry if record.stage == stage and ".shards/" in record.job]
@@ -68,7 +68,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
     return rates
 
 
-def _completions(folder: Path, stage: str) -> int:
+def _completions(folder: Path) -> int:
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
     entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)
@@ -77,5 +77,4 @@ def _completions(folder: Path, stage: str) -> int:
     else:
         warmup = policy.settings["warmup"]  # prompts_per_step is recorded as accumulation steps
         per_step = warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"]
-        per_step *= warmup.get("updates_per_generation", 1) if stage in IN_STAGES else 1
     return int(last - (policy.continued_from or 0)) * int(per_step)

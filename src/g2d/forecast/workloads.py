@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
-from g2d.experiment.stages import IN_STAGES, TO_K
+from g2d.experiment.stages import TO_K
 from g2d.graph.build import grid_jobs
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
@@ -39,7 +39,7 @@ def trainings(config: Config) -> Iterator[Training]:
     for section, arms in sorted(by_section(expanded(config)).items(), key=lambda item: _place(item[1][0])):
         arm = arms[0]
         name = f"{arm.regime} of {arm.owner}" if arm.role == "ablation" else arm.owner or arm.regime
-        sizes = sorted(group_sizes(arms)) if arm.phase in ("online", "stages") else [samples]
+        sizes = sorted(group_sizes(arms)) if arm.phase == "online" else [samples]
         for size in sizes:
             on_card = arm.settings.on_card(size, config.harvest.max_completion_length)
             shared = on_card.shared(settings.processes, settings.strategy, settings.gradient_checkpointing)
@@ -84,11 +84,11 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)
     left, continued, copies, lags = set(), set(), 0, [0]
     for job in jobs:
-        if job.arm is None or job.rule not in (*TO_K, *IN_STAGES):  # an auto-stop leaves no checkpoint
+        if job.arm is None or job.rule not in TO_K:  # an auto-stop leaves no checkpoint
             continue
         settings, folder = job.arm.settings, Path(job.name).parent
         left.add(folder)
-        continued |= {folder.with_name(f"k{job.continues}")} if job.rule in TO_K else set()
+        continued.add(folder.with_name(f"k{job.continues}"))
         on_card = settings.on_card(int(job.wildcards.g), config.harvest.max_completion_length)
         lags.append(min(getattr(settings, "lag", 0), int(job.wildcards.k)))
         copies = max(copies, (on_card.own_copy or on_card.adapters == 2) + lags[-1])

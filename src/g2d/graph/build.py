@@ -12,11 +12,10 @@ from itertools import chain, product
 from typing import Any
 
 from g2d.experiment import grid
-from g2d.experiment.arms import Arm, Point, arms, online_arm, teacher_folder
+from g2d.experiment.arms import Arm, Point, arms, online_arm
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey
 from g2d.experiment.race import whole
-from g2d.experiment.requirements import fetched_models
 from g2d.experiment.sweep import development_of, held_out, sweep_seed, with_candidates
 from g2d.graph.finished import continued_step, n_shards
 from g2d.graph.job import Deferred, Files, Job, Jobs, Wildcards, job_of, key_of, model_of, problems_of
@@ -28,7 +27,6 @@ from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.regime import Phase
 from g2d.rewards.catalogue import reward_of
-from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
 Param = Callable[[], Any]  # computes a param of a job when it is needed
@@ -60,13 +58,13 @@ class _Stages:
 
     def jobs(self) -> Iterator[Job | Deferred]:
         yield from self.problems()
-        yield from map(self.base_model, fetched_models(self.config))
+        yield from map(self.base_model, self.config.models)
         yield from chain.from_iterable(map(self.calibration, self.config.models))
-        yield from self.trainings("online", "extrapolated")
+        yield from self.trainings("online")
         yield from self.selections()
         yield from self.probes()
         yield from self.harvests()
-        yield from self.trainings("offline", "rounds", "stages")
+        yield from self.trainings("offline")
         yield from self.evaluations()
         yield from self.choices()
         yield from self.measurements()
@@ -96,7 +94,7 @@ class _Stages:
             yield job_of("check_development", given, {"": f"results/problems/{name}.development.json"}, benchmark=name)
 
     def base_model(self, model: str) -> Job:
-        source, folder = fetched_models(self.config)[model], f"results/{model}/base"
+        source, folder = self.config.models[model], f"results/{model}/base"
         rule = {name: f"{name}_model" for name in MADE}.get(source.source, "pretrained_model")
         state: dict[str, Any] = {"source": source.params(without={"settings"})}
         made: dict[str, Files] = {"policy": f"{folder}/policy.json"}
@@ -131,10 +129,10 @@ class _Stages:
 
     # -------------------------------------------------------------------------------------------------------- policies
 
-    def trainings(self, *phases: Phase) -> Iterator[Job | Deferred]:
+    def trainings(self, phase: Phase) -> Iterator[Job | Deferred]:
         for model, seed in product(self.config.models, self.seeds):
             for arm in arms(self.with_candidates, model).values():
-                for point in arm.trained_points if arm.phase in phases else ():
+                for point in arm.trained_points if arm.phase == phase else ():
                     yield self.training(model, seed, arm, point)
 
     def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job | Deferred:
@@ -158,14 +156,14 @@ class _Stages:
         regime, (variant, slash, last) = REGIMES[arm.regime], arm.name.rpartition("/")
         online, wildcards = arm.phase == "online", _place(model, seed, point)
         stops = online and arm.stops
-        if regime.section != "warmup" or arm.phase == "stages":
-            wildcards["regime"] = arm.name if arm.phase == "stages" else last
-        if arm.phase == "offline" or (online and regime.section and not stops):
+        if regime.section != "warmup":
+            wildcards["regime"] = last
+        if regime.section and not stops:
             wildcards["variant"] = variant + slash
         return f"train_{regime.name}{'_auto' if stops else ''}", wildcards
 
     def _training(self, model: str, seed: int, arm: Arm, point: Point, continues: int | None = None) -> Job:
-        (g, k), folder, params = point, _policy(model, seed, arm, point), self.params_of(model)
+        folder, params = _policy(model, seed, arm, point), self.params_of(model)
         choices = _choices(model, params, arm)
         read = [_harvest(model, seed, *harvest) for harvest in arm.harvests_read(point)]
         outputs: dict[str, Files] = {}
@@ -174,72 +172,47 @@ class _Stages:
             warmed_up = self.warmed_up(model, seed, arm.source or arm, point)
             given["start"] = warmed_up if arm.settings.start == "warmup" else []
             given["costs"] = f"{_harvest(model, seed, arm.variant, point)}/cost.json"
-        elif arm.phase == "extrapolated":
-            trained = [_policy(model, seed, arm.online, (g, at)) for at in arm.settings.between if at]
-            folders = [f"results/{model}/base"] * (2 - len(trained)) + trained
-            given = {"policies": [f"{of_two}/policy.json" for of_two in folders]}
-            given["weights"] = [f"{of_two}/{self.config.lora.files[0]}" for of_two in trained]
-            given["costs"] = [f"{of_two}/cost.json" for of_two in trained]
-        elif arm.phase == "rounds":
-            given = {"pairs": f"{read[0]}/pairs.jsonl", "costs": f"{read[0]}/cost.json"}
-            given["start"] = self.made(_policy(model, seed, arm, (g, k - 1))) if k > 1 else []
-        elif arm.phase == "stages":
-            given = {"problems": _training_set(model), "harvest": [f"{read[0]}/rollouts.parquet"]}
-            given |= {"costs": f"{read[0]}/cost.json", "reward": [], "start": [], "teacher": []}
-            given["checkpoint"] = [f"{_policy(model, seed, arm, (g, k - 1))}/checkpoint"] if k > 1 else []
-            outputs |= {"checkpoint": f"{folder}/checkpoint", "rollouts": f"{folder}/rollouts.parquet"}
-            continues = k - 1
         else:
-            before = [] if continues is None else [_policy(model, seed, arm, (g, continues))]
+            before = [] if continues is None else [_policy(model, seed, arm, (point[0], continues))]
             given = self.online_inputs(model, seed, arm, read, before)
             left = ("rollouts.parquet", "probes.csv") if arm.stops else ("checkpoint", "rollouts.parquet")
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
         outputs |= self.policy_outputs(folder)
-        outputs |= {"metrics": f"{folder}/metrics.jsonl"} if arm.has_log else {}
-        outputs["cost"] = f"{folder}/cost.json"
-        more: dict[str, Any] = {
-            "arm": arm,
-            "continues": continues,
-            "devices": self.config.for_model(model).training.processes if arm.has_log else 0,
-        }
+        outputs |= {"metrics": f"{folder}/metrics.jsonl", "cost": f"{folder}/cost.json"}
+        devices = self.config.for_model(model).training.processes
         rule, wildcards = self._rule_and_wildcards(model, seed, arm, point)
         state = _stated(settings=partial(params.training, arm, point))
-        return Job(rule, Wildcards(**wildcards), given, outputs, state, **more)
+        return Job(rule, Wildcards(**wildcards), given, outputs, state, arm, continues, devices)
 
     def online_inputs(
         self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]
     ) -> dict[str, Files]:
-        start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
-        teacher = [] if arm.teacher is None else self.made(_policy(model, seed, *arm.teacher))
-        folders = [file.rpartition("/")[0] for file in [*start[:1], *teacher[:1]]]
-        if isinstance(getattr(arm.settings, "teacher", None), Section):
-            teacher = [f"results/{teacher_folder(arm.owner)}/base/policy.json"]
-        bills = [f"{folder}/cost.json" for folder in (f"results/{model}/calibration", *folders, *replayed, *before)]
+        starts = [] if arm.start is None else [_policy(model, seed, *arm.start)]
+        bills = [f"{folder}/cost.json" for folder in (f"results/{model}/calibration", *starts, *replayed, *before)]
         if arm.stops:
-            return {"problems": _training_set(model), "start": start, "teacher": teacher, "costs": bills}
-        return {
+            return {"problems": _training_set(model), "costs": bills}
+        given: dict[str, Files] = {
             "problems": self.prompts_asked(model, arm),
             "checkpoint": [f"{folder}/checkpoint" for folder in before],
-            "start": start,
-            "harvest": [f"{folder}/rollouts.parquet" for folder in replayed],
-            "teacher": teacher,
             "costs": bills,
         }
+        if arm.regime == "grpo":
+            given["harvest"] = [f"{folder}/rollouts.parquet" for folder in replayed]
+        else:
+            given["start"] = [file for folder in starts for file in self.made(folder)]
+        return given
 
     def offline_inputs(self, model: str, seed: int, arm: Arm, point: Point, read: list[str]) -> dict[str, Files]:
-        (folder, *matched), regime = read, REGIMES[arm.regime]
+        folder, *matched = read
         pairs = f"{folder}/pairs.jsonl"
-        if regime.section == "dpo":
-            n = arm.settings.pairs_per_prompt
+        if arm.regime == "dpo":
             return {
-                "pairs": pairs if n == 1 else f"{folder}/pairs-{n}.jsonl",
+                "pairs": pairs,
                 # Its record has the K of a warm-up that stops automatically.
                 "warmup": [f"{_policy(model, seed, arm.online, point)}/policy.json"] if arm.stops else [],
                 "matched": [f"{other}/pairs.jsonl" for other in matched],  # cut to the smallest of these
             }
-        if regime.consumes == "pairs":
-            return {"pairs": pairs, "rollouts": [], "problems": []}
         needed = [pairs] if arm.settings.needs_pairs else []
         return {"rollouts": f"{folder}/rollouts.parquet", "problems": _training_set(model), "pairs": needed}
 
@@ -302,7 +275,7 @@ class _Stages:
     # -------------------------------------------------------------------------------------------------------- harvests
 
     def harvests(self) -> Iterator[Job | Deferred]:
-        for key, numbers in self._harvests_read().items():
+        for key in self._harvests_read():
             folder, online = f"results/{key.folder}", online_arm(arms(self.with_candidates, key.model), key.variant)
             wildcards, given, bills = self._drawn_from(key, online)
             params, again, attributes = self.params_of(key.model), self._judges_again(key), {}
@@ -312,7 +285,7 @@ class _Stages:
                 given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
                 attributes = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
             kind = "" if again else "harvest"
-            settings = partial(params.harvest, online, key.k)
+            settings = partial(params.harvest, online)
             yield from self._generation(
                 "harvest_rollouts", given, f"{folder}/rollouts", wildcards, settings, kind, bills, **attributes
             )
@@ -320,23 +293,15 @@ class _Stages:
             given["problems"] = _training_set(key.model)
             made = {"pairs": f"{folder}/pairs.jsonl", "informativeness": f"{folder}/informativeness.json"}
             yield job_of("build_pairs", given, made, _stated(settings=params.pairs), **wildcards)
-            for n in sorted(numbers):
-                state, made = _stated(settings=params.several_pairs), {"pairs": f"{folder}/pairs-{n}.jsonl"}
-                yield job_of("build_several_pairs", given, made, state, **wildcards, n=str(n))
 
-    def _harvests_read(self) -> dict[HarvestKey, set[int]]:
-        numbers_by_harvest: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
+    def _harvests_read(self) -> list[HarvestKey]:
+        keys = grid.harvests(self.config)
         for model, seed in product(self.config.models, self.seeds):
-            all_arms = arms(self.with_candidates, model).values()
-            for arm, point in [(one, at) for one in all_arms for at in one.trained_points]:
-                for place, (variant, at) in enumerate(arm.harvests_read(point)):
-                    numbers = numbers_by_harvest.setdefault(HarvestKey(model, *at, seed, variant), set())
-                    if place == 0 and (n := getattr(arm.settings, "pairs_per_prompt", 1)) > 1:
-                        numbers.add(n)
-        for key in list(numbers_by_harvest):
-            if self._judges_again(key):
-                numbers_by_harvest.setdefault(HarvestKey(key.model, key.group_size, 0, key.seed), set())
-        return numbers_by_harvest
+            for arm in arms(self.with_candidates, model).values():
+                for point in arm.trained_points:
+                    keys += [HarvestKey(model, *at, seed, variant) for variant, at in arm.harvests_read(point)]
+        keys += [HarvestKey(key.model, key.group_size, 0, key.seed) for key in keys if self._judges_again(key)]
+        return list(dict.fromkeys(keys))
 
     def _judges_again(self, key: HarvestKey) -> str | None:
         arms_of_model = arms(self.with_candidates, key.model)

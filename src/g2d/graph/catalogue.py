@@ -23,24 +23,19 @@ CONTAMINATION = "Contamination check"
 OPEN_ENDED = "Open-ended prompts"
 RACE = "Interim analyses"
 FRONTIER = "Pareto frontier"
-EXTRAPOLATION = "Extrapolated K"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
 ADVISED = "Advice"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    *(OTHERS, FRONTIER, RACE, TRAINING, EXTRAPOLATION, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(OTHERS, FRONTIER, RACE, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
     *(GAINS, BILL, BESIDE, ADVISED, DISPUTES),
 )
 
 
 def _training(config: Config) -> bool:
     return bool(asked_for(config, "entry")) and bool(grid.trajectories(config))
-
-
-def _extrapolation(config: Config) -> bool:
-    return any(entry.phase == "extrapolated" for entry in config.regimes.values()) and bool(grid.policies(config))
 
 
 def _terms(config: Config) -> bool:
@@ -116,20 +111,11 @@ TABLES = (
     Table("regimes", "Cost and accuracy by regime",
           "costs:regime_table", "answers device_hours spent",
           enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
-    Table("stages", "Accuracy and cost by number of stages",
-          "costs:stages_table", "answers device_hours spent",
-          enabled=lambda config: any(key.arm.phase == "stages" for key in grid.policies(config))),
     Table("controls", "Gains with control rewards",
           "controls:controls_table", "answers controls seen",
           enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
     Table("terms", "Gain = null + elicitation + reward", "controls:terms_table", "answers controls control_rewards",
           enabled=_terms),
-    Table("extrapolation", "Extrapolated against trained policies",
-          "extrapolation:extrapolation_table", "answers device_hours margin", section=EXTRAPOLATION,
-          enabled=_extrapolation),
-    Table("linearity", "Linearity of the warm-up's weights",
-          "extrapolation:linearity_table", "chains", section=EXTRAPOLATION, enabled=_extrapolation,
-          rule="make_linearity_table"),
     Table("samples", "pass@k and maj@n",
           "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
           rule="make_sample_table"),

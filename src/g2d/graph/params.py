@@ -8,7 +8,6 @@ from g2d.experiment.arms import Arm, Point
 from g2d.experiment.config import Config
 from g2d.experiment.sweep import swept_keys
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.grpo.staged import Stage
 from g2d.regimes.run.prompts import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
 from g2d.rollouts.settings import Evaluation, Sampling
@@ -59,22 +58,11 @@ class Params:
         sampling = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})
         return {"open_ended": sampling, "reward": reward_params(self.judge_of_replies(by)), **self.sections("prompt")}
 
-    def harvest(self, online: Arm, k: int) -> Settings:
-        if isinstance(online.settings, Stage):  # for the stage after k stages
-            stage, like = online.settings.harvested(k, self.resolved.training_set.n), {"max_completion_length"}
-            drawn = online.settings.model_dump(include=like | {"temperature"})
-            drawn |= {"samples_per_prompt": stage.pop("samples"), "top_p": 1.0}
-            drawn["batch_size"] = self.resolved.harvest.batch_size
-            return {"harvest": drawn, "stage": stage, **self.sections("prompt")}
+    def harvest(self, online: Arm) -> Settings:
         return self.sections("harvest", "prompt") | self.reward(online)
 
     def pairs(self) -> Settings:
         return self.sections("prompt", "pairs")
-
-    def several_pairs(self) -> Settings:
-        """Return the settings of several pairs per prompt, without `pairs.seed`, which is not used."""
-        pairs = self.resolved.pairs.params(without={"seed"})
-        return self.sections("prompt") | ({"pairs": pairs} if pairs else {})
 
     # --------------------------------------------------------------------------------------------------------- rewards
 
@@ -97,19 +85,18 @@ class Params:
 
     def training(self, arm: Arm, point: Point) -> Settings:
         section = REGIMES[arm.regime].section
-        if arm.phase not in ("online", "stages"):
-            values = arm.settings.params(without={"steps", "regime", "harvest", "to", "policies"})
+        if arm.phase == "offline":
+            values = arm.settings.params(without={"steps", "regime"})
             shared = self.sections("lora") if section else self.sections("lora", "prompt")
             return {section or arm.regime: self._left_open(arm, values), **shared}
-        auto = {"auto": arm.settings.auto.params()} if arm.stops else {}
         if not section:
             values = {arm.regime: self._left_open(arm, arm.settings.trajectory()), "engine": self.engine}
-            values |= self.sections("lora", "prompt") | self.reward(arm) | auto
-            return values | (self.sections("harvest") if auto else {})
+            return values | self.sections("lora", "prompt") | self.reward(arm)
         (g, k), engine, lora = point, self.resolved.engine, self.resolved.lora
         values = {section: self._left_open(arm, arm.settings.trajectory(k, g))}
-        if auto:
-            return values | auto | arm.settings.drawn_by(engine, lora) | self.sections("harvest", "lora", "prompt")
+        if arm.stops:
+            values |= {"auto": arm.settings.auto.params()} | arm.settings.drawn_by(engine, lora)
+            return values | self.sections("harvest", "lora", "prompt")
         values |= self.sections("lora", "prompt") | arm.settings.drawn_by(engine, lora, self.judge_of(arm) or TRUTH)
         prompts = arm.asked.params(only={*PromptMix.model_fields})
         return values | ({"prompts": prompts} if prompts else {}) | self.reward(arm)

@@ -68,11 +68,6 @@ def _learnt_from(config: Config) -> Mapping[Any, str]:
     return {key: grid.learnt_from(key) for key in _trained(config) if key.regime in controls}
 
 
-def _chains(config: Config) -> Mapping[Any, str]:
-    main = [key for keys in grid.trajectories(config).values() for key in keys if key.regime == "grpo"]
-    return {key: f"results/{key.folder}/{config.lora.files[0]}" for key in main}
-
-
 def _temperatures(config: Config) -> Mapping[Any, str]:
     files = {model: grid.factorial_files(config, model) for model in config.models}
     return {
@@ -93,7 +88,7 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "trained": (_trained, "{.folder}/policy.json"),
     "costs": (_trained, "{.folder}/cost.json"),
     "logs_of_regimes": (
-        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and key.arm.has_log],
+        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and not key.arm.selected],
         "{.folder}/metrics.jsonl",
     ),
     "shown_pairs": (_shown, "{.folder}/pairs.jsonl"),
@@ -119,7 +114,6 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "selections": (grid.checkpoints, "{.folder}/selection.csv"),
     "probes": (grid.auto_warmups, "{.folder}/probes.csv"),
     "logs": (grid.trajectories, "{.folder}/metrics.jsonl"),
-    "chains": (_chains, ""),
     "ages": (lambda config: chain.from_iterable(grid.trajectories(config).values()), "{.folder}/rollouts.parquet"),
     "continued": (
         lambda config: product(config.models, config.continued_benchmarks),

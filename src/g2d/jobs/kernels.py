@@ -23,7 +23,7 @@ def pin_embedded(snakemake: Any) -> None:
     """Pin the kernels for a job of the embedded model, or of no model if all are embedded."""
     models, wildcards = snakemake.config["models"], snakemake.wildcards
     name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
-    sources = [models[name]] if name in models else models.values()  # the record of a teacher names no model
+    sources = [models[name]] if name else models.values()
     if all(source["source"] in ("embedded", "scratch") for source in sources):
         pin_kernels()
 

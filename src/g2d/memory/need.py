@@ -91,8 +91,6 @@ class Forecast:
         ]
         if training.float32_head:
             parts.append(_numbers("head in float32", counted.config.vocab_size * counted.config.hidden_size, 4))
-        if training.teacher is not None:
-            parts.append(_numbers("teacher", int(training.teacher or shape.parameters), 2))
         notes, needs_more = [], False
         if training.at_once is not None and self.engine.name == "vllm":
             share = self.engine.training_gpu_memory_utilization
@@ -117,7 +115,7 @@ class Forecast:
         """M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32."""
         shape, n = self.shape, training.parts
         if shape.trains_all:
-            reference = training.teacher is None and (training.reference or training.reference_model)
+            reference = training.reference or training.reference_model
             lasting = [_numbers("weights, gradients, Adam", shape.parameters, 16)]
             lasting += [_numbers("reference", shape.parameters, 4)] if reference else []
         else:

@@ -26,7 +26,6 @@ class Training:
     per_row: int = 1  # 2 for a pair
     reference: bool = False  # while the policy's activations are kept
     reference_model: bool = False  # a second model stays in memory even if its pass comes first
-    teacher: float | None = None  # parameters of a frozen teacher; 0: as many as M0
     adapters: int = 1  # 2 if the reference is not M0
     at_once: int | None = None  # completions that one process generates
     batch: int | None = None  # completions that transformers generates together

@@ -8,24 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from g2d.regimes.extrapolated import EXTRAPOLATED
-from g2d.regimes.grpo.staged import STAGED_GRPO
 from g2d.regimes.grpo.train import GRPO
 from g2d.regimes.offline.dpo import DPO
-from g2d.regimes.offline.group_dpo import GROUP_DPO
-from g2d.regimes.offline.iterative_dpo import ITERATIVE_DPO
-from g2d.regimes.offline.kto import KTO
 from g2d.regimes.offline.rft import RFT
-from g2d.regimes.on_policy.distillation import DISTILLATION
 from g2d.regimes.on_policy.semi_online_dpo import SEMI_ONLINE_DPO
 from g2d.regimes.regime import Entry, Phase, Regime
 
-REGIMES: dict[str, Regime] = {
-    regime.name: regime
-    for regime in (
-        *(GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO, EXTRAPOLATED, STAGED_GRPO),
-    )
-}
+REGIMES: dict[str, Regime] = {regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT)}
 
 # GRPO and DPO have separate sections.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]

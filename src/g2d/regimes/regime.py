@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -10,18 +10,12 @@ from g2d.memory.workload import Training
 from g2d.policies.policy import as_json
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.prompts import PromptKeys, PromptMix
-from g2d.regimes.run.training import AutoStop
 from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
-# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, K steps of which the
-# last ones are extrapolated, or K stages of one training, each after a harvest.
-Phase = Literal["online", "offline", "rounds", "extrapolated", "stages"]
-
-# Policies of an entry of rounds or stages, each continuing the one before: folder, settings, G and K of the evaluated
-# ones, and the keys of the settings that the entry changes.
-Series = tuple[str, Section, tuple[tuple[int, int], ...], Iterable[str]]
+# K steps on fresh rollouts, or a training on the harvest of pi_K.
+Phase = Literal["online", "offline"]
 
 SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
@@ -31,17 +25,13 @@ class Regime:
     name: str  # used in the configuration, rules (`train_{name}`) and tables
     version: int  # raise it if results change
     phase: Phase
-    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest, unless online
     settings: type[Section]
     read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
     label: str  # its policies in legends
     card: str  # origin of a policy; template
-    message: str  # of its rule; template
-    auto_message: str = ""
     unit: str = ""  # unit of K, unless offline
     section: str = ""  # instead of entries in `regimes`
-    in_one_process: bool = False  # not divided: nothing to train, or a loss over the rows of a device
 
 
 class Selects(Section):
@@ -60,7 +50,7 @@ class Selects(Section):
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]  # unit of K: the entry's updates or rounds, or the warm-up steps before its harvest
+    phase: ClassVar[Phase]  # unit of K: the entry's updates, or the warm-up steps before its harvest
 
 
 class OfflineEntry(Entry):
@@ -69,7 +59,6 @@ class OfflineEntry(Entry):
     phase: ClassVar[Phase] = "offline"
     steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
     start: Literal["base", "warmup"] = key("base", "Start from M0, or from pi_K.")
-    harvest: Name | None = key(None, "Harvests of this ablation or online entry; null: the main grid's.", neutral=None)
 
     def sequences(self, samples: int, pairable: float) -> float:
         """Return approximate sequences per prompt and epoch; `pairable` is a share of prompts."""
@@ -104,10 +93,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
-    auto: AutoStop | None = key(None, "Stop as in `warmup.auto`, at the latest at the only K.", neutral=None)
-    policies: list[Literal["online", "dpo"]] = key(
-        ["online"], "Evaluate the policy, DPO on its harvest, or both.", min_length=1
-    )
     start: Name = key(
         "base", "M0 (base), a warm-up policy (warmup), or an online entry's policy.", paper="M0", neutral="base"
     )
@@ -132,46 +117,29 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
             raise ValueError(f"steps: list the values of K in ascending order: {self.steps}")
         if max(self.steps) > self.total_steps:
             raise ValueError(f"K={max(self.steps)} exceeds horizon={self.horizon}: raise the horizon or drop the K")
-        if repeated(self.policies):
-            raise ValueError(f"policies repeat: {self.policies}")
         self.open_ended_of(self.prompts_per_update)
         if self.prompts == "mixed" and (self.retire or self.resample):
             raise ValueError("prompts: mixed: retire and resample would change the proportions: drop them")
         if self.prompts == "open_ended" and self.reward is not None:
             raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
-        if self.asks_open_ended and "dpo" in self.policies:
-            raise ValueError("policies: harvests have only verifiable prompts: drop dpo, or write prompts: verifiable")
-        if self.auto is not None:
-            self._check_auto(self.auto)
         if self.start == "base" and self.start_step is not None:
             raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
         if self.start != "base" and self.start_step is None:
             raise ValueError(f"start_step: missing: name the K of {self.start} to start from")
         return self
 
-    def _check_auto(self, auto: AutoStop) -> None:
-        if self.asks_open_ended:
-            raise ValueError("auto: probes have only verifiable prompts: drop it, or write prompts: verifiable")
-        if len(self.steps) > 1:
-            raise ValueError(f"steps: auto has one K, the largest number of updates: keep one of {self.steps}")
-        if auto.first_decline > self.steps[-1]:
-            raise ValueError(f"{auto.too_late('update', f'K={self.steps[-1]}')}, or raise K")
-        if self.reward is not None:
-            raise ValueError("auto: H and mu are computed from correctness, not from a reward: drop auto or reward")
-
     @property
     def total_steps(self) -> int:
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self) -> dict[str, Any]:
-        params = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
+        params = self.params(without={"steps", "regime", "keep_rollouts", "reward", "select"})
         return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
         return {
             self.regime: self.trajectory() | {"keep_rollouts": self.keep_rollouts},  # type: ignore[attr-defined]
             **({} if job.start is None else {"started_from": as_json(job.start)}),
-            **({} if job.teacher is None else {"teacher": as_json(job.teacher)}),
         }
 
     def completions_per_step(self, group_size: int) -> int:
@@ -179,7 +147,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     completions_per_generation = completions_per_step
 
-    def on_policy_workload(self: Any, updates: int, **model_parts: Any) -> Training:
+    def on_policy_workload(self: Any, updates: int, adapters: int) -> Training:
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
         return Training(
@@ -191,7 +159,8 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
             completions=max(self.steps) * per_update,
             update=per_update if self.per_device_batch_size == "auto" else None,
             passes="groups",
-            **model_parts,
+            reference=True,
+            adapters=adapters,
         )
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
@@ -199,7 +168,8 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
         """Yield conflicts with a model's training set or adapter: key and fix."""
-        probed = 0 if self.auto is None else self.auto.prompts
-        for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
-            if prompts > n_problems:
-                yield f"{name}={prompts} exceeds training_set.n={n_problems} of {model}: lower it, or raise n"
+        if self.prompts_per_update > n_problems:
+            yield (
+                f"prompts_per_update={self.prompts_per_update} exceeds training_set.n={n_problems} of {model}: lower "
+                "it, or raise n"
+            )

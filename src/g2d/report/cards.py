@@ -120,14 +120,9 @@ def _training(key: PolicyKey, policy: Policy) -> str:
     )
     if key.arm.phase == "online" and key.start:
         how += f", begun {_warmup(key.start.k, key.start.kind, key.start.start)}"
-    if key.arm.last_trained is not None:
-        how += f", extrapolated from K={key.arm.last_trained}"
     if tried := policy.settings.get("selected_from"):
         how += f", the best on development prompts of K={', '.join(map(str, tried))}"
     settings = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
-    if (teacher := settings.get("teacher")) is not None:
-        named = teacher if key.teacher else teacher.get("id") or Path(teacher["path"]).name
-        how += f", taught by {code(named)}" + (f" at K={key.teacher.shown_k}" if key.teacher else "")
     if (prompts := settings.get("prompts", "verifiable")) != "verifiable":
         how += f", on {TRAINED_ON[prompts]}"
     return f"{how}, on {key.arm.other_reward} instead of the truth," if key.arm.other_reward else how

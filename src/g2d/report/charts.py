@@ -14,7 +14,6 @@ import pandas as pd
 
 from g2d.experiment.keys import POLICY_NAMES
 from g2d.experiment.stages import RUNNING_ORDER
-from g2d.regimes.catalogue import of_phase
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
@@ -27,7 +26,7 @@ POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1
 
 # A training has the colour of its policies.
 STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
-    **{f"train_{regime.name}_auto": COLORS[regime.name] for regime in of_phase("online")},
+    "train_grpo_auto": COLORS["grpo"],
     "calibrate": "#000000",
     "harvest_rollouts": "#999999",
     "answer_development": "#882255",
@@ -88,25 +87,6 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     rows = rows.assign(cost=rows["device_hours"] * factor)
     base = rows["policy"] == "base"
     return against_cost(rows, f"device-{unit} per seed", styles, _tooltip(rows), _curves(rows[~base], rows[base]))
-
-
-def accuracy_by_stages(stages: pd.DataFrame) -> Spec:
-    unit, factor = time_unit(stages["device_hours"].max())
-    rows = stages.assign(
-        name=stages["policy"].map(lambda policy: POLICY_NAMES.get(policy, policy)),
-        cost=[f"{hours * factor:.3g} {unit}" for hours in stages["device_hours"]],
-    )
-    axis = alt.Axis(labelAngle=0)
-    x, y = alt.X("name:N", title="number of stages", sort=list(rows["name"]), axis=axis), _accuracy_axis(rows)
-    shown = dict.fromkeys(("stages", "updates", "prompts"), "") | {"tokens_generated": ".3~s", "n_seeds": ""}
-    tooltip = tips({"name": None, **SHARES, **shown, "cost": None}, cost="device time per seed")
-    chart = alt.Chart(rows).encode(x=x)
-    return finished(
-        chart.mark_line(strokeWidth=1.3, color="#777").encode(y=y),
-        chart.mark_rule(strokeWidth=1.5).encode(**_interval(rows)),
-        chart.mark_point(**POINT).encode(y=y, tooltip=tooltip),
-        *outlined(chart.encode(y=y, text="cost:N"), align="left", dx=8),
-    )
 
 
 def against_cost(

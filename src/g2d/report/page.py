@@ -28,7 +28,7 @@ from g2d.experiment.grid import other_reward
 from g2d.graph import catalogue
 from g2d.markdown import literal, shown
 from g2d.plain import plain
-from g2d.report import charts, extrapolation, summary, training
+from g2d.report import charts, summary, training
 from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
 from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import path as look_path
@@ -177,7 +177,6 @@ def content_security_policy(scripts: Sequence[str]) -> str:
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
     catalogue.ADVISED: (score_words, "advice_check"),
     catalogue.SWEEP: (sweep_sentences, "sweep"),
-    catalogue.EXTRAPOLATION: (extrapolation.extrapolation_sentences, "extrapolation", "linearity"),
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
     catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
 }
@@ -190,10 +189,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "looks": (["model", "family"], lambda rows, _: look_path(rows)),
     "training": (["model", "measure"], training.course),
-    "extrapolation": (["model", "benchmark"], extrapolation.extrapolated_and_trained),
-    "linearity": (["model"], extrapolation.linear_share),
     "samples": (["model", "benchmark"], charts.pass_at_k),
-    "stages": (["model", "benchmark"], lambda rows, _: charts.accuracy_by_stages(rows)),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }
 

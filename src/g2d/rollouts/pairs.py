@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -51,7 +51,6 @@ def build_pairs(
     problems: Sequence[Problem],
     prompt: Prompt,
     seed: int,
-    per_prompt: int = 1,
     truncated_chosen: Literal["keep", "avoid"] = "keep",
     margin: float | None = None,
 ) -> list[Pair]:
@@ -62,7 +61,6 @@ def build_pairs(
     Args:
         rollouts: in any order. The pairs have tokens if every row has them.
         problems: in the order of the pairs.
-        per_prompt: most pairs per prompt. The first pair does not depend on it.
         truncated_chosen, margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
@@ -81,24 +79,23 @@ def build_pairs(
             continue
         ended = [sample for sample in right if by_sample[sample]["finish_reason"] != "length"]
         candidates = right if truncated_chosen == "keep" else ended or right
-        draws = itertools.islice(combinations_of(name, candidates, wrong, seed), per_prompt)
-        for chosen_sample, rejected_sample in draws:
-            chosen, rejected = by_sample[chosen_sample], by_sample[rejected_sample]
-            pair = Pair(
-                prompt=conversation(problem, prompt),
-                chosen=[{"role": "assistant", "content": chosen["completion_text"]}],
-                rejected=[{"role": "assistant", "content": rejected["completion_text"]}],
-                problem_id=name,
-                p_hat=len(right) / int(counts[name]),
-                chosen_sample=chosen_sample,
-                rejected_sample=rejected_sample,
-            )
-            if with_tokens:
-                pair["prompt_ids"] = chosen["prompt_ids"].tolist()
-                pair["chosen_ids"] = chosen["completion_ids"].tolist()
-                pair["rejected_ids"] = rejected["completion_ids"].tolist()
-                pair["tokenizer_sha256"] = chosen["tokenizer_sha256"]
-            pairs.append(pair)
+        chosen_sample, rejected_sample = one_pair(name, candidates, wrong, seed)
+        chosen, rejected = by_sample[chosen_sample], by_sample[rejected_sample]
+        pair = Pair(
+            prompt=conversation(problem, prompt),
+            chosen=[{"role": "assistant", "content": chosen["completion_text"]}],
+            rejected=[{"role": "assistant", "content": rejected["completion_text"]}],
+            problem_id=name,
+            p_hat=len(right) / int(counts[name]),
+            chosen_sample=chosen_sample,
+            rejected_sample=rejected_sample,
+        )
+        if with_tokens:
+            pair["prompt_ids"] = chosen["prompt_ids"].tolist()
+            pair["chosen_ids"] = chosen["completion_ids"].tolist()
+            pair["rejected_ids"] = rejected["completion_ids"].tolist()
+            pair["tokenizer_sha256"] = chosen["tokenizer_sha256"]
+        pairs.append(pair)
     if not pairs and "reward_status" in rollouts and rollouts["reward_status"].notna().any():
         statuses = ", ".join(f"{n} {status}" for status, n in rollouts["reward_status"].value_counts().items())
         raise ValueError(
@@ -122,11 +119,16 @@ def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) 
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
 
 
-def combinations_of(name: str, right: Sequence[int], wrong: Sequence[int], seed: int) -> Iterator[tuple[int, int]]:
-    first = (right[uniform(seed, name, "chosen") % len(right)], wrong[uniform(seed, name, "rejected") % len(wrong)])
-    yield first
+def one_pair(name: str, right: Sequence[int], wrong: Sequence[int], seed: int) -> tuple[int, int]:
+    chosen = right[uniform(seed, name, "chosen") % len(right)]
+    return chosen, wrong[uniform(seed, name, "rejected") % len(wrong)]
+
+
+def all_pairs(name: str, right: Sequence[int], wrong: Sequence[int], seed: int) -> list[tuple[int, int]]:
+    """Return every combination: `one_pair` first, then the others in random order."""
+    first = one_pair(name, right, wrong, seed)
     others = [pair for pair in itertools.product(right, wrong) if pair != first]
-    yield from sorted(others, key=lambda pair: uniform(seed, name, f"{pair[0]}/{pair[1]}"))
+    return [first, *sorted(others, key=lambda pair: uniform(seed, name, f"{pair[0]}/{pair[1]}"))]
 
 
 def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int, int]:
@@ -141,7 +143,7 @@ def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int,
 def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
     """Return a uniform subset of n pairs in their order: the N-matched control of Table 3.
 
-    Subsets with the same seed are nested. A prompt's pairs stay together, except for the last prompt's.
+    Subsets with the same seed are nested.
     """
     ranked = sorted(range(len(pairs)), key=lambda i: uniform(seed, pairs[i]["problem_id"], "subsample"))
     return [pairs[i] for i in sorted(ranked[:n])]

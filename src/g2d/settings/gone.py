@@ -26,6 +26,16 @@ GONE: dict[str, str] = {
     "pool.steps": "long calculations were removed: use levels",
     "benchmarks.*.steps": "long calculations were removed: use levels",
     "rewards.*.reward=scratch_model": "the embedded reward model was removed: name a reward model (reward: model)",
+    "regimes.*.regime=extrapolated": "list the later K in warmup.steps: extrapolated weights were far worse",
+    "regimes.*.regime=staged_grpo": "write an ablation of warmup with updates_per_generation: K / number of stages",
+    "regimes.*.regime=iterative_dpo": "use regime: semi_online_dpo with sync_every: pass",
+    "regimes.*.regime=group_dpo": "use regime: semi_online_dpo with pairs: all",
+    "regimes.*.regime=kto": "KTO was removed: use regime: rft, or TRL's KTOTrainer on the harvest",
+    "regimes.*.regime=distillation": "distillation was removed: use TRL's GKDTrainer",
+    "regimes.*.harvest": "an entry is trained on the main grid's harvests: write an ablation to change the warm-up",
+    "regimes.*.policies": "an online entry is evaluated and not harvested: drop it",
+    "regimes.*.auto": "only the warm-up stops automatically (warmup.auto)",
+    "dpo.pairs_per_prompt": "a prompt gives one pair, as in the paper: drop it",
 }
 
 COMMANDS_GONE: dict[str, str] = {

@@ -189,10 +189,6 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
     """Return GPU-hours at the rates `PUBLISHED`, without calibration; NaN without a rate."""
     if key.kind == "base":
         return 0.0
-    if key.arm.phase == "stages":
-        return math.nan
-    if key.arm.in_rounds:
-        return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
     hours = 0.0
     for regime, n_prompts, group_size in online_phases(key):
         hours += PUBLISHED.get(f"train_{regime}", math.nan) * n_prompts * group_size
@@ -205,7 +201,7 @@ SPENT = ("updates", "empty_updates", "prompts", "tokens_generated", "tokens_trai
 REGIME_COLUMNS = columns(ROW, "n_seeds accuracy ci_low ci_high", *SPENT, "device_hours", prompts="float64")
 
 
-@table_of(REGIME_COLUMNS, columns("tokens_scored"))
+@table_of(REGIME_COLUMNS)
 def regime_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],
@@ -216,52 +212,28 @@ def regime_table(
     for (_, benchmark), by_key in grouped.items():
         row = accuracy_row(by_key, device_hours, benchmark)
         by_seed = [spent[key] for key in by_key if key in spent] or [dict.fromkeys(SPENT, 0.0)]  # M0 took nothing
-        yield row | {name: mean(seed.get(name) for seed in by_seed) for name in (*SPENT, "tokens_scored")}
-
-
-STAGES = "stages updates prompts tokens_generated device_hours"
-
-
-@table_of(columns("model policy group_size benchmark n_seeds accuracy ci_low ci_high", STAGES, prompts="float64"))
-def stages_table(
-    evaluations: Evaluations,
-    device_hours: Mapping[PolicyKey, float],
-    spent: Mapping[PolicyKey, Mapping[str, float]],
-) -> Rows:
-    """A row per number of stages, between DPO on the harvest of M0 (one) and GRPO (as many as its updates)."""
-    as_long = {(key.group_size, key.arm.grpo_step) for key, _ in evaluations if key.arm.grpo_step is not None}
-
-    def keep(key: PolicyKey) -> bool:
-        if key.role in ("grpo", "curve"):
-            return (key.group_size, key.k) in as_long
-        return key.arm.grpo_step is not None or (key.role == "dpo" and key.k == 0)
-
-    shown = {at: answers for at, answers in evaluations.items() if keep(at[0])}
-    for row in regime_table(shown, device_hours, spent).to_dict("records"):
-        yield row | {"stages": max(1, row["K"])}
+        yield row | {name: mean(seed.get(name) for seed in by_seed) for name in SPENT}
 
 
 def spent_on(
     key: PolicyKey, records: Sequence[Cost], config: Config, path: Callable[[str], Path] = Path
 ) -> dict[str, float]:
     """Count gradient steps, prompts and tokens of the jobs that made a policy, from records and logs of trainings."""
-    # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
+    # A chain of K has a folder per K, and the last one has the whole log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}
     for record in records:
         folder = Path(record.job).parent
         arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
-        if record.stage.startswith("train_") and (arm is None or arm.has_log):
-            trainings[folder if arm and arm.phase == "rounds" else folder.parent] = (arm, folder)
+        if record.stage.startswith("train_"):
+            trainings[folder.parent] = (arm, folder)
     logs = [(arm, read_log(path(f"{folder}/metrics.jsonl"))) for arm, folder in trainings.values()]
     steps = [step for _, log in logs for step in log]
-    scored = [step["tokens/scored"] for step in steps if "tokens/scored" in step]
     return {
         "updates": sum(log[-1]["step"] for _, log in logs),
         "empty_updates": sum(step.get("pairs") == 0 for step in steps),
         "prompts": prompts_asked(config, key) + sum(step.get("prompts/discarded", 0) for step in steps),
         "tokens_generated": sum(record.tokens_generated for record in records),
         "tokens_trained": sum(_tokens_trained(arm, log) for arm, log in logs),
-        **({"tokens_scored": sum(scored)} if scored else {}),
     }
 
 

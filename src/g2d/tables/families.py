@@ -103,27 +103,19 @@ def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iter
     against_reference = [(policy, policy.reference) for policy in members if policy.reference in policies]
     yield f"{name} against what they differ from", against_reference
     if role == "entry":
-        pairs = [(policy, other) for other in policies for policy in members if _is_common(other, policy)]
+        pairs = [(policy, other) for other in policies for policy in members if _is_common(other)]
         yield ENTRIES_AGAINST_COMMON, [pair for pair in pairs if pair not in against_reference]
-    rounds = [(later, earlier) for earlier, later in combinations(members, 2) if later.regime == earlier.regime]
-    yield "rounds against earlier rounds", [pair for pair in rounds if pair[0].arm.in_rounds]
     if role == "entry":
         online = [policy for policy in members if policy.arm.phase == "online"]
         pairs = [(policy, other) for n, policy in enumerate(online) for other in online[:n]]
         yield "online regimes against each other", [pair for pair in pairs if _equally_online(*pair)]
         starts = [(policy, policy.start.over_seeds) for policy in online if policy.start]
         yield "online regimes against their start", [pair for pair in starts if pair[1] in policies]
-        teachers = [(policy, policy.teacher.over_seeds) for policy in online if policy.teacher]
-        yield "online regimes against their teacher", [pair for pair in teachers if pair[1] in policies]
 
 
-def _is_common(other: PolicyKey, policy: PolicyKey) -> bool:
-    """Return whether an entry's policy is compared with `other`: DPO at K=0, or GRPO at the largest K (stages: of as
-    many updates).
-    """
-    if policy.arm.grpo_step is not None and other.role in ("grpo", "curve"):
-        return other.k == policy.arm.grpo_step
-    return (other.role == "dpo" and other.k == 0) or other.role == "grpo"
+def _is_common(policy: PolicyKey) -> bool:
+    """Return whether entries are compared with a policy: DPO at K=0, or GRPO at the largest K."""
+    return (policy.role == "dpo" and policy.k == 0) or policy.role == "grpo"
 
 
 def _equally_online(policy: PolicyKey, other: PolicyKey) -> bool:

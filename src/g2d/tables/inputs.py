@@ -188,16 +188,6 @@ class Inputs:
         return by_model
 
     @cached_property
-    def chains(self) -> dict[PolicyKey, dict[int, Path]]:
-        """Return files of the weights of each warm-up by K, by the policy at its end."""
-        files = self.read("chains", Path)
-        return {
-            last: {key.k: files[key] for key in stops if key in files}
-            for last, stops in grid.trajectories(self.config).items()
-            if last in files
-        }
-
-    @cached_property
     def logs(self) -> dict[Any, pd.DataFrame]:
         logs, ages = self.read("logs", read_log), self.read("ages", read_ages)
         return {

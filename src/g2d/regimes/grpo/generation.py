@@ -6,7 +6,6 @@ numbers depend on the step and the position in the batch of all processes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -24,12 +23,8 @@ from g2d.regimes.run.processes import in_step, is_sharded
 from g2d.regimes.run.training import evaluation_mode
 from g2d.regimes.run.weights import merged, save_trained
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rollout import read_rollouts
-from g2d.rollouts.tokens import with_token_ids
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.weights_check import is_due
-
-GENERATION = "generation.pt"  # file in a checkpoint
 
 
 class EngineGeneration:
@@ -117,50 +112,3 @@ class EngineGeneration:
             self._vllm.close()
         if self.lag is not None:
             self.lag.close()
-
-
-class RecordedRollouts:
-    """Completions of a harvest for the one generation of a stage, instead of `EngineGeneration`.
-
-    `asked` is the problem of each group, in the order of the updates; further visits use further samples. A stage
-    resumes within its generation: the micro-batches have the log-probabilities of the policy that began it.
-    """
-
-    lag = None
-
-    def __init__(self, job: TrainingJob, asked: Sequence[str]) -> None:
-        assert job.replayed_harvest is not None
-        harvest = with_token_ids(read_rollouts(job.replayed_harvest), job.base).sort_values("sample")
-        samples = {name: [ids.tolist() for ids in of] for name, of in harvest.groupby("problem_id").completion_ids}
-        visits, size = Counter[str](), job.group_size
-        self.end_ids: frozenset[int] = frozenset()
-        self._completions: list[list[int]] = []
-        for name in asked:
-            group = samples.get(name, [])[visits[name] * size : (visits[name] + 1) * size]
-            if len(group) < size:
-                raise ValueError(
-                    f"{job.replayed_harvest}: too few rollouts of problem {name} for this stage: delete the file to "
-                    "have it made again"
-                )
-            self._completions += group
-            visits[name] += 1
-
-    def attach(self, trainer: Any) -> None:
-        self._trainer = trainer
-        trainer.use_vllm = False
-
-    def draw(self, _prompts: list[list[int]]) -> tuple[list[list[int]], None]:
-        return self._completions, None
-
-    def save(self, checkpoint: Path) -> None:
-        trainer = self._trainer
-        if trainer.state.global_step % trainer.warmup.updates_per_generation:
-            torch.save({"step": trainer._step, "batches": trainer._buffered_inputs}, checkpoint / GENERATION)
-
-    def restore(self, checkpoint: Path) -> None:
-        if (checkpoint / GENERATION).exists():
-            kept = torch.load(checkpoint / GENERATION, weights_only=True)
-            self._trainer._step, self._trainer._buffered_inputs = kept["step"], kept["batches"]
-
-    def close(self) -> None:
-        pass

@@ -247,8 +247,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             return False
         if self.reference_every != "pass":
             return step % self.reference_every == 0
-        # Not self.prompts_asked: a `Stage` counts stages.
-        prompts = [Warmup.prompts_asked(self, at, group_size) for at in (step - period, step)]
+        prompts = [self.prompts_asked(at, group_size) for at in (step - period, step)]
         return prompts[1] // n_prompts > prompts[0] // n_prompts
 
     @property

@@ -33,12 +33,11 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.tokens import with_token_ids
 
 if TYPE_CHECKING:
-    from g2d.regimes.grpo.generation import RecordedRollouts
     from g2d.regimes.run.by_length import Order
 
 
-def train_grpo(job: TrainingJob, recorded: RecordedRollouts | None = None) -> Trained:
-    """Train to step K on the policy's rollouts, or on `recorded` ones."""
+def train_grpo(job: TrainingJob) -> Trained:
+    """Train to step K on the policy's rollouts."""
     warmup: Warmup = job.settings
     problems: Sequence[Problem] = job.data
     checkpoints, microbatches = begin(job)
@@ -70,7 +69,7 @@ def train_grpo(job: TrainingJob, recorded: RecordedRollouts | None = None) -> Tr
     rewards = TrainingReward(
         job.reward, problems, seed=job.seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
     )
-    generation = recorded or EngineGeneration(job, problems if choice else prompts, ends)
+    generation = EngineGeneration(job, problems if choice else prompts, ends)
     model = starting_model(job.base, None, job.lora)
     if warmup.float32_logits:
         untie_head(model)
@@ -98,8 +97,6 @@ def train_grpo(job: TrainingJob, recorded: RecordedRollouts | None = None) -> Tr
     paid = read_json(job.resume_from / MANIFEST)["step"] if job.resume_from else 0
 
     def count(log: list[dict[str, Any]]) -> None:
-        if recorded is not None:
-            return
         drawn = completions_tokens(log, warmup.completions_per_generation(group_size), paid)
         job.meter.tokens_generated = before + drawn
 
@@ -116,9 +113,7 @@ def train_grpo(job: TrainingJob, recorded: RecordedRollouts | None = None) -> Tr
     if job.resume_from is not None:
         trainer.go_on(job.resume_from)
     try:
-        return train_to_k(
-            job, trainer, checkpoints, every=1 if recorded else warmup.continued_every, save=save, restore=restore
-        )
+        return train_to_k(job, trainer, checkpoints, every=warmup.continued_every, save=save, restore=restore)
     finally:
         generation.close()
 
@@ -181,16 +176,11 @@ GRPO = Regime(
     name="grpo",
     version=2,
     phase="online",
-    consumes="prompts",
     settings=Warmup,
     section="warmup",
     read=read_prompts,
     train=train_grpo,
     label="GRPO",
     card="{k} steps of GRPO (group size {group_size})",
-    message="Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, "
-    "G={wildcards.g}, seed {wildcards.seed}",
-    auto_message="Warm {wildcards.model} up until H and mu decline, at most to K={wildcards.k}, "
-    "G={wildcards.g}, seed {wildcards.seed}",
     unit="steps of GRPO",
 )

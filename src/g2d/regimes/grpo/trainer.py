@@ -19,7 +19,7 @@ from trl import import_utils as trl_imports
 
 from g2d.jobs.files import read_json, write_json
 from g2d.problems.prompts import conversation_ids
-from g2d.regimes.grpo.generation import EngineGeneration, RecordedRollouts
+from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.lag import Lag
 from g2d.regimes.grpo.replay import STALENESS, ReplayBuffer, Successes, with_replayed
@@ -59,7 +59,7 @@ class Grpo(GRPOTrainer):
         self,
         *,
         warmup: Warmup,
-        generation: EngineGeneration | RecordedRollouts,
+        generation: EngineGeneration,
         rollouts: TrainingRollouts,
         n_problems: int,
         row: Callable[[int], dict[str, Any]],
@@ -183,9 +183,9 @@ class Grpo(GRPOTrainer):
         for part in self._kept_parts():
             part.restore(checkpoint)
 
-    def _kept_parts(self) -> list[ReplayBuffer | Lag | RecordedRollouts]:
-        parts = (self.replay, self.generation.lag, self.generation)
-        return [part for part in parts if isinstance(part, (ReplayBuffer, Lag, RecordedRollouts))]
+    def _kept_parts(self) -> list[ReplayBuffer | Lag]:
+        parts = (self.replay, self.generation.lag)
+        return [part for part in parts if isinstance(part, (ReplayBuffer, Lag))]
 
     def _chosen(self, choice: PromptChoice, n_prompts: int) -> list[dict[str, Any]]:
         update = self.state.global_step

@@ -40,7 +40,6 @@ class Dpo(Section):
     )
     start: Literal["base", "warmup"] = key("base", "Start from M0, or from pi_K.", paper="base")
     max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
-    pairs_per_prompt: int = key(1, "Distinct pairs per pairable prompt, at most.", paper="1", ge=1)
     match_pairs_to: Steps | Literal["min"] | None = key(
         None, "Subsample pairs to the number at this K, or the smallest over all K (min).", paper="680 of 708"
     )
@@ -78,8 +77,17 @@ class Dpo(Section):
             )
         return self
 
+    def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
+        """Return the keys as params of a job, with a former key: without it, finished trainings would run again."""
+        params: dict[str, Any] = {}
+        for name, value in super().params(only=only, without=without).items():
+            if name == "match_pairs_to":
+                params["pairs_per_prompt"] = 1
+            params[name] = value
+        return params
+
     def sequences(self, samples: int, pairable: float) -> float:
-        return 2 * pairable * self.pairs_per_prompt
+        return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
         free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
@@ -135,13 +143,10 @@ DPO = Regime(
     name="dpo",
     version=3,
     phase="offline",
-    consumes="pairs",
     settings=Dpo,
     section="dpo",
     read=read_dpo,
     train=train_dpo,
     label="DPO",
     card="DPO ({regime}) on pairs harvested {harvested}",
-    message="Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
-    "G={wildcards.g}, seed {wildcards.seed}",
 )

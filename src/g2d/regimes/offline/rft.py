@@ -145,12 +145,9 @@ RFT = Regime(
     name="rft",
     version=2,
     phase="offline",
-    consumes="rollouts",
     settings=Rft,
     read=read_rft,
     train=train_rft,
     label="RFT",
     card="rejection-sampling fine-tuning ({regime}) on right completions harvested {harvested}",
-    message="Fine-tune {wildcards.model} on the right completions "
-    "at K={wildcards.k} ({wildcards.variant}{wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
 )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from g2d.memory.workload import Training
 from g2d.policies.policy import as_json, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem, read_problems
@@ -43,14 +42,12 @@ def train_offline(
     statistics: Mapping[str, Any],
     trainer: Callable[..., Any],
     lengths: Lengths,
-    responses: int = 1,
 ) -> Trained:
     """Train on rows and leave `Lora.files` in the work folder.
 
     Args:
         data: training data as JSON, which identifies the job of a checkpoint.
         statistics: statistics of the data, for the record of the policy.
-        responses: most completions per prompt, if they pass through the model together.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
@@ -59,12 +56,9 @@ def train_offline(
     settings, start = job.settings, as_json(job.start) if job.start else None
     everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
     checkpoints = Checkpoints(job.work, everything, job.meter)
-    training: Training = settings.on_card(responses, lengths[1])
-    microbatches = choose_microbatches(job, checkpoints, training, lengths)
+    microbatches = choose_microbatches(job, checkpoints, settings.on_card(1, lengths[1]), lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
-    if training.passes == "groups":  # the trainer makes the passes
-        micro_batch, accumulation = 1, 1
-    elif microbatches.tokens:  # the trainer splits its rows of an update
+    if microbatches.tokens:  # the trainer splits its rows of an update
         micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
     else:
         passes = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
@@ -114,7 +108,7 @@ class PretokenizedMixin:
 
 
 class FixedReference:
-    """Mixin for TRL's DPO and KTO trainers: checks that training starts at the reference."""
+    """Mixin for TRL's DPO trainer: checks that training starts at the reference."""
 
     begins_at_reference = True
     _compared = False

@@ -19,14 +19,12 @@ from typing import Any
 import pandas as pd
 
 from g2d.jobs.files import atomic, copy_folder, read_json, write_json
-from g2d.policies.policy import Policy, load_tokenizer, with_trained
+from g2d.policies.policy import Policy, with_trained
 from g2d.problems import Problem
-from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import share_prompts_as_chosen
-from g2d.regimes.run.online import ROLLOUTS, begin, reference_of, train_to_k, vllm_beside_trainer
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.online import ROLLOUTS, reference_of, vllm_beside_trainer
 from g2d.regimes.run.processes import gathered, n_processes, own_part
 from g2d.regimes.run.prompts import AskedGroup, PromptChoice, order, times_before
-from g2d.regimes.run.training import restore_token_count, trainer_arguments
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
@@ -257,61 +255,6 @@ def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)
-
-
-def train_on_policy(
-    job: TrainingJob,
-    make_trainer: Callable[..., Any],
-    restored: Callable[[Any, OnPolicyRollouts], None] = lambda trainer, on_policy: None,
-) -> Trained:
-    """Train M0, or the policy of `start`, for K updates.
-
-    Args:
-        make_trainer: creates a TRL trainer from job, rollouts, arguments of its configuration, and further keywords.
-        restored: called after resuming from a checkpoint.
-    """
-    from datasets import Dataset
-
-    settings, meter = job.settings, job.meter
-    checkpoints, microbatches = begin(job)
-    if job.start is not None:
-        job = replace(job, seed=seed_after(job.seed, job.start))
-    on_policy = OnPolicyRollouts(job)
-    try:
-        arguments = {
-            **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **microbatches.arguments),
-            "max_steps": settings.total_steps,
-            "per_device_train_batch_size": 1,
-            "gradient_accumulation_steps": 1,
-        }
-        trainer = make_trainer(
-            job,
-            on_policy,
-            arguments,
-            train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
-            processing_class=load_tokenizer(job.base),
-            microbatches=microbatches,
-        )
-        on_policy.trainer = trainer
-        share_prompts_as_chosen(trainer, checkpoints)
-        before = meter.tokens_generated
-
-        def save(folder: Path) -> None:
-            shutil.rmtree(folder / "ref", ignore_errors=True)  # the trainer would load it instead of our adapter
-            on_policy.save(folder)
-            meter.tokens_generated = before + on_policy.tokens_generated
-
-        def restore(folder: Path, *, same_job: bool = True) -> None:
-            on_policy.restore(folder, same_job=same_job)
-            meter.tokens_generated = before + on_policy.tokens_generated
-            restore_token_count(trainer, folder)
-            restored(trainer, on_policy)
-
-        if job.resume_from is not None:
-            restore(job.resume_from, same_job=False)
-        return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
-    finally:
-        on_policy.close()
 
 
 def seed_after(seed: int, start: Policy) -> int:

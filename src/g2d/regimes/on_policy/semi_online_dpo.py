@@ -5,19 +5,23 @@ s = 1 is online DPO (arXiv 2506.21495, section 3). The reference is M0, or follo
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
 from g2d.memory.workload import Training
+from g2d.policies.policy import load_tokenizer
 from g2d.policies.settings import lora_config
-from g2d.regimes.offline.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
+from g2d.regimes.on_policy.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.regime import OnlineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.online import read_prompts
-from g2d.regimes.run.training import OptimizerKeys, starting_model
+from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
+from g2d.regimes.run.online import begin, read_prompts, train_to_k
+from g2d.regimes.run.training import OptimizerKeys, restore_token_count, starting_model, trainer_arguments
 from g2d.regimes.run.weights import copy_to_reference, load_weights, save_trained, with_own_adapter
 from g2d.settings import key
 
@@ -87,25 +91,56 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
     def on_card(self, group_size: int, budget: int) -> Training:
         between = self.sync_every if isinstance(self.sync_every, int) else self.total_steps
-        return self.on_policy_workload(between, reference=True, adapters=1 if self.reference == "base" else 2)
+        return self.on_policy_workload(between, adapters=1 if self.reference == "base" else 2)
 
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
-    from g2d.regimes.on_policy.rollouts import train_on_policy
+    """Train M0, or the policy of `start`, for K updates."""
+    from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after
 
-    settings: SemiOnlineDpo = job.settings
+    settings, meter = job.settings, job.meter
+    checkpoints, microbatches = begin(job)
+    if job.start is not None:
+        job = replace(job, seed=seed_after(job.seed, job.start))
+    on_policy = OnPolicyRollouts(job)
+    try:
+        arguments = {
+            **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **microbatches.arguments),
+            "max_steps": settings.total_steps,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": 1,
+        }
+        trainer = _trainer(job, on_policy, arguments, microbatches)
+        on_policy.trainer = trainer
+        share_prompts_as_chosen(trainer, checkpoints)
+        before = meter.tokens_generated
 
-    def restored(trainer: Any, on_policy: OnPolicyRollouts) -> None:
-        if settings.reference == "sync" and on_policy.adapter is not None:
-            load_weights(trainer.model, on_policy.adapter, "ref", trainer.ref_model)
+        def save(folder: Path) -> None:
+            shutil.rmtree(folder / "ref", ignore_errors=True)  # the trainer would load it instead of our adapter
+            on_policy.save(folder)
+            meter.tokens_generated = before + on_policy.tokens_generated
 
-    return train_on_policy(job, _trainer, restored)
+        def restore(folder: Path, *, same_job: bool = True) -> None:
+            on_policy.restore(folder, same_job=same_job)
+            meter.tokens_generated = before + on_policy.tokens_generated
+            restore_token_count(trainer, folder)
+            if settings.reference == "sync" and on_policy.adapter is not None:
+                load_weights(trainer.model, on_policy.adapter, "ref", trainer.ref_model)
+
+        if job.resume_from is not None:
+            restore(job.resume_from, same_job=False)
+        return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
+    finally:
+        on_policy.close()
 
 
-def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
+def _trainer(
+    job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str, Any], microbatches: MicroBatches
+) -> Any:
+    from datasets import Dataset
     from trl import DPOConfig
 
-    from g2d.regimes.offline.group_trainer import GroupTrainer
+    from g2d.regimes.on_policy.group_trainer import GroupTrainer
 
     settings: SemiOnlineDpo = job.settings
 
@@ -130,10 +165,12 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
         model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         ref_model=starting_model(job.base, None, job.lora) if from_m0 and job.lora.trains_all else None,
         args=DPOConfig(**arguments, beta=settings.beta, max_length=None, disable_dropout=False),
+        train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
+        processing_class=load_tokenizer(job.base),
         updates=updates,
         loss=settings,
+        microbatches=microbatches,
         peft_config=lora_config(job.lora) if job.start is None and not moving else None,
-        **parts,
     )
     if from_m0:
         if not job.lora.trains_all:
@@ -146,15 +183,10 @@ SEMI_ONLINE_DPO = Regime(
     name="semi_online_dpo",
     version=4,
     phase="online",
-    consumes="prompts",
     settings=SemiOnlineDpo,
     read=read_prompts,
     train=train_semi_online_dpo,
     label="semi-online DPO",
     card="{k} updates of DPO on its own fresh rollouts ({regime})",
-    message="Train {wildcards.model} on fresh pairs to K={wildcards.k} ({wildcards.regime}), "
-    "G={wildcards.g}, seed {wildcards.seed}",
-    auto_message="Train {wildcards.model} on fresh pairs until H and mu decline, at most to K={wildcards.k} "
-    "({wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
     unit="updates of DPO on fresh rollouts",
 )

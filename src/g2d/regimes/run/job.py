@@ -32,7 +32,6 @@ class TrainingJob:
     work: Path  # has the checkpoints of earlier attempts
     lora: Lora
     start: Policy | None = None  # None: M0
-    teacher: Policy | None = None
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, if activations do not fit
     shared_prompts: bool | Literal["auto"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -22,7 +22,7 @@ from g2d.settings import MistakeInKeyError, Section, key
 class Processes(Section):
     """Processes of one training, one GPU each. The batch of a gradient step does not depend on their number.
 
-    KTO and trainings with auto-stop need one process.
+    Trainings with auto-stop need one process.
     """
 
     processes: int = key(1, "Processes per training, which share a gradient step's rows.", ge=1, neutral=1)

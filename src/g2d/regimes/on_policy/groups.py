@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from g2d.rewards.reward import Status
 from g2d.rollouts.labels import is_binary, is_open_ended, labels, lengths
-from g2d.rollouts.pairs import combinations_of
+from g2d.rollouts.pairs import all_pairs, one_pair
 from g2d.settings import Section, key
 
 if TYPE_CHECKING:
@@ -86,8 +85,7 @@ def groups(
         right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
         if not right or not wrong:
             continue
-        combinations = combinations_of(name, right, wrong, seed)
-        pairs = list(islice(combinations, 1 if which == "one" else None))
+        pairs = all_pairs(name, right, wrong, seed) if which == "all" else [one_pair(name, right, wrong, seed)]
         used = sorted(rewards if whole else {sample for pair in pairs for sample in pair})
         at = {sample: i for i, sample in enumerate(used)}
         drawn = dict(zip(rows["sample"], rows["completion_ids"], strict=True))
@@ -118,22 +116,20 @@ def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterat
 
 
 def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]:
-    drawn = drawn_summary(rollouts)
-    return drawn | {"pairs": sum(len(group.pairs) for group in pairable), "pairable": len(pairable) / drawn["prompts"]}
-
-
-def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
+    n_prompts = rollouts["problem_id"].nunique()
     scalar = not is_binary(rollouts["reward"])
     lengths_of = ("completions/mean_length_best", "completions/mean_length_worst")
     statuses = get_args(Status) if "reward_status" in rollouts else ()
     return {
-        "prompts": rollouts["problem_id"].nunique(),
+        "prompts": n_prompts,
         "reward": float(rollouts["reward"].mean()),
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
         **(dict(zip(lengths_of, lengths(rollouts), strict=True)) if scalar else {}),
         **{f"rewards/{status}": float((rollouts["reward_status"] == status).mean()) for status in statuses},
         **(_by_kind(rollouts) if is_open_ended(rollouts).any() else {}),
+        "pairs": sum(len(group.pairs) for group in pairable),
+        "pairable": len(pairable) / n_prompts,
     }
 
 

@@ -13,8 +13,8 @@ from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
-from g2d.regimes.offline.groups import Group, GroupLoss, in_passes
 from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
+from g2d.regimes.on_policy.groups import Group, GroupLoss, in_passes
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import gathered, n_processes
 
@@ -25,15 +25,17 @@ MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
 Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
-class OnGroups:
-    """Mixin for TRL trainers on groups. A row of the data set is an update; processes divide its passes."""
+class GroupTrainer(PretokenizedMixin, FixedReference, DPOTrainer):
+    """A row of the data set is an update; processes divide its passes."""
 
-    def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
-        self.updates, self.microbatches = updates, microbatches
+    def __init__(
+        self, *args: Any, updates: Updates, microbatches: MicroBatches, loss: GroupLoss, **kwargs: Any
+    ) -> None:
+        self.updates, self.microbatches, self.group_loss = updates, microbatches, loss
         self._sums: Counter[str] = Counter()  # over the passes of an update
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, data_collator=default_collate, **kwargs)
 
-    def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Run one update. Without groups the gradient is zero rather than missing."""
         update, n_asked, record = self.updates(self.state.global_step)
         for name, value in record.items():
@@ -52,12 +54,6 @@ class OnGroups:
         self._sums.clear()
         self.log_update(sums)
         return total
-
-
-class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
-    def __init__(self, *args: Any, loss: GroupLoss, **kwargs: Any) -> None:
-        self.group_loss = loss
-        super().__init__(*args, data_collator=default_collate, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
