@@ -155,7 +155,7 @@ def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
     assert read["n-matched"]["matched"] == [f"{folder}/g2/k4/pairs.jsonl"]
     main_pairs = [f"{folder}/g{g}/k{k}/pairs.jsonl" for g, k in ((0, 0), (2, 2), (2, 4), (2, 6))]
     assert read["fewest"]["matched"] == main_pairs
-    assert read["fewest"]["pairs"] == f"{folder}/g0/k0/pairs-3.jsonl"
+    assert read["fewest"]["pairs"] == f"{folder}/g0/k0/pairs.jsonl"
     longer = job(config, "demo/seed0/longer/dpo/g2/k4/policy.json")
     assert longer.inputs["matched"] == ["results/demo/seed0/longer/harvest/g2/k4/pairs.jsonl"]
     warmed = job(config, "demo/seed0/longer/grpo/g2/k4/policy.json")

@@ -87,8 +87,6 @@ def test_candidates_of_a_sweep_are_not_selected_from() -> None:
         ({"sweep": None}, "regimes.x.select: there are no development problems to choose by: add the section sweep"),
         ({"x": {"steps": [4]}}, r"regimes.x.select: \[4\] leaves nothing to choose \(M0 is no candidate\): list two K"),
         ({"x": {"reward": "coin"}}, "regimes.x.select: "),
-        ({"x": {"policies": ["online", "dpo"]}}, "regimes.x.policies: with select"),
-        ({"x": {"steps": [6], "auto": {"every": 1, "prompts": 9}}}, "regimes.x.select: auto"),
         (
             {"open_ended": OPEN | {"development": None}, "x": {"prompts": "open_ended"}, "sweep": None},
             "regimes.x.select: there are no open-ended development prompts to choose by: add open_ended.development",
