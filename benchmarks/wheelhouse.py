@@ -4,9 +4,9 @@
     .venv/bin/python benchmarks/wheelhouse.py FOLDER --python 3.12 --has has.txt    # on one with a network
 
 The list follows from the metadata of the packages installed here. Installed packages of the machine are kept, unless a
-collected package needs another version. torch is never collected, nor the converter of figures (33 MB; the parts do
-without it). Without a list, the machine is assumed to have torch, transformers and their requirements. The wheels are
-for x86-64 Linux.
+collected package needs another version. torch is never collected, nor what the parts do without: the converter of
+figures (33 MB) and the solvers of Snakemake's default scheduler (16 MB). Without a list, the machine is assumed to have
+torch, transformers and their requirements. The wheels are for x86-64 Linux.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 TAKEN_TO_BE_THERE = ("torch", "transformers")
-NEVER = frozenset({"torch", "vl-convert-python"})
+NEVER = frozenset({"torch", "vl-convert-python", "pulp"})
 SOURCES = frozenset({"connection-pool"})  # published without a wheel; pure Python
 PLATFORMS = [*(f"manylinux_2_{glibc}_x86_64" for glibc in (17, 24, 27, 28, 31, 34)), "manylinux2014_x86_64"]
 
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument(
         "--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", help="of that machine: 3.12"
     )
-    parser.add_argument("--has", type=Path, help="its packages, a NAME==VERSION a line")
+    parser.add_argument("--has", type=Path, help="its packages, a NAME or NAME==VERSION a line")
     parser.add_argument("--list", action="store_true", help="say what is missing, and collect nothing")
     options = parser.parse_args()
     wanted = missing(read_list(options.has.read_text()) if options.has else None, options.python)
@@ -57,16 +57,16 @@ def main() -> int:
 
 
 def read_list(text: str) -> dict[str, str]:
-    """Versions by name, from `pip list --format=freeze`."""
-    pairs = (line.split("==") for line in text.splitlines() if "==" in line)
-    return {canonicalize_name(name): version.strip() for name, version in pairs}
+    """Return versions by name, "" for one that is not named."""
+    pairs = (line.partition("==") for line in text.split())
+    return {canonicalize_name(name): version for name, _, version in pairs}
 
 
 def missing(has: dict[str, str] | None, python: str) -> list[str]:
     """Return the packages that g2d needs on a machine with these, sorted.
 
     Args:
-        has: versions by name; None for any version of torch, transformers and their requirements.
+        has: versions by name, "" for any; None for torch, transformers and their requirements.
         python: version of Python on the machine, for example 3.12.
     """
     if has is None:

@@ -23,7 +23,7 @@ def test_torch_and_transformers_are_assumed_with_their_requirements() -> None:
     needed = names(lacking())
     assert {"trl", "peft", "datasets", "math-verify", "snakemake", "pandas"} <= needed
     assert {"pydantic", "pydantic-core", "annotated-types", "typing-inspection"} <= needed  # torch does not need them
-    assert not {"torch", "transformers", "numpy", "jinja2", "g2d", "vl-convert-python", "pytest"} & needed
+    assert not {"torch", "transformers", "numpy", "jinja2", "g2d", "vl-convert-python", "pulp", "pytest"} & needed
     pins = Path("envs/constraints.txt").read_text().lower().replace("_", "-").splitlines()
     assert lacking() <= {line.replace(".", "-", line.partition("==")[0].count(".")) for line in pins}
 

@@ -3,8 +3,8 @@
     python -IS as_python.py PYTHON FOLDER ARGUMENTS...      # same result as PYTHON ARGUMENTS...
 
 It sends the command to the server that has imported the packages, and exits with the same status. The server forks
-jobs, nested calls of Snakemake, processes of shared imports, ranks of a training, engines of vLLM and parts of
-`benchmarks/gpu.py`. Other commands, such as the verifier's workers, start PYTHON.
+jobs, nested calls of Snakemake, processes of shared imports, ranks of a training and engines of vLLM. Other commands,
+such as the verifier's workers, start PYTHON.
 """
 
 from __future__ import annotations
@@ -108,8 +108,6 @@ def door_of(arguments: tuple[str, ...]) -> str | None:
             return HEAVY
         with open(arguments[0], "rb") as script:  # begins with the job's settings
             return VLLM if b"vllm" in script.read() else os.environ.get(DOOR_OF_SCRIPTS, LIGHT)
-    if arguments and arguments[0].endswith("/benchmarks/gpu_parts.py"):
-        return VLLM if arguments[1].startswith("vllm") else HEAVY
     return None
 
 
