@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def test_parts_run_on_a_cpu_and_their_rows_are_a_table(tmp_path: Path) -> None:
-    parts = ["card", "training", "harvest", "greedy", "resume"]
+    parts = ["card", "grpo", "dpo", "harvest", "greedy", "resume"]
     script = [str(REPOSITORY / "benchmarks/gpu_parts.py"), "--out", str(tmp_path), "--device", "cpu", "--tiny"]
     # How fast this machine is decides nothing.
     assert forked.train([*script, "--minutes", "100000", "--limit", "100000", "--parts", *parts], REPOSITORY) == 0
@@ -64,7 +64,7 @@ def test_a_part_that_fails_or_takes_too_long_keeps_its_rows_and_says_why(gpu_par
 
 
 def test_a_part_is_skipped_if_its_time_is_not_left(gpu_parts: Any, tmp_path: Path) -> None:
-    part = gpu_parts.run("training", gpu_parts.Setting(tmp_path, "cpu", tiny=True, gguf=None), 59)
+    part = gpu_parts.run("grpo", gpu_parts.Setting(tmp_path, "cpu", tiny=True, gguf=None), 59)
     assert part["status"] == "skipped: 59 s are left, and it needs 60"
 
 
