@@ -12,7 +12,6 @@ from safetensors.numpy import save_file
 
 from g2d.experiment.arms import arms
 from g2d.experiment.config import load, read
-from g2d.experiment.sections import Price
 from g2d.forecast import guess as guesses
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
@@ -23,7 +22,6 @@ from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup
-from g2d.status.screen import hours_to_go
 from tests.experiment.test_config import CONFIG, MINIMAL
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
@@ -157,14 +155,6 @@ def test_a_stage_without_a_rate_has_no_hours() -> None:
     assert lines == [Line("evaluate", 3, None, "not measured yet")]
     assert "0.0, and what is marked ?" in report(lines)
     assert report([]) == ""
-
-
-def test_a_total_is_in_money_if_an_hour_has_one_price() -> None:
-    lines = [Line("evaluate", 3, 1.5, "guess"), Line("train_dpo", 3, 2.5, "guess")]
-    one = Price(currency="EUR", devices=2.5)
-    assert report(lines, one).endswith("4.0 (10.00 EUR)")
-    assert list(hours_to_go(lines, one)) == ["to go: about 4.0 GPU-hours (10.00 EUR) (guess)"]
-    assert report(lines, Price(currency="EUR", devices={"NVIDIA H100": 2.5})).endswith("  4.0")
 
 
 def test_measured_rates_are_preferred_for_their_model() -> None:

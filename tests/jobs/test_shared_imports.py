@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from g2d.jobs.attempts import read_attempts
 from g2d.jobs.orphans import RUN, name_of
 from g2d.jobs.shared_imports import LOG
+from tests.attempts import read_attempts
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open (Linux)")
 

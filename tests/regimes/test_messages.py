@@ -32,7 +32,7 @@ JOB = TrainingJob(
     seed=3,
     work=Path("results/tiny/work"),
     lora=Lora(dropout=0.0),
-    meter=Meter("job", "train", energy={"GPU-a": 7}, progress=Progress(2, 3, 0)),
+    meter=Meter("job", "train", progress=Progress(2, 3, 0)),
     reward=reward_settings({"verifiable": {"reward": "random"}, "open_ended": {"reward": "random"}}),
 )
 

@@ -391,15 +391,6 @@ def test_an_error_of_one_process_is_shown_with_its_log(tmp_path: Path) -> None:
         launched(train_regime, ("dpo", dpo(tmp_path, tiny_policy())), **job)
 
 
-def test_the_meter_of_processes_includes_earlier_energy(tmp_path: Path) -> None:
-    assert in_two(energy_at_the_begin, tmp_path, job_meter=Meter("job", "train", energy={"GPU-a": 7})) == {"GPU-a": 7}
-
-
-def energy_at_the_begin(meter: Meter) -> Any:
-    torch.distributed.init_process_group = None
-    return meter.energy
-
-
 class Code:
     def __reduce__(self) -> Any:
         return exec, ("raise SystemExit('unpickled')",)

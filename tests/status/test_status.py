@@ -61,7 +61,7 @@ def attempted(
     now = time.time()
     bill = cost(f"results/{folder}/cost", stage, seconds, device)
     updated = now - (started - seconds if heard is None else heard)
-    attempt = Attempt(status, bill, "node7", now - started, updated, 1.0, **more)
+    attempt = Attempt(status, bill, "node7", now - started, updated, **more)
     log = results / f"logs/{stage}/{folder.replace('grpo/', '')}.log"
     file = attempt_file(log).with_name(
         f"{log.stem}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now - started))}-node7-1.json"
@@ -276,7 +276,6 @@ def test_gpu_hours_to_go_follow_from_what_was_measured_and_from_the_steps_that_a
     attempted(results, "running", second, seconds=60, started=61, device="unknown", progress=Progress(150, 300, 100))
     snapshot = Grid(results).look()
     assert (snapshot.spent.gpu, snapshot.spent.unknown, snapshot.spent.cpu) == pytest.approx((2.1, 1 / 60, 0))
-    assert snapshot.spent.in_vain == pytest.approx(0.1)
     [training] = [line for line in snapshot.eta.device_hours if line.stage == "train_grpo"]
     assert training.hours == pytest.approx(2 * 150 / 100)  # two hours took 100 steps, and 150 of 200 are left
     assert training.source == "measured here (demo, n=1)"
@@ -305,7 +304,7 @@ def test_without_a_gpu_hours_are_of_a_core(results: Path, monkeypatch: pytest.Mo
     done(results, first)
     snapshot = Grid(results).look()
     [training] = [line for line in snapshot.eta.device_hours if line.stage == "train_grpo"]
-    cpu_s = next(state.last.bill.cpu_s for state in snapshot.of("finished") if state.last)
+    cpu_s = next(state.last.cost.cpu_s for state in snapshot.of("finished") if state.last)
     assert training.hours == pytest.approx(2 * cpu_s / 3600)
     assert "CPU hours" in screen(snapshot, 300, 40) and "GPU-hours" not in screen(snapshot, 300, 40)
     to_go = snapshot.as_json()["to_go"]

@@ -9,32 +9,25 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
 
 from g2d.experiment.arms import Arm
-from g2d.experiment.config import Config, load, read
+from g2d.experiment.config import read
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
-from g2d.experiment.sections import Price
 from g2d.jobs.cost import Cost, merge_costs
 from g2d.report import frontier
 from g2d.report.frontier import picture, sentences
 from g2d.rollouts.rollout import to_frame
-from g2d.settings import ConfigError
 from g2d.tables.costs import (
-    COST_COLUMNS,
     HOURS_OF_HARVEST_AND_DPO,
     HOURS_PER_COMPLETION,
     PUBLISHED,
-    calibration_of,
     cost_table,
     costs_of,
     critical_path_s,
-    gpu_energy_kwh,
-    money,
     paper_hours,
 )
-from g2d.tables.frontier import AXES, FRONTIER_COLUMNS, WHERE_KNOWN, frontier_table
+from g2d.tables.frontier import AXES, frontier_table
 from tests.frames import rollout
 
 MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"
@@ -165,30 +158,9 @@ H100 = "NVIDIA H100 80GB HBM3"
 # A download, half an hour on a card, and two hours on two cards: 4.5 card-hours.
 BILL = [
     Cost("m/base/cost", "pretrained_model", 360, 60, 1, "cpu", 360, 0, 1),
-    Cost("m/calibration/cost", "calibrate", 1800, 60, 1, H100, 1800, 10, 1, gpu_energy_j=0.9e6),
-    Cost("m/seed0/dpo/g0/k0/cost", "train_dpo", 7200, 60, 2, H100, 14400, 0, 1, gpu_energy_j=9e6),
+    Cost("m/calibration/cost", "calibrate", 1800, 60, 1, H100, 1800, 10, 1),
+    Cost("m/seed0/dpo/g0/k0/cost", "train_dpo", 7200, 60, 2, H100, 14400, 0, 1),
 ]
-BY_NAME = Price(currency="EUR", devices={H100: 2.0, "cpu": 0.5})
-
-
-def test_energy_and_money_are_known_or_are_no_cost_at_all() -> None:
-    unread = replace(BILL[1], gpu_energy_j=None)
-    for records in (BILL[:1], [BILL[0], unread, BILL[2]], []):  # without a GPU, unknown, without jobs
-        assert gpu_energy_kwh(records) is None
-    moved = [replace(BILL[2], device=f"{H100}, NVIDIA A100")]  # the record has no hours per device
-    for records, devices, expected in (
-        (BILL, 2, 2 * (0.1 + 0.5 + 4)),
-        (BILL, {H100: 2}, None),  # the device of the download has no price
-        (moved, {H100: 2, "NVIDIA A100": 1}, None),
-        (moved, {H100: 2, "NVIDIA A100": 2}, 8),
-    ):
-        assert money(records, Price(currency="EUR", devices=devices)) == (expected and pytest.approx(expected))
-    assert calibration_of(BILL, BY_NAME)["money"] == 1
-    assert calibration_of(BILL)["gpu_energy_kwh"] == 0.25
-    config = read(MICRO)
-    assert not {"money", "gpu_energy_kwh"} & costs_of(DPO, [unread], SPENT, config).keys()
-    costs = costs_of(DPO, BILL, SPENT, config.model_copy(update={"price_per_device_hour": BY_NAME}))
-    assert (costs["money"], costs["gpu_energy_kwh"]) == pytest.approx((9.05, 2.75))
 
 
 def test_a_training_with_a_lag_can_overlap_generation() -> None:
@@ -196,62 +168,6 @@ def test_a_training_with_a_lag_can_overlap_generation() -> None:
     assert critical_path_s(late) == critical_path_s(BILL[:1]) + 2 * 7200 - 1800
     assert cost_table({DPO: late})["overlap_s"].tolist() == pytest.approx([math.nan, 1800], nan_ok=True)
     assert merge_costs(BILL[2], late[1]).overlap_s == merge_costs(late[1], BILL[2]).overlap_s == 1200
-
-
-def test_costs_have_energy_and_money_only_if_they_are_known() -> None:
-    plain = cost_table({DPO: [replace(record, gpu_energy_j=None) for record in BILL]})
-    assert tuple(plain.columns) == tuple(COST_COLUMNS)
-    table = cost_table({DPO: BILL}, price=BY_NAME)
-    assert tuple(table.columns) == (*COST_COLUMNS, "gpu_energy_kwh", "money", "currency")
-    assert table["money"].tolist() == pytest.approx([0.05, 1, 8])
-    assert table["gpu_energy_kwh"].tolist() == pytest.approx([math.nan, 0.25, 2.5], nan_ok=True)
-    assert set(table["currency"]) == {"EUR"}
-
-
-def test_energy_and_money_are_axes_only_if_they_are_known() -> None:
-    plain = {
-        policy: {axis: cost for axis, cost in costs.items() if axis not in WHERE_KNOWN}
-        for policy, costs in COSTS.items()
-    }
-    table = frontier_table(EVALUATIONS, plain, margin=0.02)
-    assert tuple(table.columns) == tuple(FRONTIER_COLUMNS)
-    assert not {"money", "gpu_energy_kwh"} & set(table["axis"])
-    paid = {policy: costs | {"money": costs["tokens_generated"] / 2} for policy, costs in plain.items()}
-    calibration = {policy: {"money": 1.0} for policy in paid}
-    table = frontier_table(EVALUATIONS, paid, 0.02, calibration, BY_NAME, tested_axis="money")
-    rows = table[table["axis"] == "money"]
-    assert set(rows["currency"]) == {"EUR"}
-    assert table.loc[table["axis"] != "money", "currency"].isna().all()
-    by_tokens = with_tests().query("axis == 'tokens_generated'")
-    assert rows["status"].tolist() == by_tokens["status"].tolist()
-    assert dict(zip(rows["policy"] + rows["K"].astype(str), rows["cost"], strict=True))["g2d50"] == 15
-    assert (rows["cost"] - rows["cost_without_calibration"]).iloc[1:].eq(1).all()
-    assert "for 20 EUR per seed" in sentences(rows)[1]
-    assert '"EUR per seed"' in json.dumps(picture(rows, {}))
-    del paid[GRPO]["money"]  # it ran on a card without a price
-    rows = frontier_table(EVALUATIONS, paid, 0.02, price=BY_NAME).query("axis == 'money'")
-    assert "grpo" not in set(rows["policy"])
-
-
-def test_a_price_is_checked_and_makes_only_tables_stale() -> None:
-    values = yaml.safe_load(MICRO.read_text())
-
-    def priced(**price: object) -> Config:
-        return load(values | {"price_per_device_hour": price})
-
-    config = priced(currency="EUR", devices={H100: 2.5, "cpu": 0})
-    assert config.identity == load(values).identity | {
-        "price_per_device_hour": {"currency": "EUR", "devices": {H100: 2.5, "cpu": 0.0}}
-    }
-    assert priced(currency="USD", devices=3).price_per_device_hour == Price(currency="USD", devices=3.0)
-    with pytest.raises(ConfigError, match=r"price_per_device_hour\.devices"):
-        priced(currency="EUR")
-    for devices in (-1, {}, {"cpu": "cheap"}):
-        with pytest.raises(ConfigError, match=r"price_per_device_hour\.devices"):
-            priced(currency="EUR", devices=devices)
-    for currency in ({}, {"currency": "1 EUR"}):
-        with pytest.raises(ConfigError, match=r"price_per_device_hour\.currency"):
-            priced(devices=1, **currency)
 
 
 def test_hours_at_the_papers_rates() -> None:

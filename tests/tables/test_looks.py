@@ -157,8 +157,7 @@ def test_settings_without_influence_on_answers_may_change(results: Path) -> None
     require_plan(race_config(), results)
     benchmarks = race_config().model_dump()["benchmarks"]
     further = {"other": benchmarks["arithmetic"] | {"family": "word_problems"}}
-    price = {"currency": "EUR", "devices": 2.0}
-    require_plan(race_config(title="Another", benchmarks=benchmarks | further, price_per_device_hour=price), results)
+    require_plan(race_config(title="Another", benchmarks=benchmarks | further), results)
     require_plan(race_config(probe={"prompts": 4}), results)
     require_plan(race_config(seeds={"looks": [4]}), Path("nowhere"))  # before the first look anything may
 

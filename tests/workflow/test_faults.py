@@ -20,7 +20,6 @@ import pytest
 
 from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import read_informativeness
-from g2d.jobs.attempts import read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import sha256
 from g2d.jobs.orphans import RUN, name_of
@@ -34,6 +33,7 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.status.snapshot import Grid
 from g2d.status.states import JobState
 from g2d.tables.frames import read_table
+from tests.attempts import read_attempts
 from tests.workflow.conftest import Project
 
 DPO = "results/micro/seed0/dpo/g2/k2"

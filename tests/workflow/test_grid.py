@@ -107,7 +107,7 @@ def test_files_read_by_a_table_are_inputs_of_its_rule(micro_grid: Project) -> No
         results = RememberingResults(micro_grid.results)
         built, written = results.build(name), results.tables[name]
         assert list(built) == list(written), name
-        assert len(built) == len(written) or name == "attempts"  # other tests add attempts
+        assert len(built) == len(written)
         declared = {part for reads in table.reads.split() for part in READ_FOR.get(reads, (reads,))}
         assert vars(results).get("parts", set()) <= declared, name
 
@@ -411,7 +411,7 @@ def test_the_same_run_twice_gives_the_same_files(
     again.configure(micro_config | {"share_imports": False})
     assert again.planned() == {}  # how jobs import is no part of a result
     tables = again.results / "tables"
-    before = {file: file.read_bytes() for file in tables.glob("*.csv") if file.stem != "attempts"}  # one more
+    before = {file: file.read_bytes() for file in tables.glob("*.csv")}
     again.build("--quiet", "rules", "--force", "--", "results/tables/main.csv")
     assert len(before) > 10
     assert {file: file.read_bytes() for file in before} == before

@@ -176,12 +176,7 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         configured(lambda config: config.update(probe={"compare": True})),
         {"draw_probe": 3, "advise": 1, "check_advice": 1} | TABLES,
     ),
-    "change title, price_per_device_hour": (
-        configured(
-            lambda config: config.update(title="Another", price_per_device_hour={"currency": "EUR", "devices": 2})
-        ),
-        TABLES,
-    ),
+    "change title": (configured(lambda config: config.update(title="Another")), TABLES),
     "add a comment in src/g2d": (
         edited("src/g2d/regimes/grpo/train.py", "def train_grpo(", "# A comment.\ndef train_grpo("),
         {},

@@ -239,15 +239,13 @@ def say_hours(dag):
         in_table = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
         jobs = [gpu_job(CONFIG, job, device) for job in in_table if job and on_device(job)]
         rates = measured_rates(RESULTS, CONFIG.models, device.hours) if jobs or LOOKS else {}
-        price = CONFIG.price_per_device_hour
-        parts = [report_hours(estimate(jobs, rates), price, device)]
+        parts = [report_hours(estimate(jobs, rates), device)]
         if LOOKS and not NOW.reached.is_over:
             left = [job for job in grid_jobs(CONFIG) if on_device(job) and not all(map(os.path.exists, job.done))]
             most = [gpu_job(CONFIG, job, device) for job in left]
             total = sum(line.hours or 0.0 for line in estimate(most, rates))
             parts += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
-            paid = price.of_any(total) if price and device.is_card else ""
-            parts += [f"At most, whatever the looks decide: {total:.1f} {device.unit}{paid}."] if most else []
+            parts += [f"At most, whatever the looks decide: {total:.1f} {device.unit}."] if most else []
         return "\n".join(filter(None, parts))
 
     def with_hours(record):

@@ -115,9 +115,8 @@ def further_words(look: Mapping[str, Any]) -> str:
     cost = look["cost"]
 
     def amount(ending: str) -> str:
-        hours, money = cost.get(f"hours{ending}"), cost.get(f"money{ending}")
-        paid = "" if money is None else f" ({money:.2f} {cost['currency']})"
-        return "an unknown number of device-hours" if hours is None else f"{hours:.2f} device-hours{paid}"
+        hours = cost.get(f"hours{ending}")
+        return "an unknown number of device-hours" if hours is None else f"{hours:.2f} device-hours"
 
     words = f"about {amount('')}, at most {amount('_at_most')} for all looks that are left"
     return f"further seeds for {len(look['next'])} of the policies, {words}"

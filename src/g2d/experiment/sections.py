@@ -56,29 +56,6 @@ class Frontier(Section):
     )
 
 
-PerHour = Annotated[float, Field(ge=0)]
-
-
-class Price(Section):
-    """Price of a device-hour, to show costs in money (docs/analysis.md)."""
-
-    currency: str = key(..., "Currency of the price, for example EUR.", pattern="^[A-Za-z]{1,12}$")
-    devices: PerHour | Annotated[dict[str, PerHour], Field(min_length=1)] = key(
-        ..., "Price per hour, for all devices or by name as in cost.csv (cpu: all cores of a job)."
-    )
-
-    def per_hour(self, device: str) -> float | None:
-        """Return the price of a device, None if it has none or if the devices of one job differ."""
-        if isinstance(self.devices, (int, float)):
-            return self.devices
-        prices = {self.devices.get(name) for name in device.split(", ")}
-        return prices.pop() if len(prices) == 1 else None
-
-    def of_any(self, hours: float) -> str:
-        """Return future hours in money, "" if their price depends on the device."""
-        return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
-
-
 class Looks(Section):
     """Seeds in stages: an interim analysis after each stage decides which policies get further seeds (docs/race.md)."""
 
@@ -292,7 +269,6 @@ class Config(Section):
     baselines: Baselines = key(Baselines(), "GRPO without an offline phase.")
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
     frontier: Frontier | None = key(None, "Tables of accuracy against cost; null: only with `regimes`.", neutral=None)
-    price_per_device_hour: Price | None = key(None, "Price of a device-hour.", neutral=None)
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
     contamination: Contamination | None = key(None, "Contamination check of the benchmarks.", neutral=None)
     share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")

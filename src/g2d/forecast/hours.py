@@ -6,7 +6,7 @@ A rate is the mean over finished jobs of the stage and model, or a guess.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -14,14 +14,13 @@ from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.race import at_look, decided
-from g2d.experiment.sections import Config, Price
+from g2d.experiment.sections import Config
 from g2d.experiment.stages import AUTO_STAGE, ONLINE_STAGES
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
 from g2d.forecast.rates import measured_rates
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, Key
-from g2d.jobs.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | Non
     return None if rate is None else rate * job.units
 
 
-def report(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> str:
+def report(lines: Sequence[Line], device: Device = CARD) -> str:
     if not lines:
         return ""
     width = max(len("job"), *(len(line.stage) for line in lines))
@@ -108,33 +107,27 @@ def report(lines: Sequence[Line], price: Price | None = None, device: Device = C
         rows.append(f"{line.stage:<{width}}  {line.jobs:>5}  {hours:>9}  {line.source}")
     total, jobs = sum(line.hours or 0.0 for line in lines), sum(line.jobs for line in lines)
     more = ", and what is marked ?" if any(line.hours is None for line in lines) else ""
-    paid = price.of_any(total) if price and device.is_card else ""
-    rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{paid}{more}")
+    rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{more}")
     caveat = f" ({device.caveat})" if any(SOURCE in line.source for line in lines) else ""
     return f"Estimated {device.unit}{caveat}:\n" + "\n".join(rows)
 
 
 def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
-    """Return the cost of the next look at the rates of finished jobs: device-`hours` and, with a price, `money`.
+    """Return the device-`hours` of the next look at the rates of finished jobs, None if unknown.
 
-    None if unknown. Keys with `_at_most`: each policy that gets seeds gets all.
+    Keys with `_at_most`: each policy that gets seeds gets all.
     """
-    price = config.price_per_device_hour
-    worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}
-    if price:
-        worths["money"] = lambda cost: cost.device_s / 3600 * (price.per_hour(cost.device) or math.nan)
-    means = {name: mean_rates(measured_rates(results, config.models, worth)) for name, worth in worths.items()}
+    rates = mean_rates(measured_rates(results, config.models, lambda cost: cost.device_s / 3600))
     before = _device_jobs(decided(config, results))
     most = {**look, "seeds": {**look["seeds"], **dict.fromkeys(look["next"], len(config.seeds))}}
     costs: dict[str, Any] = {}
     for ending, then in (("", look), ("_at_most", most)):
         jobs = [job for key, job in _device_jobs(at_look(config, {"": then})).items() if key not in before]
         work = [replace(gpu_job(config, job), guess=None) for job in jobs]
-        for name, rates in means.items():
-            spent = [hours_of(job, rates) for job in work]
-            finite = [cost for cost in spent if cost is not None and math.isfinite(cost)]
-            costs[name + ending] = math.fsum(finite) if len(finite) == len(spent) else None
-    return costs | ({"currency": price.currency} if price else {})
+        spent = [hours_of(job, rates) for job in work]
+        known = [hours for hours in spent if hours is not None]
+        costs[f"hours{ending}"] = math.fsum(known) if len(known) == len(spent) else None
+    return costs
 
 
 def _device_jobs(config: Config) -> dict[Key, Job]:

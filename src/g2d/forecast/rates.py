@@ -12,7 +12,7 @@ from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
 from g2d.regimes.catalogue import ENTRIES
 
-Rates = dict[tuple[str, str], list[float]]  # hours (or money) per unit of every finished job, by (stage, model)
+Rates = dict[tuple[str, str], list[float]]  # hours per unit of every finished job, by (stage, model)
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used.
 USUAL: dict[str, float] = {

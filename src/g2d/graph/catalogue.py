@@ -96,16 +96,14 @@ TABLES = (
     Table("disputes", "Disputed answers",
           "harvest:dispute_table", "judged", section=DISPUTES),
     Table("cost", "Cost by policy and stage",
-          "costs:cost_table", "charged attempts price", section=BILL),
+          "costs:cost_table", "charged", section=BILL),
     Table("published", "Table 1 of the paper and of this grid",
           "paper:published_table", "main config", section=BESIDE),
-    Table("attempts", "Cost of all attempts, failed ones included",
-          "costs:attempt_table", "attempts", section=BILL),
     Table("factorial", "Difficulty by level and temperature",
           "harvest:factorial_table", "temperatures", rule="make_factorial",
           enabled=lambda config: any(grid.factorial_files(config, model) for model in config.models)),
     Table("frontier", "Accuracy against cost",
-          "frontier:frontier_table", "answers paid margin calibrated price tested_axis",
+          "frontier:frontier_table", "answers paid margin calibrated tested_axis",
           section=FRONTIER,
           enabled=lambda config: bool((asked_for(config, "entry") or config.frontier) and grid.policies(config))),
     Table("regimes", "Cost and accuracy by regime",
@@ -146,7 +144,7 @@ TABLES = (
 )
 # fmt: on
 # Tables of earlier versions; docs/recipes.md computes them.
-REMOVED = ("matched", "equal_compute", "bridging", "scenarios", "factorial_effects", "advice_levels")
+REMOVED = ("matched", "equal_compute", "bridging", "scenarios", "factorial_effects", "advice_levels", "attempts")
 FIGURES = (
     Figure("accuracy", "Figure 2: accuracy against K"),
     Figure("informativeness", "Figure 3: informativeness against K"),

@@ -7,24 +7,20 @@ import platform
 import re
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import psutil
 
-from g2d.jobs.cost import Cost, JobKey, Meter, Progress, merge_costs
+from g2d.jobs.cost import Cost, Meter, Progress
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.orphans import this_machine
 from g2d.plain import say
 
 Status = Literal["ok", "failed", "stopped", "killed", "running"]
-ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
-
-started_by: int | None = None  # the process that waits for this one, if not Snakemake (`shared_imports`)
 BEAT_S = 30.0
 SILENT_S = 4 * BEAT_S  # an attempt without an update counts as ended; long, for slow shared file systems
 
@@ -49,14 +45,11 @@ class Attempt:
     host: str
     started: float
     updated: float
-    start_up_s: float
     carried: Cost | None = None
     progress: Progress | None = None  # training's progress at the last update
     process: Process | None = None  # not in records of 0.1.0
 
-    @property
-    def bill(self) -> Cost:
-        return merge_costs(self.carried, self.cost)
+    former: ClassVar[tuple[str, ...]] = ("start_up_s",)
 
 
 def attempt_file(log: str | Path) -> Path:
@@ -71,14 +64,11 @@ def attempt_file(log: str | Path) -> Path:
 def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
     """Record the block as an attempt. A record that cannot be written does not stop the job."""
     started = time.time()
-    start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
     process = Process(os.getpid(), this_machine(), os.environ.get("SLURM_JOB_ID"))
 
     def write(status: Status, cost: Cost) -> None:
         now = time.time()
-        attempt = Attempt(
-            status, cost, platform.node(), started, now, start_up_s, meter.carried, meter.progress, process
-        )
+        attempt = Attempt(status, cost, platform.node(), started, now, meter.carried, meter.progress, process)
         try:
             write_json(file, asdict(attempt))
         except OSError as error:
@@ -130,48 +120,6 @@ def _is_hidden(pid: int) -> bool:
     except ProcessLookupError:
         pass
     return False
-
-
-def read_attempts(folder: str | Path) -> list[Attempt]:
-    """Return all ended attempts below a folder, sorted by stage, job and start.
-
-    An attempt without a final record was killed if its job was attempted again or its record is older than `SILENT_S`.
-    """
-    attempts = sorted(
-        map(read_attempt, Path(folder).rglob("*.json")), key=lambda attempt: (attempt.cost.key, attempt.started)
-    )
-    last = {attempt.cost.key: attempt for attempt in attempts}
-    ended = []
-    for attempt in attempts:
-        if attempt.status != "running":
-            ended.append(attempt)
-        elif last[attempt.cost.key] is not attempt or time.time() - attempt.updated > SILENT_S:
-            ended.append(replace(attempt, status="killed"))
-    return ended
-
-
-def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
-    return {attempt.cost.key: attempt for attempt in attempts if attempt.status == "ok"}
-
-
-def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
-    """Return each job's device seconds that its cost file does not contain."""
-    attempts = list(attempts)
-    spent: dict[JobKey, float] = defaultdict(float)
-    for attempt in attempts:
-        spent[attempt.cost.key] += attempt.cost.device_s
-    billed = {job: attempt.bill.device_s for job, attempt in kept(attempts).items()}
-    return {job: max(0.0, seconds - billed.get(job, 0.0)) for job, seconds in spent.items()}
-
-
-def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
-    attempts = list(attempts)
-    results = kept(attempts)
-    lost_attempts: dict[JobKey, list[Attempt]] = defaultdict(list)
-    for attempt in attempts:
-        if results.get(attempt.cost.key) is not attempt:
-            lost_attempts[attempt.cost.key].append(attempt)
-    return lost_attempts
 
 
 _NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")

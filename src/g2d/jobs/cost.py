@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
-from g2d.jobs.energy import Readings, joules_since
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, own_cpu_seconds, visible_devices
 
@@ -31,9 +31,10 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the largest process, without GPU memory
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
-    gpu_energy_j: float | None = None  # of all cards; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved
     threads: int | None = None
+
+    former: ClassVar[tuple[str, ...]] = ("gpu_energy_j",)  # fields of earlier versions, which are ignored
 
     @property
     def key(self) -> JobKey:
@@ -45,7 +46,6 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
     if earlier is None:
         return later
     overlaps = [part.overlap_s for part in (earlier, later) if part.overlap_s is not None]
-    energies = [part.gpu_energy_j for part in (earlier, later) if part.gpu_energy_j is not None]
     on_gpu = [part.peak_gpu_memory_bytes for part in (earlier, later) if part.peak_gpu_memory_bytes is not None]
     return replace(
         later,
@@ -57,7 +57,6 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
         tokens_generated=earlier.tokens_generated + later.tokens_generated,
         peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
         peak_gpu_memory_bytes=max(on_gpu, default=None),
-        gpu_energy_j=math.fsum(energies) if len(energies) == 2 else None,
         overlap_s=math.fsum(overlaps) if overlaps else None,
         threads=later.threads if earlier.threads == later.threads else None,
     )
@@ -99,7 +98,6 @@ class Meter:
     progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)
     cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start
-    energy: Readings | None = None
     _own: Cost | None = None
 
     def reached(self, step: int, steps: int) -> None:
@@ -107,7 +105,7 @@ class Meter:
 
     def measured(self) -> Cost:
         """Return the cost of this attempt. Only the main thread may call it: it calls CUDA."""
-        return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self.energy))
+        return self._own or self._record(*visible_devices(), gpu_memory_peak())
 
     def spent(self) -> Cost:
         return merge_costs(self.carried, self.measured())
@@ -123,9 +121,7 @@ class Meter:
         device = "unknown" if getattr(getattr(torch, "version", None), "cuda", None) else "cpu"
         return self._record(device, max(1, allotted) if device == "unknown" else 1)
 
-    def _record(
-        self, device: str, devices: int, peak_gpu_memory_bytes: int | None = None, gpu_energy_j: float | None = None
-    ) -> Cost:
+    def _record(self, device: str, devices: int, peak_gpu_memory_bytes: int | None = None) -> Cost:
         wall_s = time.perf_counter() - self.began
         return Cost(
             job=self.job,
@@ -139,7 +135,6 @@ class Meter:
             tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
             peak_memory_bytes=memory_peak(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
-            gpu_energy_j=gpu_energy_j,
             overlap_s=self.overlap_s,
             threads=self.threads,
         )

@@ -190,11 +190,13 @@ def read_json(path: str | Path) -> dict[str, Any]:
 def parse_record(kind: type[Record], values: Any, where: str) -> Record:
     """Return a dataclass from its JSON; a ValueError begins with `where` and names the wrong field.
 
-    Fields are text, finite numbers from 0, or other such dataclasses. Older files may lack fields with a default.
+    Fields are text, finite numbers from 0, or other such dataclasses. Older files may lack fields with a default, and
+    have those in `kind.former`.
     """
     fields = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
         raise ValueError(f"{where}: expected an object with {', '.join(fields)}")
+    values = {name: value for name, value in values.items() if name not in getattr(kind, "former", ())}
     parts: dict[str, Any] = {name: p for name, (_, allowed) in fields.items() for p in allowed if is_dataclass(p)}
     inner: dict[str, Any] = {name: parse_record(p, values[name], name) for name, p in parts.items() if values.get(name)}
     try:

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs import attempts, orphans
+from g2d.jobs import orphans
 from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import accept, connect, current_run, listen, only_one, socket_of
@@ -65,7 +65,7 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: connection.send(number))
     with connection:
-        connection.send((str(main.__globals__["__file__"]), snakemake, dict(os.environ), str(Path.cwd()), os.getpid()))
+        connection.send((str(main.__globals__["__file__"]), snakemake, dict(os.environ), str(Path.cwd())))
         with socket.socket(fileno=os.dup(connection.fileno())) as raw:
             socket.send_fds(raw, [b"."], [1, 2])
         try:
@@ -191,7 +191,7 @@ def _run_job(
         host_name = name_of(host)
         when_ends(host_name, stop)
         connection.send((host_name, name_of(os.getpid())))
-        script, snakemake, environment, folder, waiting = connection.recv()
+        script, snakemake, environment, folder = connection.recv()
     except (EOFError, OSError):
         return
     orphans.bound = os.getpid()  # the waiting process watches Snakemake
@@ -206,7 +206,6 @@ def _run_job(
     threading.Thread(target=_forward_signals, args=(connection,), name="signals", daemon=True).start()
     if import_usage is not None:
         charge(import_usage)
-    attempts.started_by = waiting
     runpy.run_path(script)["main"](snakemake)
 
 

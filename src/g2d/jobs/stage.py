@@ -15,7 +15,6 @@ from typing import Any
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, write_cost
 from g2d.jobs.digests import remembered_digests, require_recorded, snapshots, write_digests
-from g2d.jobs.energy import read as read_energy
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
@@ -50,9 +49,9 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     try:
         require_clock(snakemake.input)
         read = remembered_digests(from_elsewhere(rule, snakemake.input))
-        gpus = take_gpus(int(snakemake.resources.get("gpu", 0)))
+        take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
-            meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus), threads=snakemake.threads)
+            meter = Meter(job, rule.removesuffix("_shard"), threads=snakemake.threads)
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter

@@ -48,14 +48,6 @@ AXES = {  # keys of `g2d.tables.frontier.AXES`
         "hours on the critical path",
         "Hours from the first job behind a policy to its last, with as many devices as can be used and no waiting.",
     ),
-    "gpu_energy_kwh": Axis(
-        "energy",
-        "kWh of the GPUs",
-        "Energy of the GPUs in every stage behind a policy, as the GPUs report it, mean over seeds.",
-    ),
-    "money": Axis(
-        "money", "money", "Device time of every stage behind a policy at the price of the devices, mean over seeds."
-    ),
 }
 MOST = 3  # policies named in one sentence
 _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", "status", "cheapest_enough"]
@@ -146,7 +138,7 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
 
 def _cost(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    return f"{first['currency'] if first['axis'] == 'money' else AXES[str(first['axis'])].words} per seed"
+    return f"{AXES[str(first['axis'])].words} per seed"
 
 
 def _cost_interval(row: Mapping[Any, Any]) -> str:

@@ -12,6 +12,7 @@ from g2d.forecast.devices import CARD, Device, device_here
 from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, hours_of, mean_rates
 from g2d.forecast.rates import Pace, Rates
 from g2d.graph.job import Job
+from g2d.jobs.cost import merge_costs
 from g2d.status.states import JobState
 
 
@@ -72,10 +73,11 @@ class _Measured:
             last = state.last
             if state.state != "finished" or last is None or last.status != "ok":
                 continue
+            bill = merge_costs(last.carried, last.cost)
             if not self.is_on_device(state.job):
                 rule, work, model = self.paced(state.job)
-                self.pace.add(rule, last.bill.wall_s, work, model)
-            elif hours := self.device.hours(last.bill):
+                self.pace.add(rule, bill.wall_s, work, model)
+            elif hours := self.device.hours(bill):
                 job = self.work(state.job)
                 self.rates.setdefault(job.rated_as, []).append(hours / job.units)
         self.means = mean_rates(self.rates)

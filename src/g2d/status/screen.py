@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from g2d.experiment.sections import Price
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.hours import Line
 from g2d.plain import plain
@@ -90,7 +89,7 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def hours_to_go(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> Iterator[str]:
+def hours_to_go(lines: Sequence[Line], device: Device = CARD) -> Iterator[str]:
     if not lines:
         return
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
@@ -98,8 +97,7 @@ def hours_to_go(lines: Sequence[Line], price: Price | None = None, device: Devic
     unknown = [line.stage for line in lines if line.hours is None]
     more = f" and what was not measured: {', '.join(unknown)}" if unknown else ""
     total = sum(line.hours or 0.0 for line in lines)
-    paid = price.of_any(total) if price and device.is_card else ""
-    yield f"to go: about {total:.1f} {device.unit}{paid} ({'; '.join(sources) or 'not measured yet'}){more}"
+    yield f"to go: about {total:.1f} {device.unit} ({'; '.join(sources) or 'not measured yet'}){more}"
 
 
 def _foot(snapshot: Snapshot) -> Iterator[str]:
@@ -107,9 +105,8 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
     hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or (to_go.device_hours and to_go.device.is_card) else []
     hours += [f"{span(3600 * spent.cpu)} on CPUs"] if spent.cpu or not hours else []
     hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
-    wasted = f", of which {span(3600 * spent.in_vain)} wasted" if spent.in_vain * 3600 >= 1 else ""
-    yield f"spent: {', '.join(hours)}{wasted}"
-    yield from hours_to_go(to_go.device_hours, snapshot.price, to_go.device)
+    yield f"spent: {', '.join(hours)}"
+    yield from hours_to_go(to_go.device_hours, to_go.device)
     yield from snapshot.looks
     left = len(snapshot.states) - snapshot.counts["finished"]
     if not left:

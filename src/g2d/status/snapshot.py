@@ -13,9 +13,8 @@ from typing import Any
 
 from g2d.experiment.config import Config, read
 from g2d.experiment.race import next_look_words, taken
-from g2d.experiment.sections import Price
 from g2d.graph.build import grid_jobs
-from g2d.jobs.attempts import Attempt, log_of, lost_device_s
+from g2d.jobs.attempts import Attempt, log_of
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
 from g2d.status.eta import Eta, eta
@@ -31,7 +30,6 @@ class Spent:
     gpu: float
     cpu: float  # a machine without a GPU counts as one device
     unknown: float  # attempts without a recorded device
-    in_vain: float  # wasted, among these
 
 
 def spent(attempts: Sequence[Attempt]) -> Spent:
@@ -39,8 +37,7 @@ def spent(attempts: Sequence[Attempt]) -> Spent:
     for attempt in attempts:
         device = attempt.cost.device
         by_device[device if device in by_device else "gpu"] += attempt.cost.device_s / 3600
-    lost = lost_device_s(attempt for attempt in attempts if attempt.status != "running")
-    return Spent(**by_device, in_vain=sum(lost.values()) / 3600)
+    return Spent(**by_device)
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,6 @@ class Snapshot:
     spent: Spent
     eta: Eta
     is_locked: bool  # a running or killed Snakemake has the lock
-    price: Price | None  # price of a device-hour
     looks: Sequence[str]  # lines on the next interim analysis
     unreadable: Sequence[str]  # records, with the reason
 
@@ -151,7 +147,6 @@ class Grid:
             spent=spent([recorded.attempt for attempts in records.values() for recorded in attempts]),
             eta=eta(self.config, states, now),
             is_locked=is_locked(self.results.resolve().parent),
-            price=self.config.price_per_device_hour,
             looks=[plain(line) for line in self._next_look],
             unreadable=[plain(reason) for reason in self.records.unreadable],
         )

@@ -1,9 +1,8 @@
-"""Costs of policies by stage and in total (tokens, steps, time, energy, money), and of all attempts."""
+"""Costs of policies by stage and in total: tokens, steps and time."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean as mean_of
@@ -13,8 +12,6 @@ from g2d.experiment.arms import Arm, arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.prompt_counts import online_phases, prompts_asked
-from g2d.experiment.sections import Price
-from g2d.jobs.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
 from g2d.tables.accuracy import accuracy_row
@@ -36,31 +33,20 @@ PUBLISHED = {
 OF_CHECKPOINTS = ("answer_development", "reply_to_development")
 COST_COLUMNS = columns(
     "model policy K group_size seed regime stage n_jobs wall_s cpu_s device_hours devices device tokens_generated",
-    "peak_memory_gb peak_gpu_memory_gb n_lost_attempts device_hours_with_lost_attempts",
+    "peak_memory_gb peak_gpu_memory_gb",
     tokens_generated="int64",
 )
-COST_COLUMNS_WHERE_KNOWN = columns("gpu_energy_kwh money overlap_s currency")
-ATTEMPT_COLUMNS = columns(
-    "stage n_jobs n_attempts n_failed n_stopped n_killed n_repeated device_hours_kept device_hours_all wall_s_all",
-    "cpu_s_all start_up_s_all tokens_generated_all peak_memory_gb peak_gpu_memory_gb",
-)
 
 
-@table_of(COST_COLUMNS, COST_COLUMNS_WHERE_KNOWN)
-def cost_table(
-    costs: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = (), price: Price | None = None
-) -> Rows:
+@table_of(COST_COLUMNS, columns("overlap_s"))
+def cost_table(costs: Mapping[PolicyKey, Sequence[Cost]]) -> Rows:
     """A row per policy, seed and stage, in the order in which the stages ran; devices and peaks (1e9 bytes) are maxima.
 
-    Args:
-        costs: jobs charged to each policy, oldest first.
-        attempts: all attempts of the grid.
+    `costs` has the jobs charged to each policy, oldest first.
     """
-    lost_attempts, lost_s = lost(attempts), lost_device_s(attempts)
     for key, records in costs.items():
         for stage in dict.fromkeys(record.stage for record in records):
             jobs = [record for record in records if record.stage == stage]
-            lost_hours = math.fsum(lost_s.get(job.key, 0.0) for job in jobs) / 3600
             yield {
                 **{"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": key.group_size or None},
                 **{"seed": key.seed, "regime": key.regime, "stage": stage, "n_jobs": len(jobs)},
@@ -68,34 +54,8 @@ def cost_table(
                 "devices": max(job.devices for job in jobs),
                 "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
                 **_peaks(jobs),
-                "n_lost_attempts": sum(len(lost_attempts.get(job.key, [])) for job in jobs),
-                "device_hours_with_lost_attempts": _device_hours(jobs) + lost_hours,
-                **{"gpu_energy_kwh": gpu_energy_kwh(jobs), "money": money(jobs, price), "overlap_s": _overlap_s(jobs)},
-                "currency": price.currency if price else None,
+                "overlap_s": _overlap_s(jobs),
             }
-
-
-@table_of(ATTEMPT_COLUMNS)
-def attempt_table(attempts: Sequence[Attempt]) -> Rows:
-    """A row per stage, then one for all stages: the cost of all finished attempts (`_all` and peaks), and of the last
-    successful attempt of each job with the attempts it continued (device_hours_kept).
-    """
-    stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
-    for stage in [*stages, "all"] if stages else []:
-        of_stage = [attempt for attempt in attempts if stage in (attempt.cost.stage, "all")]
-        costs = [attempt.cost for attempt in of_stage]
-        kept_costs = [attempt.bill for attempt in kept(of_stage).values()]
-        statuses = Counter(attempt.status for attempt in of_stage)
-        yield {
-            **{"stage": stage, "n_jobs": len({cost.key for cost in costs}), "n_attempts": len(of_stage)},
-            **{f"n_{status}": statuses[status] for status in ENDED_BADLY},
-            "n_repeated": statuses["ok"] - len(kept_costs),
-            **{f"{name}_all": total for name, total in _totals(costs).items()},
-            "device_hours_kept": _device_hours(kept_costs),
-            "device_hours_all": _device_hours(kept_costs) + math.fsum(lost_device_s(of_stage).values()) / 3600,
-            "start_up_s_all": math.fsum(attempt.start_up_s for attempt in of_stage),
-            **_peaks(costs),
-        }
 
 
 def _device_hours(costs: Sequence[Cost]) -> float:
@@ -111,33 +71,13 @@ def _totals(costs: Sequence[Cost]) -> dict[str, float]:
     }
 
 
-def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
-    """Return the energy that the GPUs of jobs report; None without a GPU, or if one reports nothing."""
-    joules = [cost.gpu_energy_j for cost in costs if cost.device != "cpu"]
-    reported = [energy for energy in joules if energy is not None]
-    return math.fsum(reported) / 3.6e6 if reported and len(reported) == len(joules) else None
-
-
-def money(costs: Sequence[Cost], price: Price | None) -> float | None:
-    """Return the cost of jobs at the prices of their devices; None if a price is missing."""
-    rates = [price.per_hour(cost.device) if price else None for cost in costs]
-    amounts = [cost.device_s / 3600 * rate for cost, rate in zip(costs, rates, strict=True) if rate is not None]
-    return math.fsum(amounts) if price and len(amounts) == len(costs) else None
-
-
 def _overlap_s(costs: Sequence[Cost]) -> float | None:
     overlaps = [cost.overlap_s for cost in costs if cost.overlap_s is not None]
     return math.fsum(overlaps) if overlaps else None
 
 
-def _axes(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
-    costs_by_axis = {
-        "tokens_generated": sum(cost.tokens_generated for cost in costs),
-        "device_hours": _device_hours(costs),
-        "gpu_energy_kwh": gpu_energy_kwh(costs),
-        "money": money(costs, price),
-    }
-    return {axis: cost for axis, cost in costs_by_axis.items() if cost is not None}
+def _axes(costs: Sequence[Cost]) -> dict[str, float]:
+    return {"tokens_generated": sum(cost.tokens_generated for cost in costs), "device_hours": _device_hours(costs)}
 
 
 def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
@@ -151,19 +91,19 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
     """Return a policy's cost on each axis, from the jobs that made it and `spent_on`; missing or NaN if unknown."""
     return {
-        **_axes(records, config.price_per_device_hour),
+        **_axes(records),
         **{axis: spent[axis] for axis in ("tokens_generated", "updates")},
         "paper_hours": paper_hours(key, config),
         "critical_path_hours": critical_path_s(records) / 3600,
     }
 
 
-def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
+def calibration_of(records: Sequence[Cost]) -> dict[str, float]:
     """Return the calibration's part of a policy's costs; the paper does not count it."""
     calibration = [record for record in records if record.stage == "calibrate"]
     rest = [record for record in records if record.stage != "calibrate"]
     path_s = critical_path_s(records) - critical_path_s(rest)
-    return _axes(calibration, price) | {"critical_path_hours": path_s / 3600}
+    return _axes(calibration) | {"critical_path_hours": path_s / 3600}
 
 
 def critical_path_s(records: Sequence[Cost]) -> float:

@@ -20,7 +20,7 @@ from g2d.settings import ConfigError
 from g2d.tables.families import families
 
 PRIMARY = "DPO against K=0"  # the family that answers how much online RL is enough
-NOT_PLANNED = frozenset({"title", "demonstration", "price_per_device_hour"})  # keys that change no comparison
+NOT_PLANNED = frozenset({"title", "demonstration"})  # keys that change no comparison
 
 
 def primary(config: Config) -> dict[str, Any]:

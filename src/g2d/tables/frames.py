@@ -21,11 +21,11 @@ Columns = Mapping[str, str]  # type by name, in the order of the file
 
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.
 TYPES = {
-    "object": "model policy regime benchmark measure status stage device currency change swept settings edge"
+    "object": "model policy regime benchmark measure status stage device change swept settings edge"
     " prompts reference family against axis beaten_by truth metric pooling verdict source problem_id"
     " reference_answer extracted_answer levels scope note",
-    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_asked n_probed n_jobs n_attempts"
-    " n_failed n_stopped n_killed n_repeated n_lost_attempts tokens_generated_all devices n k"
+    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_asked n_probed n_jobs"
+    " devices n k"
     " family_size reference_K look step level budget verbatim cut_off not_judged",
     "Int64": "group_size seed reference_group_size beaten_by_K beaten_by_group_size problems_needed fresh_asked"
     " fresh_verbatim",

@@ -12,14 +12,12 @@ import numpy as np
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
 from g2d.analysis.margins import Differences, Margin, smallest_margins
 from g2d.experiment.keys import PolicyKey
-from g2d.experiment.sections import Price
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_grid, by_policy, named
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, table_of
 
-WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
-AXES = ("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours", *WHERE_KNOWN)
+AXES = ("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours")
 NOT_TESTED = "not tested"
 FRONTIER_COLUMNS = columns(
     *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),
@@ -28,13 +26,12 @@ FRONTIER_COLUMNS = columns(
 )
 
 
-@table_of(FRONTIER_COLUMNS, columns("currency"))
+@table_of(FRONTIER_COLUMNS)
 def frontier_table(
     evaluations: Evaluations,
     costs: Mapping[PolicyKey, Mapping[str, float]],
     margin: float,
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
-    price: Price | None = None,
     tested_axis: str = "device_hours",
 ) -> Rows:
     """A row per policy and axis on which its cost is known, without ablations of DPO.
@@ -52,8 +49,6 @@ def frontier_table(
         for axis in AXES:
             by_seed = {at: _costs(grouped[at], costs, axis) for at in policies}
             on_this_axis = [at for at in policies if np.isfinite(by_seed[at]).all()]
-            if axis in WHERE_KNOWN and all(at[0].role == "base" for at in on_this_axis):
-                continue
             standing: dict[Row, dict[str, Any]] = {}
             if axis == tested_axis and tested:
                 standings = on_axis([by_seed[at] for at in tested], differences, [margins[at].enough for at in tested])
@@ -67,8 +62,6 @@ def frontier_table(
                 if len(by_seed[at]) > 1:
                     low, high = cost_interval(by_seed[at])
                     row |= {"cost_low": max(low, 0.0), "cost_high": high}
-                if axis == "money" and price is not None:
-                    row["currency"] = price.currency
                 yield row | standing.get(at, {"status": NOT_TESTED, "cheapest_enough": False})
 
 

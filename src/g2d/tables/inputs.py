@@ -22,7 +22,6 @@ from g2d.experiment.prompt_counts import prompts_behind
 from g2d.experiment.sections import Contamination, Frontier
 from g2d.graph import catalogue
 from g2d.graph.parts import files_of
-from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import read_policy
@@ -89,7 +88,6 @@ class Inputs:
         self._built: dict[str, pd.DataFrame] = {}
         self.controls, self.control_rewards = grid.controls(config), grid.control_rewards(config)
         self.changes = grid.ablation_changes(config)
-        self.price = config.price_per_device_hour
         settings = config.frontier or Frontier()
         self.margin, self.tested_axis = settings.margin, settings.axis
         self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
@@ -133,7 +131,7 @@ class Inputs:
 
     @cached_property
     def calibrated(self) -> Measured:
-        return {key: calibration_of(cost.records, self.price) for key, cost in self.costs.items()}
+        return {key: calibration_of(cost.records) for key, cost in self.costs.items()}
 
     @cached_property
     def measured(self) -> Measured:
@@ -161,11 +159,6 @@ class Inputs:
         for (key, _), cost in self.read("sweep_costs", read_cost).items():
             sweeps[key] += cost.records
         return by_policy | sweep_costs(sweeps, chain.from_iterable(by_policy.values()))
-
-    @cached_property
-    def attempts(self) -> list[Attempt]:
-        """Return all attempts, which are no input of a rule: a failed job makes no table stale."""
-        return read_attempts(self.folder / "attempts")
 
     @cached_property
     def counts(self) -> dict[HarvestKey, pd.DataFrame]:

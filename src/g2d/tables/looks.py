@@ -25,7 +25,7 @@ from g2d.tables.frames import Rows, columns, table_of
 # Keys that do not affect the answers to the first benchmark, so they may change between looks.
 WITHOUT_ANSWERS = frozenset(
     {
-        *("title", "demonstration", "seeds", "looks", "benchmarks", "baselines", "frontier", "price_per_device_hour"),
+        *("title", "demonstration", "seeds", "looks", "benchmarks", "baselines", "frontier"),
         *("contamination", "probe"),
     }
 )

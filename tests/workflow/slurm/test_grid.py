@@ -14,9 +14,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from g2d.jobs.attempts import Attempt, read_attempts
+from g2d.jobs.attempts import Attempt
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import sha256
+from tests.attempts import read_attempts
 from tests.workflow.as_python import HEAVY
 from tests.workflow.conftest import Project
 from tests.workflow.slurm.cluster import Cluster, squeue

@@ -65,7 +65,6 @@ def launched(
         meter.stage,
         began=meter.began,  # processes of a machine share this clock
         cpu_before=-cpu_seconds(),
-        energy=meter.energy,
         threads=meter.threads,
         file=folder / METER,
     )
