@@ -476,10 +476,10 @@ class Part:
 
 PARTS = {
     "card": Part(card, 10, 60),
-    "greedy": Part(greedy, 15, 80),
     "grpo": Part(grpo, 60, 150),
     "dpo": Part(dpo, 20, 90),
     "harvest": Part(harvest, 30, 100),
+    "greedy": Part(greedy, 15, 80),
     "resume": Part(resume, 20, 80),
     "micro-grid": Part(micro_grid, 45, 300),
     "smollm2": Part(smollm2, 60, 900),
@@ -509,14 +509,14 @@ def main() -> int:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch sees no CUDA here")
     make_imports()
-    method = start_method()
     done: list[dict[str, Any]] = []
     for name in names:
         print(f"{name} ...", flush=True)
-        done.append(run(name, setting, end - time.monotonic(), method))
+        done.append(run(name, setting, end - time.monotonic()))
         (setting.out / "gpu.json").write_text(json.dumps(done, indent=2))
         (setting.out / "gpu.md").write_text(table(done))
-        print(f"{table(done[-1:])}  {done[-1]['status']}, {done[-1]['seconds']:.0f} s", flush=True)
+        print(f"  {done[-1]['status']}, {done[-1]['seconds']:.0f} s", flush=True)
+    print("\n" + table(done))
     return 1 if any(part["status"].startswith("failed") for part in done) else 0
 
 
@@ -533,19 +533,8 @@ def make_imports() -> None:
     print(f"imports: {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def start_method() -> str:
-    """Return how parts start: as forks, or with their own imports if one has begun CUDA, as a fork finds out."""
-    import torch
-
-    if (child := os.fork()) == 0:
-        os._exit(bool(torch.cuda._is_in_bad_fork()))
-    method = "spawn" if os.waitpid(child, 0)[1] else "fork"
-    print(f"parts start by {method}", flush=True)
-    return method
-
-
-def run(name: str, setting: Setting, left: float, method: str = "fork") -> dict[str, Any]:
-    """Run a part in another process; at its time limit, end it and all processes that it started."""
+def run(name: str, setting: Setting, left: float) -> dict[str, Any]:
+    """Run a part in a fork; at its time limit, end it and all processes that it started."""
     part, file = PARTS[name], setting.out / f"{name}.jsonl"
     if left < part.least:
         reason = f"skipped: {max(left, 0):.0f} s are left, and it needs {part.least:.0f}"
@@ -553,7 +542,7 @@ def run(name: str, setting: Setting, left: float, method: str = "fork") -> dict[
     limited = replace(setting, seconds=min(part.limit, left))
     file.write_text("")
     begun = time.monotonic()
-    process = get_context(method).Process(target=measure, args=(name, limited, file))
+    process = get_context("fork").Process(target=measure, args=(name, limited, file))
     process.start()
     process.join(limited.seconds)
     status = "ok"

@@ -31,7 +31,7 @@ def race_values() -> dict[str, Any]:
         "benchmarks": {"arithmetic": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 40}},
         "warmup": {"steps": [0, 2, 4], "horizon": 6, "max_completion_length": 16},
         "baselines": {"grpo_group_sizes": [2]},
-        "frontier": {"margin": 0.1},
+        "margin": 0.1,
         **dict.fromkeys(("calibration", "harvest", "evaluation"), lengths),
     }
 

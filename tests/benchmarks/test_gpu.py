@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def test_parts_run_on_a_cpu_and_their_rows_are_a_table(tmp_path: Path) -> None:
-    parts = ["card", "greedy", "grpo", "dpo", "harvest", "resume"]
+    parts = ["card", "grpo", "dpo", "harvest", "greedy", "resume"]
     script = [str(REPOSITORY / "benchmarks/gpu_parts.py"), "--out", str(tmp_path), "--device", "cpu", "--tiny"]
     # How fast this machine is decides nothing.
     assert forked.train([*script, "--minutes", "100000", "--limit", "100000", "--parts", *parts], REPOSITORY) == 0

@@ -9,8 +9,6 @@ from unittest.mock import ANY
 import pytest
 
 from g2d.experiment.config import Config, load
-from g2d.experiment.grid import policies
-from g2d.experiment.prompt_counts import prompts_asked
 from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.graph.build import build
 from g2d.graph.job import Job, key_of
@@ -200,8 +198,8 @@ def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
     assert trained == GpuJob("train_grpo", "big", 2 * 16, at_most=True, guess=ANY)
 
 
-@pytest.mark.parametrize(("step", "harvest", "prompts"), [(0, "g0/k0", 0), (4, "g2/k4", 4 * 8)])
-def test_a_replayed_harvest_is_an_input_and_on_the_bill(step: int, harvest: str, prompts: int) -> None:
+@pytest.mark.parametrize(("step", "harvest"), [(0, "g0/k0"), (4, "g2/k4")])
+def test_a_replayed_harvest_is_an_input_and_on_the_bill(step: int, harvest: str) -> None:
     """8 prompts of G=2 are a step of the main grid, 4 of G=4 one of the ablation."""
     replay = {"successes": 2, "harvest_step": step}
     again = {"steps": [2, 6], "policies": ["grpo"], "warmup": {"group_sizes": [4], "replay": replay}}
@@ -212,15 +210,11 @@ def test_a_replayed_harvest_is_an_input_and_on_the_bill(step: int, harvest: str,
     assert f"{folder}/cost.json" in trained["costs"]
     assert "results/demo/seed0/again/grpo/g4/k2/cost.json" in trained["costs"]
     assert job(config, "demo/seed0/grpo/g2/k6/policy.json").inputs["harvest"] == []
-    key = next(key for key in policies(config) if (key.regime, key.k) == ("again/grpo", 6))
-    assert prompts_asked(config, key) == 6 * 4 + 30 + prompts
 
 
-def test_a_buffer_asks_fewer_prompts_and_the_estimate_is_an_upper_bound() -> None:
+def test_with_a_buffer_the_estimate_is_an_upper_bound() -> None:
     warmup = {"steps": [0, 6], "replay": {"buffer": 20, "share": 0.5}}
     config = configured(**LOCAL, warmup=warmup)
-    key = next(key for key in policies(config) if (key.regime, key.k) == ("grpo", 6))
-    assert prompts_asked(config, key) == 8 + 5 * 4
     assert work_of(config, "big/seed0/grpo/g2/k6/policy.json").at_most
 
 

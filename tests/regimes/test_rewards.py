@@ -16,7 +16,7 @@ from g2d.regimes.run import checkpoints
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.training import write_metrics
 from g2d.rewards import catalogue
-from g2d.rewards.controls import Majority, Random
+from g2d.rewards.controls import Random, Wrong
 from g2d.rewards.reward import Judgement, Reward
 from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding
@@ -37,7 +37,7 @@ from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
 from tests.regimes.test_semi_online_dpo import semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
 
-COIN, MAJORITY = Random(reward="random"), Majority(reward="majority")
+COIN, WRONG = Random(reward="random"), Wrong(reward="wrong")
 ALL_TEXTS = WARMUP.model_copy(update={"keep_rollouts": "completions"})
 
 
@@ -66,17 +66,6 @@ def test_grpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) 
     assert again.nunique(axis=1).max() == 2  # the next visit of a prompt has other coins
 
 
-def test_grpo_on_votes_rewards_whole_groups(tmp_path: Path) -> None:
-    """Two completions are both rewarded if they agree, else the first with an answer; the reference is not used."""
-    rows = grpo(tmp_path, MAJORITY, k=2)
-    assert (rows["verdict"] == "incorrect").any()
-    for _, group in rows.groupby(rows.index // 2):  # a problem may be asked twice in a step
-        assert group["problem_id"].nunique() == 1
-        answers = [None if pd.isna(answer) else answer for answer in group["extracted_answer"]]
-        first = next(filter(None, answers), None)
-        assert list(group["reward"]) == [float(answer is not None and answer == first) for answer in answers]
-
-
 def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) -> None:
     semi_online(tmp_path / "straight", sync_every=2, reward=COIN)
     with terminated_after(3), pytest.raises(TrainingStoppedError):
@@ -88,7 +77,7 @@ def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_p
     assert ((straight["verdict"] == "correct") != (straight["reward"] == 1)).any()
 
 
-@pytest.mark.parametrize("reward", [COIN, MAJORITY])
+@pytest.mark.parametrize("reward", [COIN, WRONG])
 def test_a_harvest_is_judged_alike_when_it_is_drawn_in_shards_and_later(tmp_path: Path, reward: Section) -> None:
     problems = easy(6)
 

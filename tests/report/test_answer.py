@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,18 +12,24 @@ from g2d.report.answer import answer, duration
 from g2d.tables.accuracy import MAIN_COLUMNS
 
 
-def main(*rows: tuple[str, int, float, float], n_seeds: int = 3, half_width: float = 0.02) -> pd.DataFrame:
-    """Table 1 of one model: (policy, K, accuracy, device-hours) each."""
+def main(
+    *rows: tuple[str, int, float, float],
+    n_seeds: int = 3,
+    half_width: float = 0.02,
+    bounds: Mapping[int, float] | None = None,
+) -> pd.DataFrame:
+    """Table 1 of one model: (policy, K, accuracy, device-hours) each, and `margin_shown` by K."""
     records = [
         {
             **{"model": "m", "policy": policy, "K": k, "group_size": 2 if k else None, "benchmark": "b"},
             **{"n_seeds": n_seeds, "n_problems": 500, "accuracy": accuracy, "std_over_seeds": 0.01},
             **{"ci_low": accuracy - half_width, "ci_high": accuracy + half_width, "device_hours": hours},
+            "margin_shown": bounds.get(k) if bounds and policy in ("dpo", "g2d") else None,
         }
         for policy, k, accuracy, hours in rows
     ]
     columns = [name for name in MAIN_COLUMNS if name in records[0]]
-    return pd.DataFrame(records, columns=columns).astype({"group_size": "Int64"})
+    return pd.DataFrame(records, columns=columns).astype({"group_size": "Int64", "margin_shown": "float64"})
 
 
 def comparison(policy: tuple[str, int], reference: tuple[str, int], p_holm: float) -> dict[str, object]:
@@ -40,16 +46,7 @@ def comparisons(*rows: dict[str, object]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"group_size": "Int64", "reference_group_size": "Int64"})
 
 
-def margins(*rows: tuple[int, float, bool], margin: float = 0.02) -> pd.DataFrame:
-    """margins.csv of one model: (K, margin_shown, enough) each."""
-    records = [
-        {"model": "m", "benchmark": "b", "policy": "g2d" if k else "dpo", "K": k, "group_size": 2 if k else None}
-        | {"margin_shown": shown, "margin": margin, "enough": enough}
-        for k, shown, enough in rows
-    ]
-    return pd.DataFrame(records).astype({"group_size": "Int64"})
-
-
+MARGIN = 0.02
 BASE, GRPO = ("base", 0, 0.4, 0.0), ("grpo", 1000, 0.5, 26.0)
 NONE, WARMED = ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0)
 
@@ -106,7 +103,9 @@ NONE, WARMED = ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0)
 def test_the_effect_of_k_the_baselines_and_the_price(
     rows: Sequence[tuple[str, int, float, float]], tests: Sequence[Any], parts: Sequence[str]
 ) -> None:
-    shown = answer(main(*rows), "m", "b", comparisons(*(comparison(*test) for test in tests)) if tests else None)
+    shown = answer(
+        main(*rows), "m", "b", MARGIN, comparisons(*(comparison(*test) for test in tests)) if tests else None
+    )
     text = " ".join([*shown.sentences, *shown.details]).replace("\u00a0", " ")
     assert [part for part in parts if part not in text] == []
     assert ("GRPO alone (" in text) == (GRPO in rows)
@@ -114,16 +113,16 @@ def test_the_effect_of_k_the_baselines_and_the_price(
 
 def test_an_automatic_warmup_is_mentioned_and_never_the_answer() -> None:
     grid = [BASE, NONE, ("g2d", 150, 0.6, 4.0), GRPO]
-    stopped = answer(main(*grid, ("g2d-auto", 120, 0.62, 5.0)), "m", "b")
-    assert stopped.sentences == answer(main(*grid), "m", "b").sentences
+    stopped = answer(main(*grid, ("g2d-auto", 120, 0.62, 5.0)), "m", "b", MARGIN)
+    assert stopped.sentences == answer(main(*grid), "m", "b", MARGIN).sentences
     assert "chose K=120, the mean over seeds" in stopped.details[1]
     assert "62.0\u00a0% [60.0, 64.0] for 5 device-hours: +2.0 points against K=150" in stopped.details[1]
 
 
 def test_which_k_is_enough_is_a_matter_of_what_is_shown_not_of_what_is_not() -> None:
     """K=0 is not significantly worse than the best, but may be 6.1 points worse, so it is not called enough."""
-    table = main(("dpo", 0, 0.5, 2.0), ("g2d", 50, 0.515, 3.0), ("g2d", 150, 0.53, 5.0))
-    shown = answer(table, "m", "b", margins=margins((0, 0.0601, False), (50, 0.018, True), (150, 0.0, True)))
+    rows = (("dpo", 0, 0.5, 2.0), ("g2d", 50, 0.515, 3.0), ("g2d", 150, 0.53, 5.0))
+    shown = answer(main(*rows, bounds={0: 0.0601, 50: 0.018, 150: 0.0}), "m", "b", MARGIN)
     assert shown.sentences[2] == (
         "K=0 is at most 6.1 points worse than the best K, K=50 at most 1.8 and K=150 at most 0.0 (one-sided 95 % "
         "bounds, all at once). The smallest K that is shown to be less than 2 points worse than any other is K=50."
@@ -131,10 +130,10 @@ def test_which_k_is_enough_is_a_matter_of_what_is_shown_not_of_what_is_not() -> 
     assert shown.details[0].startswith(
         "K=50 took 3 device-hours; K=150, with the highest accuracy, took 5 device-hours"
     )
-    shown = answer(table, "m", "b", margins=margins((0, 0.2, False), (50, 0.2, False), (150, 0.2, False), margin=0.1))
+    shown = answer(main(*rows, bounds=dict.fromkeys((0, 50, 150), 0.2)), "m", "b", margin=0.1)
     assert shown.sentences[2].endswith("No K is shown to be less than 10 points worse than the best.")
     assert shown.details[0].startswith("K=150, with the highest accuracy, took")
-    assert len(answer(main(NONE), "m", "b", margins=margins((0, 0.0, True))).sentences) == 3
+    assert len(answer(main(NONE, bounds={0: 0.0}), "m", "b", MARGIN).sentences) == 3
 
 
 def test_with_one_seed_every_claim_is_about_these_weights() -> None:
@@ -142,8 +141,7 @@ def test_with_one_seed_every_claim_is_about_these_weights() -> None:
     pairs = [(("g2d", 150), ("dpo", 0)), (("g2d", 150), ("grpo", 1000)), (("g2d-auto", 120), ("g2d", 150))]
     for n_seeds, p in ((1, 0.2), (1, 0.001), (2, 0.2)):
         tests = comparisons(*(comparison(*pair, p) for pair in pairs))
-        bounds = margins((0, 0.06, False), (150, 0.01, True))
-        shown = answer(main(*grid, n_seeds=n_seeds), "m", "b", tests, bounds)
+        shown = answer(main(*grid, n_seeds=n_seeds, bounds={0: 0.06, 150: 0.01}), "m", "b", MARGIN, tests)
         claims = [
             claim
             for claim in (*shown.sentences, *shown.details, *shown.notes)
@@ -154,14 +152,14 @@ def test_with_one_seed_every_claim_is_about_these_weights() -> None:
 
 
 def test_one_seed_is_named() -> None:
-    shown = answer(main(NONE, WARMED, n_seeds=1), "m", "b")
+    shown = answer(main(NONE, WARMED, n_seeds=1), "m", "b", MARGIN)
     assert "with these weights of one seed; other seeds may show the reverse." in shown.sentences[-1]
     assert "The best of 2 policies was chosen on the same problems, so its accuracy is biased upwards." in shown.notes
 
 
 def test_the_choice_of_k_is_corrected_for() -> None:
     table = main(NONE, WARMED, n_seeds=2)
-    pooling, choice, _ = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).notes
+    pooling, choice, _ = answer(table, "m", "b", MARGIN, comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).notes
     assert (
         "Differences are corrected for this choice: the interval of K=150 against K=0 is [−2.1, +6.1] points and holds "
         "for any of 3 such comparisons; uncorrected it is [−1.2, +5.2]."
@@ -169,14 +167,14 @@ def test_the_choice_of_k_is_corrected_for() -> None:
     assert pooling.startswith("2 seeds are few: the variance between seeds is pooled over the DPO policies")
     assert "Here standard deviations" not in pooling
     table.loc[1, "std_over_seeds"] = 0.031
-    pooling, *_ = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).notes
+    pooling, *_ = answer(table, "m", "b", MARGIN, comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).notes
     assert "from 1.0 points (K=0) to 3.1 points (K=150)" in pooling
 
 
 def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:
     table = main(NONE, WARMED, ("g2d", 150, 0.6, 5.0))
     table["group_size"] = pd.array([None, 2, 4], dtype="Int64")
-    assert "after K=150 (G=4) steps" in answer(table, "m", "b").sentences[0]
+    assert "after K=150 (G=4) steps" in answer(table, "m", "b", MARGIN).sentences[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from g2d.experiment.config import Config, read
 from g2d.experiment.stages import RUNNING_ORDER
-from g2d.report import charts, frontier
+from g2d.report import charts
 from g2d.report.styles import OKABE_ITO, legend, series_styles
 from tests.experiment.test_config import CONFIG, MINIMAL
 from tests.report.test_answer import main
@@ -64,8 +64,7 @@ def looks(spec: charts.Spec) -> dict[str, tuple[str, str]]:
 
 
 def test_a_policy_looks_the_same_in_all_figures() -> None:
-    standing = GRID.assign(axis="updates", cost=[0, 3, 5, 7], status="open", cheapest_enough=False)
-    figures = [looks(draw(GRID, KNOWN)) for draw in DRAWN] + [looks(frontier.picture(standing, KNOWN))]
+    figures = [looks(draw(GRID, KNOWN)) for draw in DRAWN]
     for one, other in combinations(figures, 2):
         assert all(one[series] == other[series] for series in one.keys() & other.keys())
     assert {"G2D (at K=0: DPO)", "GRPO alone"} <= {name.partition(",")[0] for name in figures[0]}

@@ -62,9 +62,6 @@ def test_a_bound_belongs_to_the_nearest_column_that_it_encloses() -> None:
     table = pd.DataFrame({"a": [5.0], "difference": [0.1], "se": [9.0], "ci_low": [0.0], "ci_high": [0.2]})
     assert qualifiers(table) == {"difference": ("ci_low", "ci_high")}
     assert qualifiers(table.drop(columns="difference")) == {}
-    spread = {"std_over_seeds": [0.1], "standard_error": [0.1]}  # inside the interval by chance
-    table = pd.DataFrame({"accuracy": [0.1]} | spread | {"ci_low": [0.0], "ci_high": [0.2]})
-    assert qualifiers(table) == {"accuracy": ("ci_low", "ci_high")}
 
 
 def test_what_is_the_same_in_every_row_is_said_once() -> None:

@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 
 from g2d.problems import Problem
 from g2d.rewards.catalogue import REWARDS, TRUTH, reward_params, reward_settings
-from g2d.rewards.controls import Format, Majority, Random, Wrong
+from g2d.rewards.controls import Format, Random, Wrong
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context, group_name
 from g2d.settings import Section
 from g2d.verifier import Verifier
 
-COIN, FORMAT, WRONG, MAJORITY = (
-    Random(reward="random"),
-    Format(reward="format"),
-    Wrong(reward="wrong"),
-    Majority(reward="majority"),
-)
+COIN, FORMAT, WRONG = Random(reward="random"), Format(reward="format"), Wrong(reward="wrong")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +47,6 @@ TEXTS = [r"so \boxed{5}", r"so \boxed{\frac{10}{2}}", r"so \boxed{6}", "so 5", r
         (TRUTH, [1, 1, 0, 0, 0, 0]),
         (FORMAT, [1, 1, 1, 0, 0, 1]),
         (WRONG, [0, 0, 1, 0, 0, 0]),
-        (MAJORITY, [1, 1, 0, 0, 0, 0]),
     ],
 )
 def test_by_hand(verifier: Verifier, reward: Section, expected: list[int]) -> None:
@@ -68,35 +62,6 @@ def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_pa
         assert reward_settings(reward_params(settings)) == settings
         assert reward.words(settings)
     assert reward_settings(None) == TRUTH
-
-
-def boxes(*answers: str) -> list[str]:
-    return [rf"\boxed{{{answer}}}" if answer else "no answer" for answer in answers]
-
-
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        (["7", "5", "7"], [1, 0, 1]),  # the reference, 5, is not used
-        (["0.5", "5", r"\frac12", "5", "1/2"], [1, 0, 1, 0, 1]),  # equal as mathematics, not as text
-        (["5", "7", "7", "5"], [1, 0, 0, 1]),  # a tie: the first answer
-        (["7", "5"], [1, 0]),
-        (["", "", "7"], [0, 0, 1]),  # without a box there is no vote, however many there are
-        (["", ""], [0, 0]),
-        ([r"\frac{", "7"], [0, 1]),
-        ([" ", " ", "7"], [0, 0, 1]),  # an empty box equals nothing, not even itself
-    ],
-)
-def test_the_majority_by_hand(verifier: Verifier, answers: list[str], expected: list[int]) -> None:
-    assert rewards(MAJORITY, attempts(verifier, boxes(*answers)), verifier) == expected
-
-
-def test_every_group_votes_separately_and_records_its_answer(verifier: Verifier) -> None:
-    first, second = attempts(verifier, boxes("7", "7", "5")), attempts(verifier, boxes("5", "5", "7"), group="q")
-    mixed = [attempt for pair in zip(first, second, strict=True) for attempt in pair]
-    assert rewards(MAJORITY, mixed, verifier) == [1, 1, 1, 1, 0, 0]
-    judged = judge(MAJORITY, first, Context(verifier, 0, "training"))
-    assert judged[2].details == {"majority": "7", "votes": 2}
 
 
 @given(st.integers(0, 1000), st.randoms(use_true_random=False))

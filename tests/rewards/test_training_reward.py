@@ -8,14 +8,14 @@ import pytest
 
 from g2d.problems import Problem
 from g2d.rewards.catalogue import TRUTH
-from g2d.rewards.controls import Majority
+from g2d.rewards.controls import Wrong
 from g2d.rewards.reward import Judgement
 from g2d.rewards.training import TrainingReward, completion_text, log_verdicts
 from g2d.settings import Section
 from g2d.verifier import Judgement as Verified
 
 PROBLEMS = [Problem(name, "?", "5", 1, None, "a test") for name in "pq"]
-MAJORITY = Majority(reward="majority")
+WRONG = Wrong(reward="wrong")
 
 
 def call(reward: Section, answers: list[str], groups: list[str], **more: Any) -> tuple[Any, dict[str, float], Any]:
@@ -50,15 +50,15 @@ def test_the_default_reward_is_unchanged() -> None:
 
 
 def test_training_sees_the_reward_and_the_rows_have_the_truth_too() -> None:
-    values, metrics, (verified, _) = call(MAJORITY, ["6", "6", "5", "7"], ["p", "p", "q", "q"])
-    assert values == [1, 1, 1, 0]
+    values, metrics, (verified, _) = call(WRONG, ["6", "6", "5", "7"], ["p", "p", "q", "q"])
+    assert values == [1, 1, 0, 1]
     assert [judgement.verdict for judgement in verified] == ["incorrect", "incorrect", "correct", "incorrect"]
     assert metrics["verdicts/correct"] == 0.25
     assert (metrics["rewards/judged"], metrics["rewards/not_finite"]) == (1, 0)
 
 
 def test_a_problem_drawn_twice_in_a_step_is_two_groups() -> None:
-    assert call(MAJORITY, ["6", "6", "7", "7"], ["p", "p", "p#asked-2", "p#asked-2"])[0] == [1, 1, 1, 1]
+    assert call(WRONG, ["6", "6", "7", "7"], ["p", "p", "p#asked-2", "p#asked-2"])[0] == [1, 1, 1, 1]
 
 
 def test_shares_of_verdicts_count_only_verifiable_prompts() -> None:
@@ -68,9 +68,9 @@ def test_shares_of_verdicts_count_only_verifiable_prompts() -> None:
     assert "verdicts/no_reference" not in metrics
 
 
-def test_half_a_group_cannot_vote() -> None:
+def test_half_a_group_is_not_judged() -> None:
     with pytest.raises(RuntimeError, match="1 completions of q were judged together instead of 2"):
-        call(MAJORITY, ["6", "6", "7"], ["p", "p", "q"])
+        call(WRONG, ["6", "6", "7"], ["p", "p", "q"])
 
 
 @pytest.mark.parametrize("form", [str, lambda text: [{"role": "assistant", "content": text}]])

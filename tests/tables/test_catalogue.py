@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {
 }
 OPEN_ENDED = {"reward": "polite", "pool": open_ended.POOL, "held_out": open_ended.HELD_OUT}
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "auto", "stages", "regimes", "frontier", "sweep", "controls", "terms"),
+    *("factorial", "auto", "sweep"),
     *("selection", "looks"),
     *("contamination", "samples", "training", "win_rates"),
     *("advice", "advice_hours", "advice_check"),
@@ -78,9 +78,8 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "advice": ({"probe": {"compare": True}}, {"advice", "advice_hours", "advice_check"}),
     "factorial": ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
     "auto": ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
-    "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"regimes", "frontier", "training"}),
+    "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"training"}),
     "one K of GRPO": ({"warmup": {"steps": [0, 2, 4, 6, 8]}}, set()),
-    "frontier": ({"frontier": {"margin": 0.05}}, {"frontier"}),
     "selection": (
         {
             "warmup": {"steps": [0, 5, 10]},
@@ -95,17 +94,6 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "one sample": ({"evaluation": {"sampled": {"n": 1}}}, set()),
     "rewards": ({"rewards": {"coin": {"reward": "random"}}}, set()),
     "open_ended": ({"rewards": {"polite": open_ended.JUDGE}, "open_ended": OPEN_ENDED}, {"win_rates"}),
-    "controls": (
-        {"rewards": {"coin": {"reward": "random"}}, "ablations": {"on-coin": {"reward": "coin", "steps": [10]}}},
-        {"controls"},
-    ),
-    "terms": (
-        {
-            "rewards": {name: {"reward": name} for name in ("random", "majority")},
-            "ablations": {f"on-{name}": {"reward": name, "steps": [10]} for name in ("random", "majority")},
-        },
-        {"controls", "terms"},
-    ),
 }
 
 

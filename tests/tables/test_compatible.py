@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,20 +10,16 @@ import pandas as pd
 from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.controls import controls_table
-from g2d.tables.families import comparison_table, margin_table
-from g2d.tables.frontier import frontier_table
+from g2d.tables.families import comparison_table
 from g2d.tables.win_rates import win_rate_table
 from tests.frames import evaluated
 from tests.tables.test_win_rates import drawn
 
 N = 150
-MARGIN = 0.06
 M0 = PolicyKey("m", "base", 0, 0, None)
-TRUTH = PolicyKey("m", "grpo", 2, 50, 0)
 POLICIES = [
     *(PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 20, 50)),
-    TRUTH,
+    PolicyKey("m", "grpo", 2, 50, 0),
     *(PolicyKey.of("m", Arm(f"{reward}/grpo", "grpo", "ablation"), (2, 50), 0) for reward in ("coin", "format")),
     *(PolicyKey.of("m", Arm(name, "rft", "entry"), (0, 0), 0) for name in ("rft", "chosen")),
 ]
@@ -43,13 +38,6 @@ def grid(number: int, n: int = N) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
     return evaluated(answers)
 
 
-def costs(evaluations: dict[tuple[PolicyKey, str], pd.DataFrame], number: int) -> dict[PolicyKey, dict[str, float]]:
-    """The same for all seeds, so that some undercut others."""
-    spent = dict(zip(POLICIES, np.random.default_rng(number).permutation(len(POLICIES)).tolist(), strict=True))
-    trained = [key for key, _ in evaluations if key.seed is not None]
-    return {key: dict.fromkeys(("updates", "tokens_generated"), 1.0 + spent[replace(key, seed=0)]) for key in trained}
-
-
 def replies(number: int) -> dict[PolicyKey, pd.DataFrame]:
     rng = np.random.default_rng(number)
     return {
@@ -61,26 +49,7 @@ def replies(number: int) -> dict[PolicyKey, pd.DataFrame]:
 def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str, float]]]]:
     """Yield every table with its p-values: column, prefix of the columns of the interval, and null hypothesis."""
     evaluations = grid(number)
-    paid = costs(evaluations, number)
     yield "comparisons", comparison_table(evaluations), [("p_value", "ci", 0), ("p_holm", "family", 0)]
-    twins = {policy.regime: "grpo" for policy in POLICIES if policy.role == "ablation"}
-    controls = controls_table(evaluations, twins, {})
-    of_controls = [("p_gain", "gain", 0.0), ("p_truth", "truth_gain", 0.0), ("p_holm", "difference", 0.0)]
-    yield "controls", controls, of_controls
-    with_share = controls[controls["share"].notna()]
-    assert (controls["share"].notna() == (controls["p_truth"] <= LEVEL)).all()
-    yield "controls, shares", with_share, [("p_gain", "share", 0), ("p_holm", "share", 1)]
-    frontier = frontier_table(evaluations, paid, MARGIN, tested_axis="updates").query("axis == 'updates'")
-    beaten = frontier[frontier["beaten_by"].notna()]
-    assert set(beaten.index) == set(frontier.index[frontier["p_beaten"] <= LEVEL])
-    yield "frontier", beaten, [("p_beaten", "beaten", 0)]
-    bounds = (
-        ("frontier", frontier, "margin_shown_any"),
-        ("margins", margin_table(evaluations, MARGIN), "margin_shown"),
-    )
-    for name, table, column in bounds:
-        bounded = table.assign(bound_low=-np.inf, bound_high=table[column])
-        yield name, bounded[bounded[column].notna()], [("p_enough", "bound", MARGIN)]
     if number >= 4:  # enough for the slow tables
         return
     won = win_rate_table(replies(number), {policy.regime: "mixed" for policy in POLICIES})
@@ -103,9 +72,9 @@ def test_a_p_value_and_its_interval_never_disagree() -> None:
     assert min(significant.values()) > 1  # there is something to disagree about
 
 
-def test_a_control_is_named_by_the_steps_it_took() -> None:
-    stopped = {
-        (replace(key, steps_taken=30 if key.is_ablation else None), at): rows for (key, at), rows in grid(0).items()
-    }
-    controls = controls_table(stopped, {policy.regime: "grpo" for policy in POLICIES if policy.is_ablation}, {})
-    assert set(controls["K"]) == {30}
+def test_a_pair_of_policies_has_one_test() -> None:
+    table = comparison_table(grid(1))
+    sides = [("policy", "K", "group_size"), ("reference", "reference_K", "reference_group_size")]
+    names = [table[list(side)].astype(str).to_numpy() for side in sides]
+    pairs = [frozenset(map(tuple, both)) for both in zip(*names, strict=True)]
+    assert len(set(pairs)) == len(pairs) >= 20

@@ -32,7 +32,7 @@ def test_the_primary_comparison_is_dpo_against_k_0_or_the_first_family() -> None
 
 
 def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(tmp_path: Path) -> None:
-    write_plan(load(LISTED | {"frontier": {"margin": 0.05}}), tmp_path)
+    write_plan(load(LISTED | {"margin": 0.05}), tmp_path)
     write_plan(load(LISTED), tmp_path)
     (first,) = read_plan(tmp_path)
     assert (first["evaluations"], first["plan"]["primary"]["margin"]) == (0, 0.1)
@@ -58,7 +58,7 @@ def test_the_sentence_names_the_plan_before_the_evaluations(tmp_path: Path) -> N
     changed = plan_words(read_plan(tmp_path))
     assert changed.startswith(planned)
     assert "2 evaluations" in changed
-    write_plan(load(LISTED | {"frontier": {"margin": 0.05}}), tmp_path)
+    write_plan(load(LISTED | {"margin": 0.05}), tmp_path)
     assert "all comparisons are exploratory" in plan_words(read_plan(tmp_path))
 
 

@@ -127,7 +127,7 @@ def test_later_answers_do_not_change_a_look(results: Path, tmp_path: Path) -> No
     [
         ({"seeds": {"looks": [2, 4]}}, "models.m.looks"),
         ({"seeds": {"looks": [2, 3], "error": 0.1}}, "models.m.error"),
-        ({"frontier": {"margin": 0.2}}, "models.m.margin"),
+        ({"margin": 0.2}, "models.m.margin"),
         ({"warmup": {"steps": [0, 2, 3, 4], "horizon": 6, "max_completion_length": 16}}, "models.m.asked"),
         ({"dpo": {"learning_rate": 1e-3}}, "settings.dpo.learning_rate"),
     ],

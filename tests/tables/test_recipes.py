@@ -16,13 +16,10 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.experiment.config import Config, load
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import frame
-from g2d.tables.frontier import frontier_table
 from g2d.tables.harvest import CALIBRATION_COLUMNS
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
-from tests.analysis.test_factorial import sampled
 from tests.open_ended import JUDGE
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL
-from tests.tables.test_frontier import COSTS, EVALUATIONS
 
 PAGE = (Path(__file__).parents[2] / "docs/recipes.md").read_text(encoding="utf-8")
 SECTION = PAGE.split("## Tables of your own")[1]
@@ -53,7 +50,7 @@ def accuracies(*rows: tuple[str, int, float], **more: Any) -> pd.DataFrame:
 
 
 def test_every_block_of_the_section_is_a_recipe_with_a_test() -> None:
-    assert len(RECIPES) == PAGE.count("```python") == 6
+    assert len(RECIPES) == PAGE.count("```python") == 5
 
 
 def test_levels(run: Run) -> None:
@@ -69,18 +66,13 @@ def test_levels(run: Run) -> None:
     assert levels["interval"][1] == pytest.approx((0.490, 0.943), abs=1e-3)
 
 
-def test_level_and_temperature(run: Run) -> None:
-    rollouts = {0.8: sampled({2: [8, 8, 4, 8], 5: [0] * 4}), 1.3: sampled({2: [4, 4, 4, 8], 5: [0, 0, 0, 1]})}
-    effects = run("Level or temperature", temperatures={"m": rollouts})["effects"]
-    rho = effects[effects["metric"] == "pairability"].set_index("source")
-    assert list(rho.loc["level", "effect"]) == pytest.approx([3 / 16, -3 / 16])
-
-
 def test_a_recipe_compares_policies_at_the_token_cost_of_g2d(run: Run) -> None:
     """30 tokens: DPO, GRPO, and of the online entry only the first ten updates."""
-    build = {"frontier": frontier_table(EVALUATIONS, COSTS, margin=0.02)}.__getitem__
-    best = run("The tokens of G2D", build=build)["best"]
-    cells = {row.policy_other: (row.K, row.K_other, row.cost_other, row.accuracy_other) for row in best.itertuples()}
+    rows = (("base", 0, 0.4), ("dpo", 0, 0.75), ("g2d", 50, 0.76), ("grpo", 100, 0.5), ("online", 10, 0.6))
+    main = accuracies(*rows, ("online", 20, 0.85), ("ipo", 50, 0.95))
+    main = main.assign(tokens_generated=[0, 10, 30, 20, 15, 40, 5], change=[None] * 6 + ["loss=ipo"])
+    best = run("The tokens of G2D", tables={"main": main})["best"]
+    cells = {row.policy_other: (row.K, row.K_other, row.tokens_other, row.accuracy_other) for row in best.itertuples()}
     assert cells == {"dpo": (50, 0, 10, 0.75), "online": (50, 10, 15, 0.6), "grpo": (50, 100, 20, 0.5)}
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from g2d.analysis.informativeness import informativeness
+from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.arms import Arm
 from g2d.experiment.grid import with_steps_taken
@@ -18,7 +19,7 @@ from g2d.experiment.keys import MAIN, HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.accuracy import ABLATION_COLUMNS, MAIN_COLUMNS, ablation_table, main_table
+from g2d.tables.accuracy import MAIN_COLUMNS, main_table
 from g2d.tables.costs import COST_COLUMNS, cost_table
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from g2d.tables.frames import read_table, write_table
@@ -61,7 +62,7 @@ def test_rows_follow_the_grid_whatever_their_order():
     rows = table[table["benchmark"] == "id"]
     assert list(zip(rows["policy"], rows["K"], rows["group_size"].fillna(0), rows["n_seeds"], strict=True)) == [
         *(("base", 0, 0, 1), ("dpo", 0, 0, 1), ("g2d", 150, 2, 1), ("g2d", 300, 2, 2)),
-        *(("grpo", 300, 2, 1), ("grpo", 300, 4, 1)),
+        *(("grpo", 300, 2, 1), ("grpo", 300, 4, 1), ("ipo", 150, 2, 1)),
     ]
     assert table.loc[table["K"] == 0, "group_size"].isna().all()
     two = main_table({(policy("dpo", 0, model=m), b): solved(1) for m in ("zeta", "alpha") for b in "zab"}, {})
@@ -79,7 +80,35 @@ def test_accuracy_spread_interval_and_cost_by_hand():
     assert row["accuracy"] == 0.625
     assert row["std_over_seeds"] == pytest.approx(0.125 * math.sqrt(2))
     assert (row["ci_low"], row["ci_high"]) == accuracy_interval(np.array([[1, 1, 1, 0], [1, 1, 0, 0]]))
+    assert row["by_seed"] == "0.75 0.5"
     assert row["device_hours"] == 2.5
+
+
+def test_costs_and_pairs_are_means_over_seeds_and_an_ablation_has_its_change():
+    keys = [policy("dpo", 300, 0), policy("dpo", 300, 1), policy("ipo", 300)]
+    spent = {key: {"tokens_generated": 9 + key.seed, "updates": 4, "n_pairs": 708} for key in keys}
+    table = main_table(
+        {(key, "id"): solved(2) for key in keys},
+        dict.fromkeys(keys, 2.0),
+        dict.fromkeys(keys, 0.5),
+        spent,
+        {"ipo": {"loss": "ipo", "beta": 0.2}},
+    ).set_index("policy")
+    assert table["change"].dropna().to_dict() == {"ipo": "loss=ipo, beta=0.2"}
+    assert table["device_hours_without_calibration"].tolist() == [1.5, 1.5]
+    assert table["tokens_generated"].tolist() == [9.5, 9]
+    assert (table[["updates", "n_pairs"]] == [4, 708]).all(axis=None)
+
+
+def test_each_k_has_a_bound_against_the_best_other_k():
+    keys = [BASE, *(policy("dpo", k) for k in (0, 150, 300)), policy("grpo", 300), policy("ipo", 300)]
+    right = dict(zip(keys, (80, 80, 160, 110, 190, 190), strict=True))
+    table = main_table({(key, "id"): solved(n, of=200) for key, n in right.items()}, {}).set_index(["policy", "K"])
+    assert table["behind"].dropna().to_dict() == {
+        **{("dpo", 0): pytest.approx(0.4), ("g2d", 150): pytest.approx(-0.25), ("g2d", 300): pytest.approx(0.25)}
+    }
+    bounds = smallest_margins(Differences([np.arange(200)[None] < right[key] for key in keys[1:4]]))
+    assert table["margin_shown"].dropna().tolist() == [bound.margin_shown for bound in bounds]
 
 
 def test_sampled_answers_are_averaged_within_their_problem_first():
@@ -113,12 +142,6 @@ def test_tables_have_the_steps_that_an_early_stopping_warmup_took():
     assert list(cost_table({key: [Cost("j", "train_grpo_auto", 1, 1, 1, "cpu", 1, 1, 1)]})["K"]) == [150]
 
 
-def test_an_early_stopping_warmup_is_no_reference_of_an_ablation_at_the_end_of_the_schedule():
-    keys = [policy("dpo", 300), *stopped(300), policy("ipo", 300)]
-    table = ablation_table({(key, "id"): solved(2) for key in keys}, {}, {"ipo": {"loss": "ipo"}}, {})
-    assert list(table["policy"]) == ["g2d", "ipo"]
-
-
 def test_probes_of_every_seed_in_the_order_of_the_steps():
     values = {"n_prompts": 50, "pass_at_1": 0.5, "pairability": 0.4, "pairability_low": 0.3, "pairability_high": 0.5}
     nothing = dict.fromkeys(column for column in AUTO_COLUMNS if column.startswith(("entropy", "mid_band")))
@@ -150,33 +173,6 @@ def test_accuracy_at_every_budget():
     assert table["parseable"].tolist() == pytest.approx([1, 1, 2 / 3, 3 / 4])
     with pytest.raises(ValueError, match="judged at different budgets"):
         budget_table({(policy("dpo", 0), "id"): without_box, (policy("dpo", 0, 1), "id"): solved(1, of=2)})
-
-
-def test_ablations_stand_below_their_reference():
-    keys = [BASE, policy("grpo", 300), *(policy("dpo", k) for k in (0, 150, 300))]
-    keys += [policy("ipo", 300), policy("few", 0), policy("few", 300)]
-    pairs = {key: {"n_pairs": 708 if key.regime == "dpo" else 680, "tokens": 9, "unread": 1} for key in keys}
-    descriptions = {"few": {"match_pairs_to": 300}, "ipo": {"loss": "ipo", "beta": 0.2}}
-    table = ablation_table({(key, "id"): solved(2) for key in keys}, {keys[2]: 2.0}, descriptions, pairs)
-    assert tuple(table.columns) == tuple(ABLATION_COLUMNS)
-    assert list(zip(table["policy"], table["K"], table["n_pairs"], table["change"], strict=True)) == [
-        *(("dpo", 0, 708, "reference"), ("few", 0, 680, "match_pairs_to=300")),
-        *(("g2d", 300, 708, "reference"), ("few", 300, 680, "match_pairs_to=300")),
-        ("ipo", 300, 680, "loss=ipo, beta=0.2"),
-    ]
-    assert table["device_hours"].tolist()[0] == 2
-    assert (table["tokens"] == 9).all()
-    assert table["gradient_steps"].isna().all()
-
-
-def test_an_ablated_warmup_is_compared_with_the_same_kind_of_policy():
-    keys = [policy("dpo", 150), policy("grpo", 300), policy("dpo", 300)]
-    keys += [policy(f"per-k/{kind}", k) for kind in ("dpo", "grpo") for k in (150, 300)]
-    descriptions = {f"per-k/{kind}": {"warmup.schedule": "per_k"} for kind in ("dpo", "grpo")}
-    table = ablation_table({(key, "id"): solved(2) for key in keys}, {}, descriptions, {})
-    at_150 = ["g2d", "per-k/dpo", "per-k/grpo"]  # the main grid evaluates GRPO only at its last K
-    assert list(table["policy"]) == [*at_150, "g2d", "grpo", "per-k/dpo", "per-k/grpo"]
-    assert set(table.loc[table["policy"].str.startswith("per-k"), "change"]) == {"warmup.schedule=per_k"}
 
 
 def test_harvest_means_skip_seeds_without_a_value():
@@ -263,7 +259,7 @@ def test_csv_keeps_types_nulls_and_bytes(tmp_path):
         write_table(tmp_path / name, table)
     pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv", MAIN_COLUMNS), table, rtol=1e-5)
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
-    assert "m,base,0,,id,1,3,0.333333,,0.333333,0,0.886251,,\n" in (tmp_path / "first.csv").read_text()
+    assert "m,base,0,,id,,1,3,0.333333,0,0.886251,0.3333,,,,,,,,\n" in (tmp_path / "first.csv").read_text()
 
 
 @pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])
@@ -282,7 +278,6 @@ def test_an_empty_grid_gives_empty_tables_with_their_columns():
     assert tuple(decomposition_table({}).columns) == tuple(DECOMPOSITION_COLUMNS)
     assert tuple(budget_table({}).columns) == tuple(BUDGET_COLUMNS)
     assert tuple(cost_table({}).columns) == tuple(COST_COLUMNS)
-    assert tuple(ablation_table({}, {}, {}, {}).columns) == tuple(ABLATION_COLUMNS)
 
 
 def test_disputed_answers_are_listed_with_their_number():

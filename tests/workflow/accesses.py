@@ -20,8 +20,6 @@ VARIABLE = "G2D_TESTS_ACCESSES"  # file that processes append to: log of the job
 OF_EVERY_JOB = {"w": ("results/attempts/", "results/digests/"), "r": ("results/digests/",)}
 # Reads by rule that are no inputs: a new input would make jobs of finished folders run again.
 NO_INPUTS = {
-    # regimes.csv counts the steps of all trainings in the cost.json of a policy.
-    "make_tables": r".*/metrics\.jsonl",
     "record_provenance": r".*/metrics\.jsonl",  # written with the policy.json that is an input
     "build_report": r"results/plan\.json",
 }

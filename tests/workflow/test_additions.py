@@ -23,7 +23,7 @@ FRESH = {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 12
 POLICIES = 7  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, RFT
 CONTINUED = {"continue_questions": 2, "make_contamination_table": 1}
 # Tables that the configuration has no longer, and files in the same folder that make_tables does not write.
-FORMER_TABLES, OTHER_FILES = ["controls.csv", "auto.csv", "auto.html"], ["advice.csv", "mine.csv"]
+FORMER_TABLES, OTHER_FILES = ["ablations.csv", "auto.csv", "auto.html"], ["advice.csv", "mine.csv"]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_the_grid_is_trained_with_the_chosen_settings(project: Project) -> None:
     assert record["weights_sha256"] != other["weights_sha256"]
 
     # Candidates are in no table of policies, have no card, and their cost is in separate rows.
-    for name in ("main", "comparisons", "ablations", "regimes"):
+    for name in ("main", "comparisons"):
         assert "@" not in (results / f"tables/{name}.csv").read_text()
     assert not (candidate / "adapter/README.md").exists()
     cost = pd.read_csv(results / "tables/cost.csv").set_index(["policy", "stage"]).n_jobs

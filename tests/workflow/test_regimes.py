@@ -97,7 +97,6 @@ def test_an_entry_on_the_harvests_of_the_grid(project: Project, micro_config: di
     )
     assert entries == [("base", 0), ("g2d", 2)]
     assert shared == [("dpo", 0), ("grpo", 4), ("grpo", 4)]
-    assert "rft" not in set(pd.read_csv(tables / "ablations.csv").policy)
     billed = pd.read_csv(tables / "cost.csv").query("policy == 'z-one-right'")
     assert list(billed.stage) == ["calibrate", "train_grpo", "harvest_rollouts", "train_rft", "evaluate"]
 
@@ -170,18 +169,12 @@ def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
     jobs = ["calibration/cost", "seed0/grpo/g2/k2/cost", "seed0/second/g4/k2/cost"]
     assert [record["job"] for record in bill["ancestry"]] == [f"results/micro/{job}" for job in jobs]
 
-    table = pd.read_csv(results / "tables/regimes.csv").query("benchmark == 'arithmetic' and group_size == 4")
+    table = pd.read_csv(results / "tables/main.csv").query("benchmark == 'arithmetic' and group_size == 4")
     spent = {(row.policy, row.K): row for row in table.itertuples()}
-    assert [spent["second", k].prompts for k in (2, 4)] == [16 + 2 * 8, 16 + 4 * 8]
     assert [spent["second", k].updates for k in (2, 4)] == [4, 6]
     third = spent["third", 2]
-    assert (third.prompts, third.updates) == (16 + 2 * 8 + 2 * 8, 6)
-    parts = ("grpo/g2/k2", "second/g4/k2", "third/g4/k2")
-    logs = [pd.read_json(results / f"micro/seed0/{part}/metrics.jsonl", lines=True) for part in parts]
-    assert third.tokens_trained == sum(log.num_tokens.max() for log in logs)
-    hours = pd.read_csv(results / "tables/frontier.csv").query("benchmark == 'arithmetic' and axis == 'paper_hours'")
-    paid = {(row.policy, row.K): row.cost for row in hours.itertuples()}
-    assert paid["third", 2] / paid["grpo", 4] == pytest.approx((2 * 16 + 2 * 32 + 2 * 32) / (4 * 16))
+    assert third.updates == 6
+    assert third.tokens_generated == bill["tokens_generated"] + sum(job["tokens_generated"] for job in bill["ancestry"])
 
     compared = pd.read_csv(results / "tables/comparisons.csv").query("benchmark == 'arithmetic'")
     others = compared[(compared.policy == "third") & ~compared.reference.isin(["base", "dpo", "grpo"])]

@@ -9,10 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.experiment import grid
 from g2d.experiment.config import load
-from g2d.experiment.grid import controls
-from g2d.graph.catalogue import TABLES
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.rewards.model import Scorer
@@ -27,19 +24,19 @@ from tests.workflow.test_regimes import RFT, SEMI_ONLINE, on_one
 
 REWARDS = {
     "coin": {"reward": "random"},
-    "votes": {"reward": "majority"},
+    "wrong": {"reward": "wrong"},
     "short": {"reward": "plugin", "name": "short", "settings": {"per": 10}},
     "liked": {"reward": "model", "path": "liked"},
 }
 ABLATIONS = {
     "on-coin": {"steps": [0, 4], "reward": "coin", "policies": ["dpo", "grpo"]},
-    "on-most": {"steps": [0], "reward": "votes"},
+    "on-most": {"steps": [0], "reward": "wrong"},
     "on-short": {"steps": [0], "reward": "short"},
     "on-liked": {"steps": [0], "reward": "liked"},
 }
 ENTRIES = {
     "fresh": SEMI_ONLINE | {"steps": [2]},
-    "on-votes": SEMI_ONLINE | {"steps": [2], "reward": "votes"},
+    "on-wrong": SEMI_ONLINE | {"steps": [2], "reward": "wrong"},
     "rft": RFT | {"steps": [0]},
 }
 
@@ -130,11 +127,10 @@ def test_a_reward_model_judges_and_other_weights_run_its_jobs_again(project: Pro
 
 def test_records_and_rows_name_the_reward(project: Project) -> None:
     seed0 = project.results / "micro/seed0"
-    votes = pd.read_parquet(seed0 / "on-votes/g4/k2/rollouts.parquet")
-    for _, group in votes.groupby(["step", "problem_id"]):
-        assert group.loc[group["reward"] == 1, "extracted_answer"].nunique() <= 1
-    record = read_json(seed0 / "on-votes/g4/k2/policy.json")
-    assert record["settings"]["reward"] == {"reward": "majority", "version": 1}
+    wrong = pd.read_parquet(seed0 / "on-wrong/g4/k2/rollouts.parquet")
+    assert ((wrong["reward"] == 1) == (wrong["verdict"] == "incorrect")).all()
+    record = read_json(seed0 / "on-wrong/g4/k2/policy.json")
+    assert record["settings"]["reward"] == {"reward": "wrong", "version": 1}
     assert read_json(seed0 / "on-coin/grpo/g2/k4/policy.json")["settings"]["reward"]["p"] == 0.5
     card = (seed0 / "on-coin/dpo/g2/k4/adapter/README.md").read_text()
     assert "on random rewards (p = 0.5) instead of the truth" in card
@@ -142,44 +138,13 @@ def test_records_and_rows_name_the_reward(project: Project) -> None:
 
 def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Project) -> None:
     results = project.results
-    rows = pd.read_csv(results / "tables/controls.csv").query("benchmark == 'arithmetic'").set_index(["policy", "K"])
-    assert sorted(zip(rows.index, rows["truth"], strict=True)) == [
-        (("on-coin/dpo", 0), "dpo"),
-        (("on-coin/dpo", 4), "g2d"),
-        (("on-coin/grpo", 4), "grpo"),
-        (("on-liked/dpo", 0), "dpo"),
-        (("on-most/dpo", 0), "dpo"),
-        (("on-short/dpo", 0), "dpo"),
-        (("on-votes", 2), "fresh"),
-    ]
-    assert set(rows["family_size"]) == {7}
-    main = pd.read_csv(results / "tables/main.csv").query("benchmark == 'arithmetic'")
-    accuracy = {
-        (policy, k, group): value
-        for policy, k, group, value in zip(
-            main["policy"], main["K"], main["group_size"].fillna(0), main["accuracy"], strict=True
-        )
-    }
-    for (_, k), row in rows.iterrows():
-        gain = (
-            accuracy[row["truth"], k, 0 if pd.isna(row["group_size"]) else row["group_size"]] - accuracy["base", 0, 0]
-        )
-        assert row["truth_gain"] == pytest.approx(gain, abs=1e-5)
-        assert row["difference"] == pytest.approx(row["truth_gain"] - row["gain"], abs=1e-5)
-    coins = pd.read_parquet(results / "micro/seed0/on-coin/harvest/g0/k0/rollouts.parquet")
-    assert rows.loc[("on-coin/dpo", 0), "rewarded"] == pytest.approx(coins["reward"].mean(), rel=1e-5)
-    assert rows.loc[("on-coin/dpo", 0), "right"] == pytest.approx((coins["verdict"] == "correct").mean(), rel=1e-5)
-    assert "reward=coin" in set(pd.read_csv(results / "tables/ablations.csv")["change"])
-    (terms,) = (
-        pd.read_csv(results / "tables/terms.csv").query("benchmark == 'arithmetic' and level.isna()").itertuples()
-    )
-    assert (terms.policy, terms.K) == ("dpo", 0)
-    assert terms.null + terms.elicitation + terms.reward == pytest.approx(terms.gain, abs=1e-5)
-    assert terms.gain == pytest.approx(accuracy["dpo", 0, 0] - accuracy["base", 0, 0], abs=1e-5)
-    page = (results / "report/index.html").read_text()
-    assert "Controls: " in page
-    assert "rewards for short completions" in page
-    assert next(table.title for table in TABLES if table.name == "controls") in page
+    compared = pd.read_csv(results / "tables/comparisons.csv").query("benchmark == 'arithmetic'")
+    tested = set(zip(compared.policy, compared.K, compared.reference, strict=True))
+    truths = [("on-coin/dpo", 0, "dpo"), ("on-coin/dpo", 4, "g2d"), ("on-coin/grpo", 4, "grpo")]
+    truths += [(name, 0, "dpo") for name in ("on-liked/dpo", "on-most/dpo", "on-short/dpo")]
+    assert tested >= {*truths, ("on-wrong", 2, "fresh")}
+    assert "reward=coin" in set(pd.read_csv(results / "tables/main.csv")["change"])
+    assert "rewards for short completions" in (results / "report/index.html").read_text()
 
 
 def test_the_pair_browser_shows_rewards_and_verdicts(project: Project) -> None:
@@ -233,7 +198,7 @@ def test_unused_rewards_plan_no_job(micro_grid: Project, micro_config: dict[str,
 def test_a_mistake_in_an_ablation_is_named(
     micro_config: dict[str, Any], ablation: dict[str, Any], message: str
 ) -> None:
-    rewards = {name: REWARDS[name] for name in ("coin", "votes")} | {"short": {"reward": "format"}}
+    rewards = {name: REWARDS[name] for name in ("coin", "wrong")} | {"short": {"reward": "format"}}
     config = micro_config | {"rewards": rewards}
     load(config | {"ablations": {"x": {"steps": [3], "reward": "coin"}}})  # a K that only the ablation has
     with pytest.raises(ConfigError, match=message):
@@ -252,34 +217,3 @@ def test_a_mistake_in_an_ablation_is_named(
 def test_a_mistake_in_a_reward_is_named(micro_config: dict[str, Any], reward: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(micro_config | {"rewards": {"coin": reward}})
-
-
-def test_each_control_names_its_policy(micro_config: dict[str, Any]) -> None:
-    hot = {"warmup": {"temperature": 1.1}, "steps": [2], "policies": ["grpo", "dpo"]}
-    ablations = {
-        "coin": {"steps": [2], "reward": "coin", "policies": ["dpo", "grpo"]},
-        "true": {"steps": [2], "reward": "true"},
-        "hot": hot,
-        "hot-coin": hot | {"reward": "coin"},
-        "hotter-coin": {"warmup": {"temperature": 1.2}, "steps": [2], "reward": "coin"},
-        "ipo-coin": {"steps": [2], "dpo": {"loss": "ipo"}, "reward": "coin"},
-        "ipo": {"steps": [2], "dpo": {"loss": "ipo"}},
-    }
-    entries = {
-        "s1": SEMI_ONLINE | {"sync_every": 1},
-        "s1-coin": SEMI_ONLINE | {"sync_every": 1, "reward": "coin", "policies": ["online", "dpo"]},
-        "s2-coin": SEMI_ONLINE | {"reward": "coin"},
-    }
-    rewards = {"coin": {"reward": "random"}, "true": {"reward": "math_verify"}}
-    config = load(micro_config | {"rewards": rewards, "ablations": ablations, "regimes": entries})
-    assert controls(config) == {
-        "coin/dpo": "dpo",
-        "coin/grpo": "grpo",
-        "hot-coin/grpo": "hot/grpo",
-        "hot-coin/dpo": "hot/dpo",
-        "ipo-coin/dpo": "ipo",
-        "s1-coin": "s1",
-    }
-    reward_of = {key.regime: key.arm.other_reward for key in grid.policies(config)}
-    assert (reward_of["true/dpo"], reward_of["hot/dpo"]) == ("", "")
-    assert reward_of["hotter-coin/dpo"] == "random rewards (p = 0.5)"

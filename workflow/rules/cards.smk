@@ -6,7 +6,7 @@ CARDS = JOBS["write_cards",].outputs[""]
 
 rule write_cards:
     input:
-        tables=["results/tables/main.csv", "results/tables/ablations.csv"],
+        table="results/tables/main.csv",
         policies=at_last("write_cards", "policies"),
         informativeness=at_last("write_cards", "informativeness"),
     output:

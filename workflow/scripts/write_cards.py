@@ -1,7 +1,5 @@
 """Write a card for every policy and every harvest."""
 
-import pandas as pd
-
 from g2d.analysis.informativeness import read_informativeness
 from g2d.experiment import grid
 from g2d.experiment.config import load
@@ -9,7 +7,7 @@ from g2d.experiment.race import decided
 from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage
 from g2d.policies import read_policy
-from g2d.tables.accuracy import ABLATION_COLUMNS
+from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import read_table
 
 
@@ -18,7 +16,7 @@ def main(snakemake):
         from g2d.report.cards import harvest_card, model_card, results_of  # imports the Hub's client
 
         config, note = decided(load(snakemake.config)), snakemake.params.note
-        table = pd.concat([read_table(path, ABLATION_COLUMNS) for path in snakemake.input.tables])
+        table = read_table(snakemake.input.table, MAIN_COLUMNS)
         bases = {name: read_policy(f"results/{name}/base/policy.json") for name in config.models}
         records = {key: read_policy(f"results/{key.folder}/policy.json") for key in grid.policies(config)}
         for key in grid.with_steps_taken(records):

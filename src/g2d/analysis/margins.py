@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -26,8 +25,6 @@ class Margin:
 
     behind: float  # accuracy of the best other policy minus its own
     margin_shown: float  # one-sided 95 % bound on `behind` for all policies at once; 0 if it is shown to be the best
-    p_enough: float  # one-sided, corrected: it is less than the margin worse than any other
-    enough: bool  # p_enough is at most 5 %, so margin_shown at most the margin
 
 
 class Differences:
@@ -50,15 +47,6 @@ class Differences:
             paired = len(self.answers[i]) > 1 and len(self.answers[j]) > 1
             self._errors[i, j] = error = error_of_difference(deltas, pool(i, j), paired, clusters)
             self._errors[j, i] = replace(error, middle=-error.middle)
-        self.better = cache(self._better)
-
-    def _better(self, i: int, j: int) -> float:
-        error = self._errors[i, j]
-        return error.p_value() if error.middle > 0 else 1.0
-
-    def not_worse(self, i: int, j: int, margin: float) -> float:
-        """Return the one-sided p-value that policy i is less than the margin worse than j."""
-        return self._errors[i, j].p_above(-margin)
 
     def mean(self, i: int, j: int) -> float:
         return float(self.answers[i].mean() - self.answers[j].mean())
@@ -74,15 +62,14 @@ def by_seed(values: np.ndarray, other: np.ndarray) -> np.ndarray:
     return values[:n] - other[:n] if n > 1 else values - other
 
 
-def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
-    """Return each policy's margin against the best other one; `p_enough` and `enough` refer to `margin`, in 0..1."""
+def smallest_margins(differences: Differences) -> list[Margin]:
+    """Return each policy's margin against the best other one."""
     n = len(differences.answers)
     margins = []
     for i in range(n):
         others = [j for j in range(n) if j != i]
         # One-sided at 5 % / (n - 1) is two-sided at twice that.
         bounds = [differences.interval(j, i, 2 * LEVEL / (n - 1))[1] for j in others]
-        p = min(1.0, (n - 1) * max((differences.not_worse(i, j, margin) for j in others), default=0.0))
         shortfall = max((differences.mean(j, i) for j in others), default=0.0)
-        margins.append(Margin(shortfall, max([0.0, *bounds]), p, p <= LEVEL))
+        margins.append(Margin(shortfall, max([0.0, *bounds])))
     return margins

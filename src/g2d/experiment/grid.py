@@ -11,7 +11,7 @@ from typing import Any
 from g2d.experiment.arms import Arm, Point, all_behind, any_arms, arms, online_arm
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.race import n_seeds, whole
-from g2d.experiment.sections import Ablation, Config
+from g2d.experiment.sections import Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
 from g2d.policies.settings import EmbeddedModel, ScratchModel
@@ -227,42 +227,6 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def other_reward(config: Config, variant: str) -> str:
     """Return the reward behind a variant's harvests in words; "" for correctness."""
     return online_arm(any_arms(config), variant).other_reward
-
-
-def controls(config: Config) -> dict[str, str]:
-    with_reward = [arm for arm in evaluated_arms(config).values() if hasattr(arm.written, "reward")]
-    with_reward.sort(key=lambda arm: arm.role != "ablation")
-    twins = {arm.name: _twin(config, arm, with_reward) for arm in with_reward if arm.other_reward}
-    return {name: twin for name, twin in twins.items() if twin}
-
-
-def control_rewards(config: Config) -> dict[str, str]:
-    return {name: any_arms(config)[name].reward.reward for name in controls(config)}  # type: ignore[union-attr]
-
-
-def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
-    written = control.written
-    of_main = isinstance(written, Ablation) and not written.warmup and not written.asks_open_ended
-    if of_main and (control.regime == "grpo" or not written.dpo):
-        return control.regime
-    same = [
-        other
-        for other in others
-        if not other.other_reward and _without_reward(other.written) == _without_reward(written)
-    ]
-    return next((o.name for o in same if o.written is same[0].written and o.regime == control.regime), None)
-
-
-def _without_reward(written: Any) -> Any:
-    if isinstance(written, Ablation):
-        return written.warmup, written.dpo, written.params(only={*PromptMix.model_fields, "select"})
-    return written.regime, written.select, written.trajectory()
-
-
-def learnt_from(key: PolicyKey) -> str:
-    if key.arm.phase == "online":
-        return f"results/{key.folder}/rollouts.parquet"
-    return f"results/{harvest_of(key).folder}/rollouts.parquet"
 
 
 def harvest_of(key: PolicyKey) -> HarvestKey:

@@ -86,11 +86,6 @@ class PolicyKey:
         return self.k if self.steps_taken is None else self.steps_taken
 
     @property
-    def steps_spent(self) -> int:
-        """Steps of its online phase that were trained, also after a selected checkpoint."""
-        return self.k if self.arm.selected else self.shown_k
-
-    @property
     def online_steps(self) -> int:
         """All online steps before the policy, including those of policies that it started from."""
         return self.shown_k + (self.start.online_steps if self.start else 0)

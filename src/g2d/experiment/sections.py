@@ -47,15 +47,6 @@ class Probe(Section):
     compare: bool = key(False, "Compare the advice with the grid's results.")
 
 
-class Frontier(Section):
-    """Accuracy against cost, over all regimes (`g2d.analysis.frontier`)."""
-
-    margin: float = key(0.02, "Acceptable loss of accuracy against the best policy (0.02: two points).", gt=0, lt=1)
-    axis: Literal["device_hours", "tokens_generated", "updates", "critical_path_hours"] = key(
-        "device_hours", "Cost that the frontier is tested on (docs/analysis.md).", neutral="device_hours"
-    )
-
-
 class Looks(Section):
     """Seeds in stages: an interim analysis after each stage decides which policies get further seeds (docs/race.md)."""
 
@@ -268,7 +259,9 @@ class Config(Section):
     open_ended: OpenEnded | None = key(None, "Prompts without a right answer (docs/rewards.md).", neutral=None)
     baselines: Baselines = key(Baselines(), "GRPO without an offline phase.")
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
-    frontier: Frontier | None = key(None, "Tables of accuracy against cost; null: only with `regimes`.", neutral=None)
+    margin: float = key(
+        0.02, "Accuracy that a K may be behind the best K and still be enough (0.02: two points).", gt=0, lt=1
+    )
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
     contamination: Contamination | None = key(None, "Contamination check of the benchmarks.", neutral=None)
     share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")

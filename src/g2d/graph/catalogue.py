@@ -22,25 +22,19 @@ TRAINING = "Online training"
 CONTAMINATION = "Contamination check"
 OPEN_ENDED = "Open-ended prompts"
 RACE = "Interim analyses"
-FRONTIER = "Pareto frontier"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
 ADVISED = "Advice"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    *(OTHERS, FRONTIER, RACE, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(OTHERS, RACE, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
     *(GAINS, BILL, BESIDE, ADVISED, DISPUTES),
 )
 
 
 def _training(config: Config) -> bool:
     return bool(asked_for(config, "entry")) and bool(grid.trajectories(config))
-
-
-def _terms(config: Config) -> bool:
-    kinds = {(twin, grid.control_rewards(config)[name]) for name, twin in grid.controls(config).items()}
-    return any((twin, "majority") in kinds for twin, kind in kinds if kind == "random") and bool(grid.policies(config))
 
 
 @dataclass(frozen=True)
@@ -74,11 +68,9 @@ class Figure:
 # fmt: off
 TABLES = (
     Table("main", "Table 1: accuracy and cost",
-          "accuracy:main_table", "answers device_hours calibrated"),
+          "accuracy:main_table", "answers device_hours calibrated spent changes"),
     Table("comparisons", "Paired tests between policies",
           "families:comparison_table", "answers"),
-    Table("margins", "Non-inferiority of each K",
-          "families:margin_table", "answers margin"),
     Table("looks", "Comparisons at each interim analysis",
           "looks:looks_table", "config looks", section=RACE, enabled=lambda config: config.looks is not None),
     Table("decomposition", "Gains by finishing, format and reasoning",
@@ -89,8 +81,6 @@ TABLES = (
           "harvest:harvest_table", "summaries counts"),
     Table("correlations", "Table 2: correlation of informativeness with accuracy",
           "harvest:correlation_table", "points"),
-    Table("ablations", "Table 3: ablations",
-          "accuracy:ablation_table", "answers device_hours changes measured"),
     Table("calibration", "Table 4: difficulty by level",
           "harvest:calibration_table", "levels"),
     Table("disputes", "Disputed answers",
@@ -102,18 +92,6 @@ TABLES = (
     Table("factorial", "Difficulty by level and temperature",
           "harvest:factorial_table", "temperatures", rule="make_factorial",
           enabled=lambda config: any(grid.factorial_files(config, model) for model in config.models)),
-    Table("frontier", "Accuracy against cost",
-          "frontier:frontier_table", "answers paid margin calibrated tested_axis",
-          section=FRONTIER,
-          enabled=lambda config: bool((asked_for(config, "entry") or config.frontier) and grid.policies(config))),
-    Table("regimes", "Cost and accuracy by regime",
-          "costs:regime_table", "answers device_hours spent",
-          enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
-    Table("controls", "Gains with control rewards",
-          "controls:controls_table", "answers controls seen",
-          enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
-    Table("terms", "Gain = null + elicitation + reward", "controls:terms_table", "answers controls control_rewards",
-          enabled=_terms),
     Table("samples", "pass@k and maj@n",
           "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
           rule="make_sample_table"),

@@ -7,7 +7,6 @@ from itertools import chain, product
 from typing import Any
 
 from g2d.experiment import grid
-from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.graph.catalogue import tables_of_rule
@@ -16,8 +15,8 @@ from g2d.problems.settings import DEVELOPMENT
 # Parts that a table's input is read from, if not only the part of the same name.
 READ_FOR = {
     **{name: (name, "records") for name in ("answers", "sampled", "replies")},
-    **dict.fromkeys(("device_hours", "calibrated", "measured"), ("records", "costs")),
-    **dict.fromkeys(("spent", "paid"), ("records", "costs", "logs_of_regimes")),
+    **dict.fromkeys(("device_hours", "calibrated"), ("records", "costs")),
+    "spent": ("records", "costs", "logs_of_trainings"),
     "charged": ("records", "costs", "answer_costs", "sample_costs", "reply_costs", "sweep_costs"),
     "counts": ("harvested",),
     "points": ("summaries", "answers", "records"),
@@ -63,11 +62,6 @@ def _replied(config: Config) -> list[PolicyKey]:
     return grid.policies(config) if config.open_ended else []
 
 
-def _learnt_from(config: Config) -> Mapping[Any, str]:
-    controls = grid.controls(config)
-    return {key: grid.learnt_from(key) for key in _trained(config) if key.regime in controls}
-
-
 def _temperatures(config: Config) -> Mapping[Any, str]:
     files = {model: grid.factorial_files(config, model) for model in config.models}
     return {
@@ -87,8 +81,8 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "records": (grid.policies, "{.folder}/policy.json"),
     "trained": (_trained, "{.folder}/policy.json"),
     "costs": (_trained, "{.folder}/cost.json"),
-    "logs_of_regimes": (
-        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and not key.arm.selected],
+    "logs_of_trainings": (
+        lambda config: [key for key in grid.trainings(config) if not key.arm.selected],
         "{.folder}/metrics.jsonl",
     ),
     "shown_pairs": (_shown, "{.folder}/pairs.jsonl"),
@@ -110,7 +104,6 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
         lambda config: product(config.models, config.sweep.regimes if config.sweep else ()),
         "{}/sweep/{}.csv",
     ),
-    "seen": (_learnt_from, ""),
     "selections": (grid.checkpoints, "{.folder}/selection.csv"),
     "probes": (grid.auto_warmups, "{.folder}/probes.csv"),
     "logs": (grid.trajectories, "{.folder}/metrics.jsonl"),

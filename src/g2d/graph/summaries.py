@@ -35,7 +35,7 @@ def summaries(config: Config) -> Iterator[Job]:
         yield job_of(rule, given | {"checked": checked.get(rule, [])}, made)
     given = {name: _table(name) for name in ("main", "harvest", "decomposition", "budgets")}
     yield job_of("draw_figures", given, figures)
-    given = {"tables": [_table("main"), _table("ablations")]}
+    given = {"table": _table("main")}
     given |= _parts(config, policies="records", informativeness="summaries")
     yield job_of("write_cards", given, {"": cards})
     given = {

@@ -163,9 +163,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
             adapters=adapters,
         )
 
-    def prompts_asked(self, steps: int, group_size: int) -> int:
-        return steps * self.prompts_per_update
-
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
         """Yield conflicts with a model's training set or adapter: key and fix."""
         if self.prompts_per_update > n_problems:

@@ -1,7 +1,7 @@
 """Sentences that answer how much online RL is enough, from the tables of a grid.
 
 Two policies differ if their Holm-corrected paired test is significant or, without a test, if their intervals do not
-overlap. `margins.csv` decides whether a K is enough.
+overlap. A K is enough if the bound on its distance from the best K (`margin_shown`) is at most the margin.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Answer:
 class Row:
     at: At
     name: str
-    bound: Mapping[Any, Any]  # its row of `margins.csv`, empty if there is none
     hours: float | None
     n_seeds: int
     n_problems: int
@@ -55,6 +54,7 @@ class Row:
     ci_low: float
     ci_high: float
     std_over_seeds: float
+    margin_shown: float | None  # accuracy that it may be behind the best K; None for policies without such a bound
 
     @property
     def k(self) -> int:
@@ -84,21 +84,22 @@ class Difference:
 
 
 class _Grid:
-    def __init__(
-        self, benchmark: str, rows: pd.DataFrame, comparisons: pd.DataFrame | None, margins: pd.DataFrame | None
-    ) -> None:
-        policies = _rows(rows, margins)
-        self.benchmark, self.tests = benchmark, _tests(comparisons)
+    def __init__(self, benchmark: str, rows: pd.DataFrame, margin: float, comparisons: pd.DataFrame | None) -> None:
+        policies = _rows(rows)
+        self.benchmark, self.margin, self.tests = benchmark, margin, _tests(comparisons)
         self.candidates = sorted((row for row in policies if row.at[0] in ("dpo", "g2d")), key=lambda row: row.k)
         self.none = next((row for row in self.candidates if row.k == 0), None)  # DPO at K=0
         self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
-        self.bounded = [row for row in self.candidates if row.bound]
-        self.enough = next((row for row in self.bounded if row.bound["enough"]), None)  # the smallest K
+        self.bounded = [row for row in self.candidates if row.margin_shown is not None]
+        self.enough = next((row for row in self.bounded if self.is_enough(row)), None)  # the smallest K
         grpo = [row for row in policies if row.at[0] == "grpo"]
         last = max((row.k for row in grpo), default=0)  # not the best of its learning curve
         self.grpo = _most_accurate([row for row in grpo if row.k == last])
         self.stopped = _most_accurate([row for row in policies if row.at[0] == "g2d-auto"])
         self.base = next((row for row in policies if row.at[0] == "base"), None)
+
+    def is_enough(self, row: Row) -> bool:
+        return row.margin_shown is not None and row.margin_shown <= self.margin
 
     @property
     def better_than_none(self) -> Row | None:
@@ -131,23 +132,21 @@ def answer(
     rows: pd.DataFrame,
     model: str,
     benchmark: str,
+    margin: float,
     comparisons: pd.DataFrame | None = None,
-    margins: pd.DataFrame | None = None,
-    cheapest: Sequence[str] = (),
-    margin: float | None = None,
 ) -> Answer:
     """Return the answer for one model and benchmark.
 
     Args:
-        rows, comparisons, margins: its rows of Table 1, `comparisons.csv` and `margins.csv`.
-        cheapest: names of the cheapest policies within `margin` (in 0..1) of the best.
+        rows, comparisons: its rows of Table 1, without ablations, and of `comparisons.csv`.
+        margin: accuracy that a K may be behind the best K and still be enough, in 0..1.
     """
-    grid = _Grid(benchmark, rows, comparisons, margins)
+    grid = _Grid(benchmark, rows, margin, comparisons)
     if not grid.candidates:
         return Answer(model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",))
     sentences = (_effect(grid), _against(grid), *_enough(grid), _sample(grid.best))
     details = (_cost(grid), *_auto_stop(grid))
-    return Answer(model, benchmark, sentences, details, _notes(grid), _headline(grid, cheapest, margin))
+    return Answer(model, benchmark, sentences, details, _notes(grid), _headline(grid))
 
 
 def duration(hours: float) -> str:
@@ -159,13 +158,9 @@ def duration(hours: float) -> str:
 # --------------------------------------------------------------------------------------------------------- sentences
 
 
-def _headline(grid: _Grid, cheapest: Sequence[str], margin: float | None) -> str:
+def _headline(grid: _Grid) -> str:
     start = these_weights(grid.best.n_seeds, before=True)
-    more = ""
-    if cheapest and margin is not None:
-        policies = "is the cheapest policy" if len(cheapest) == 1 else "are the cheapest policies"
-        more = f" {sentence(listed(cheapest))} {policies} shown to be within {_points(margin)} of the best of all."
-    return f"{sentence(f'{start}{_verdict(grid)}.')}{more}"
+    return sentence(f"{start}{_verdict(grid)}.")
 
 
 def _verdict(grid: _Grid) -> str:
@@ -178,30 +173,29 @@ def _verdict(grid: _Grid) -> str:
         others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
         return f"no training is shown to help on {where}: M0 {grid.base.score(0)}, {others}"
     effect, better = grid.compare(warmed, none), grid.better_than_none
-    if none.bound.get("enough"):
-        verdict = f"K=0 was enough on {where} (margin {_points(none.bound['margin'])}): {none.score(0)}"
+    if grid.is_enough(none):
+        verdict = f"K=0 was enough on {where} (margin {_points(grid.margin)}): {none.score(0)}"
         though = f", although {better.name} is better by {grid.compare(better, none).shown}" if better else ""
-        return f"{verdict}, {_at_most_worse(none.bound)}{though}"
+        return f"{verdict}, {_at_most_worse(none)}{though}"
     if better is not None:
         verdict = (
             f"K=0 was not enough on {where}: {percent(none.accuracy, 0)}, {better.name} {percent(better.accuracy, 0)}"
         )
         enough = ""
         if grid.enough:  # a K > 0, since K=0 is not
-            bound = grid.enough.bound
-            enough = f"; {grid.enough.name} was (margin {_points(bound['margin'])}), {_at_most_worse(bound)}"
+            enough = f"; {grid.enough.name} was (margin {_points(grid.margin)}), {_at_most_worse(grid.enough)}"
         return f"{verdict}, {grid.compare(better, none).shown}{enough}"
     if effect.distinct:
         return f"online RL did harm on {where}: K=0 {none.score(0)}, {warmed.name} {warmed.score(0)}, {effect.shown}"
     accuracies = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
-    certainty = f"; K=0 is {_at_most_worse(none.bound)}" if none.bound else f", {effect.shown}"
+    certainty = f"; K=0 is {_at_most_worse(none)}" if none in grid.bounded else f", {effect.shown}"
     return f"whether K > 0 is needed is open on {where}: {accuracies}{certainty}"
 
 
-def _at_most_worse(bound: Mapping[Any, Any]) -> str:
-    if not bound["margin_shown"]:
+def _at_most_worse(row: Row) -> str:
+    if not row.margin_shown:
         return "better than any other K (95 %)"
-    return f"at most {at_most(bound['margin_shown'])} points worse than the best K (95 %)"
+    return f"at most {at_most(row.margin_shown)} points worse than the best K (95 %)"
 
 
 def _points(share: float) -> str:
@@ -245,10 +239,9 @@ def _against(grid: _Grid) -> str:
 def _enough(grid: _Grid) -> tuple[str, ...]:
     if len(grid.bounded) < 2:
         return ()
-    bounds = {row.name: row.bound for row in grid.bounded}
-    worse = [f"{name} at most {at_most(bound['margin_shown'])}" for name, bound in bounds.items()]
+    worse = [f"{row.name} at most {at_most(row.margin_shown or 0.0)}" for row in grid.bounded]
     worse[0] = worse[0].replace(" at most", " is at most", 1) + " points worse than the best K"
-    margin = f"{100 * next(iter(bounds.values()))['margin']:g} points"
+    margin = f"{100 * grid.margin:g} points"
     shown = (
         f"No K is shown to be less than {margin} worse than the best"
         if grid.enough is None
@@ -339,17 +332,17 @@ def _most_accurate(rows: Sequence[Row]) -> Row | None:
     return max(rows, key=lambda row: row.accuracy, default=None)
 
 
-def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
+def _rows(table: pd.DataFrame) -> list[Row]:
     several = table.loc[table["policy"] == "g2d", "group_size"].nunique() > 1
-    bounds = {} if margins is None else {policy_of(row): row for row in margins.to_dict("records")}
     policies = []
     for row in table.to_dict("records"):
         policy, k, size = at = policy_of(row)
         name = f"K={k} (G={size})" if several and size else f"K={k}"
         name = f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name
         hours = None if pd.isna(row["device_hours"]) else row["device_hours"]
+        bound = None if pd.isna(row["margin_shown"]) else row["margin_shown"]
         cells = ["n_seeds", "n_problems", "accuracy", "ci_low", "ci_high", "std_over_seeds"]
-        policies.append(Row(at, name, bounds.get(at, {}), hours, **{column: row[column] for column in cells}))
+        policies.append(Row(at, name, hours, **{column: row[column] for column in cells}, margin_shown=bound))
     return policies
 
 

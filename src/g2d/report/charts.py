@@ -6,7 +6,6 @@ Series differ by colour and also by shape, dash or lightness, for grey prints.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -17,7 +16,6 @@ from g2d.experiment.stages import RUNNING_ORDER
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
-from g2d.tables.controls import TERMS
 
 WIDTH = 900  # pixels of a chart on the page
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -86,41 +84,21 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
     base = rows["policy"] == "base"
-    return against_cost(rows, f"device-{unit} per seed", styles, _tooltip(rows), _curves(rows[~base], rows[base]))
-
-
-def against_cost(
-    rows: pd.DataFrame,
-    title: str,
-    styles: Styles,
-    tooltip: list[alt.Tooltip],
-    joined: pd.DataFrame | None = None,
-    named: pd.Series | None = None,
-    under: Sequence[alt.Chart] = (),
-    opacity: Any = alt.Undefined,
-) -> Spec:
-    """Draw accuracy against a cost.
-
-    Args:
-        rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
-        joined: rows to join by series, in the order of K.
-        named: rows whose names are drawn; None: all.
-        under: layers below the marks, over the fields `at` and `accuracy`.
-    """
+    joined = _curves(rows[~base], rows[base])
     span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
     low, high = _range(rows)
     rows = side_by_side(rows, span, high - low)
     axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
-    x, y = alt.X("at:Q", title=title, axis=axis, scale=scale), _accuracy_axis(rows)
+    x, y = alt.X("at:Q", title=f"device-{unit} per seed", axis=axis, scale=scale), _accuracy_axis(rows)
     channels = series_channels(legend(rows, styles), dash=False)
-    layers: list[Any] = [chart.encode(x=x, y=y) for chart in under]
-    if joined is not None:
-        lines = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
-        layers.append(lines.encode(x=x, y=y, color=channels["color"], order="K:Q"))
+    lines = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
     bars, points = alt.Chart(rows).mark_rule(strokeWidth=1.5), alt.Chart(rows).mark_point(**POINT)
-    layers.append(bars.encode(x=x, color=channels["color"], opacity=opacity, **_interval(rows)))
-    layers.append(points.encode(x=x, y=y, tooltip=tooltip, opacity=opacity, **channels))
-    names_beside = placed(rows if named is None else rows[named], rows, span, high - low)
+    layers = [
+        lines.encode(x=x, y=y, color=channels["color"], order="K:Q"),
+        bars.encode(x=x, color=channels["color"], **_interval(rows)),
+        points.encode(x=x, y=y, tooltip=_tooltip(rows), **channels),
+    ]
+    names_beside = placed(rows, rows, span, high - low)
     for i, place in enumerate(PLACES):
         named_here = names_beside[names_beside["place"] == i]
         layers += outlined(alt.Chart(named_here).encode(x=x, y=y, text="name:N"), **place) if len(named_here) else []
@@ -253,30 +231,6 @@ def differences(comparisons: pd.DataFrame) -> Spec:
         chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
         chart.mark_point(filled=True, size=80, opacity=1).encode(x="difference:Q"),
         height=ROW_HEIGHT * max(len(rows), 2),
-    )
-
-
-def terms(table: pd.DataFrame) -> Spec:
-    """Draw the parts of each policy's gain."""
-    rows = table[table["level"].isna()]  # over all problems
-    rows = rows.assign(name=names(rows))
-    parts = [
-        rows[["name"]].assign(part=part, value=rows[part], low=rows[f"{part}_low"], high=rows[f"{part}_high"])
-        for part in TERMS
-    ]
-    shown = {"name": None, "part": None, **dict.fromkeys(("value", "low", "high"), "+.1%")}
-    chart = alt.Chart(pd.concat(parts)).encode(
-        y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
-        yOffset=alt.YOffset("part:N", sort=list(TERMS)),
-        x=alt.X("low:Q", title="part of the gain over M0", axis=alt.Axis(format="+.0%", tickCount=6)),
-        color=alt.Color("part:N", title=None, scale=named_scale(TERMS, OKABE_ITO)),
-        tooltip=tips(shown),
-    )
-    return finished(
-        dashed_line("x"),
-        chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
-        chart.mark_point(filled=True, size=80, opacity=1).encode(x="value:Q"),
-        height=2 * ROW_HEIGHT * max(len(rows), 2),
     )
 
 

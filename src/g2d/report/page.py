@@ -96,7 +96,7 @@ def build(
     styles = series_styles(config)
     frames = {name: read_by_name(path) for name, path in tables.items()}
     caveats = {model: summary.model_caveats(model, config, provenance, frames) for model in config.models}
-    panels = summary.panels(frames, benchmarks, specs, styles, caveats)
+    panels = summary.panels(frames, config.margin, benchmarks, specs, styles, caveats)
     entries = {
         name: Entry(
             name=name,
@@ -185,7 +185,6 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences(rows)),
-    "terms": (["model", "benchmark"], lambda rows, _: charts.terms(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "looks": (["model", "family"], lambda rows, _: look_path(rows)),
     "training": (["model", "measure"], training.course),

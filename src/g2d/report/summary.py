@@ -9,15 +9,14 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.calibration import few_mixed
-from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.config import Config
 from g2d.experiment.keys import called
 from g2d.policies.gguf import origin
-from g2d.report import charts, frontier, training
+from g2d.report import charts, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
 from g2d.report.looks import CAVEAT as STAGED_SEEDS
-from g2d.report.phrases import NBSP, listed, percent, points_of, signed, signed_interval, these_weights
+from g2d.report.phrases import listed, percent
 from g2d.report.styles import Styles
 from g2d.report.vega import Spec
 
@@ -25,8 +24,13 @@ KEPT = 0.9  # share of an adapter's effect: less is a caveat
 NAMED = 5  # policies in a sentence
 
 
+AXES = {"steps": "against K", "device_hours": "against device time"}  # charts, with the words of their buttons
+READING = "Device time as measured here, of every stage behind a policy, mean over seeds."
+
+
 def panels(
     tables: Mapping[str, pd.DataFrame],
+    margin: float,
     benchmarks: Sequence[str],
     specs: dict[str, Spec],
     styles: Styles,
@@ -40,12 +44,13 @@ def panels(
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
             parts = {name: table[table["model"] == model] for name, table in tables.items() if "model" in table}
             parts |= {name: rows[rows["benchmark"] == benchmark] for name, rows in parts.items() if "benchmark" in rows}
-            shown.append(_panel(parts, model, benchmark, specs, styles, more.get(model, ())))
+            shown.append(_panel(parts, margin, model, benchmark, specs, styles, more.get(model, ())))
     return shown
 
 
 def _panel(
     tables: Mapping[str, pd.DataFrame],
+    margin: float,
     model: str,
     benchmark: str,
     specs: dict[str, Spec],
@@ -55,57 +60,43 @@ def _panel(
     def sentences_of(name: str, sentences: Callable[[pd.DataFrame], tuple[str, ...]]) -> tuple[str, ...]:
         return sentences(tables[name]) if name in tables else ()
 
-    rows, standings = tables["main"], tables.get("frontier", pd.DataFrame({"axis": []}))
-    cheapest = frontier.cheapest_enough(standings)
-    margin = None if standings.empty else float(standings["margin"].dropna().iloc[0])
-    answered = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"), cheapest, margin)
-    caveats = zero_caveats(rows, tables.get("ablations", rows[:0])) + sentences_of("contamination", memory_warnings)
+    every = tables["main"]
+    rows = every[every["change"].isna()]  # without ablations
+    answered = answer(rows, model, benchmark, margin, tables.get("comparisons"))
+    caveats = zero_caveats(every) + sentences_of("contamination", memory_warnings)
     caveats += sentences_of("training", training.mismatch_caveats) + more
-    details = sentences_of("frontier", frontier.sentences) + sentences_of("controls", control_sentences)
-    answered = replace(answered, details=answered.details + details, caveats=caveats)
+    answered = replace(answered, caveats=caveats)
     drawn = {"steps": charts.accuracy_by_k(rows, styles)}
     if rows["device_hours"].notna().any():
         drawn["device_hours"] = charts.accuracy_by_hours(rows, styles)
-    for axis, costed in ((str(axis), costed) for axis, costed in standings.groupby("axis", sort=False)):
-        if axis != "device_hours" and len(costed) > 1:
-            drawn[axis] = frontier.picture(costed, styles)
     names = {axis: f"{model}/{benchmark}/{axis}" for axis in drawn}
     specs |= {names[axis]: spec for axis, spec in drawn.items()}
-    shared = calibration_words(rows, standings)
-    costs = {axis: frontier.AXES[axis] for axis in drawn if axis != "steps"}
-    reading = {axis: f"{cost.reading} {shared.get(axis, '')}".strip() for axis, cost in costs.items()}
-    return {"answer": answered, "charts": names, "reading": reading}
+    return {"answer": answered, "charts": names, "reading": {"device_hours": f"{READING} {calibration_words(rows)}"}}
 
 
-def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:
-    axes = {str(axis): rows for axis, rows in standings.groupby("axis")}
-    axes["device_hours"] = main.rename(columns=lambda name: name.replace("device_hours", "cost"))
-    words = {}
-    for axis, rows in axes.items():
-        calibrated = rows[(rows["cost"] > 0) & (rows["cost_without_calibration"] < rows["cost"])]
-        if calibrated.empty:
-            continue
-        shares = 1 - calibrated["cost_without_calibration"] / calibrated["cost"]
-        most = calibrated.loc[[shares.idxmax()]].to_dict("records")[0]
-        words[axis] = (
-            "Each policy and seed is charged the whole calibration: at most "
-            f"{100 * shares.max():.0f} % of a cost ({called(most['policy'], most['K'])})."
-        )
-    return words
+def calibration_words(main: pd.DataFrame) -> str:
+    cost, without = main["device_hours"], main["device_hours_without_calibration"]
+    calibrated = main[(cost > 0) & (without < cost)]
+    if calibrated.empty:
+        return ""
+    shares = 1 - calibrated["device_hours_without_calibration"] / calibrated["device_hours"]
+    most = calibrated.loc[[shares.idxmax()]].to_dict("records")[0]
+    return (
+        "Each policy and seed is charged the whole calibration: at most "
+        f"{100 * shares.max():.0f} % of a cost ({called(most['policy'], most['K'])})."
+    )
 
 
 def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     charted = {axis for panel in panels for axis in panel["charts"]}
-    costs = {axis: cost.button for axis, cost in frontier.AXES.items() if axis in charted}
-    return {"steps": "against K", "device_hours": frontier.AXES["device_hours"].button} | costs
+    return {axis: words for axis, words in AXES.items() if axis in charted}
 
 
-def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]:
+def zero_caveats(main: pd.DataFrame) -> tuple[str, ...]:
     base = main.loc[main["policy"] == "base", "accuracy"]
     if not (base > 0).any():
         return ()
-    rows = pd.concat([main, ablations]).drop_duplicates(["policy", "K", "group_size"])
-    none = [called(at["policy"], at["K"]) for at in rows[rows["accuracy"] == 0].to_dict("records")]
+    none = [called(at["policy"], at["K"]) for at in main[main["accuracy"] == 0].to_dict("records")]
     if not none:
         return ()
     return (
@@ -151,41 +142,3 @@ def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -
         f"{percent(lost[least], 0)} for {least.removeprefix(f'{model}/')}). The adapter's output is added to a "
         "rounded one; engine.adapters: merge, with vLLM, keeps it.",
     )
-
-
-def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
-    by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
-    if not by_policy:
-        return ()
-    return (_share_of_gain(max(by_policy, key=lambda rows: rows["truth_accuracy"].iloc[0])),)
-
-
-def _share_of_gain(rows: pd.DataFrame) -> str:
-    first = rows.iloc[0].to_dict()
-    gain = points_of(first, "truth_gain")
-    name = called(first["truth"], first["K"], first["group_size"] if first["truth"] == "grpo" else 0)
-    controls = "; ".join(_control(row) for row in rows.to_dict("records"))
-    weights = these_weights(first["n_seeds"])
-    if first["p_truth"] > LEVEL:
-        return (
-            f"Controls: the gain of {name} over M0{weights}, {gain}, is not significantly different from 0 "
-            f"(p = {first['p_truth']:.2g}), so no shares are shown: {controls}."
-        )
-    return f"Controls: of the {gain} that {name} gains over M0{weights}, {controls}."
-
-
-def _control(row: dict[Any, Any]) -> str:
-    share = ""
-    if pd.notna(row["share"]):
-        ends = [_percent(row[f"share_{end}"]) for end in ("low", "high")]
-        share = f"{_percent(row['share'])}{NBSP}% [{ends[0] or 'no lower end'}, {ends[1] or 'no upper end'}], "
-    gain = f"{signed(row['gain'])} {signed_interval(row['gain_low'], row['gain_high'])}"
-    differs = "not significantly different" if row["p_holm"] > LEVEL else "different"
-    return (
-        f"{row['reward']} get {gain} ({share}{differs} from the truth by a paired test, p = {row['p_holm']:.2g}: "
-        f"{points_of(row, 'difference')})"
-    )
-
-
-def _percent(share: float) -> str:
-    return "" if pd.isna(share) else f"{100 * share:.0f}".replace("-", "−")

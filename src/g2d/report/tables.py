@@ -94,9 +94,6 @@ def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-SPREADS = ("std_", "standard_error")  # not estimates, so no interval belongs to them
-
-
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     by_column: dict[str, tuple[str, ...]] = {}
     columns = list(frame.columns)
@@ -128,7 +125,7 @@ def number(value: float, digits: int) -> str:
 
 
 def _encloses(frame: pd.DataFrame, column: str) -> bool:
-    if not _is_number(frame[column]) or column.startswith(SPREADS):
+    if not _is_number(frame[column]):
         return False
     rows = frame[[column, "ci_low", "ci_high"]].dropna()
     return not rows.empty and bool(((rows["ci_low"] <= rows[column]) & (rows[column] <= rows["ci_high"])).all())

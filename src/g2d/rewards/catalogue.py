@@ -9,15 +9,13 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, WithJsonSchema
 
 from g2d.plain import plain
-from g2d.rewards.controls import FORMAT, MAJORITY, MATH_VERIFY, RANDOM, WRONG, MathVerify
+from g2d.rewards.controls import FORMAT, MATH_VERIFY, RANDOM, WRONG, MathVerify
 from g2d.rewards.model import MODEL
 from g2d.rewards.python import PLUGIN, PYTHON, PythonReward
 from g2d.rewards.reward import Reward
 from g2d.settings import Name, Section
 
-REWARDS: dict[str, Reward] = {
-    reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MAJORITY, MODEL, PYTHON)
-}
+REWARDS: dict[str, Reward] = {reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MODEL, PYTHON)}
 
 AnyReward: Any = Annotated[reduce(or_, [reward.settings for reward in REWARDS.values()]), Field(discriminator="reward")]
 

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations_with_replacement
 from typing import Literal
 
-from g2d.rewards.reward import Attempt, Context, Judgement, Reward, in_groups
+from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key
 from g2d.verifier import last_boxed
 
@@ -40,12 +38,6 @@ class Random(Section):
     p: float = key(0.5, "Probability of a reward.", gt=0, lt=1)
 
 
-class Majority(Section):
-    """Control: 1 for the most frequent answer of the group, else 0; needs no reference answer."""
-
-    reward: Literal["majority"] = key(..., "Reward the group's most frequent answer.")
-
-
 def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Reward right answers (G2D, section 2.1)."""
     return [Judgement(attempt.verified.reward) for attempt in attempts]
@@ -65,35 +57,6 @@ def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) 
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 
-def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Reward the most frequent answer, as test-time RL does (arXiv 2504.16084, section 2.2).
-
-    Answers are equal if the verifier says so, with the earlier one as the reference; an empty box does not equal
-    itself. The first answer wins a tie.
-    """
-    groups = in_groups(attempts)
-    given = [[attempt.verified.extracted_answer for attempt in group] for group in groups]
-    answers = [list(dict.fromkeys(answer for answer in group if answer is not None)) for group in given]
-    pairs = list(dict.fromkeys(pair for group in answers for pair in combinations_with_replacement(group, 2)))
-    judgements = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
-    equal = {pair for pair, judgement in zip(pairs, judgements, strict=True) if judgement.verdict == "correct"}
-    judged: dict[tuple[str, int], Judgement] = {}
-    for group, different in zip(groups, answers, strict=True):
-        stands_for: dict[str, str] = {}  # each answer's first equal one
-        for answer in different:
-            if (answer, answer) in equal:
-                earlier = (first for first in dict.fromkeys(stands_for.values()) if (first, answer) in equal)
-                stands_for[answer] = next(earlier, answer)
-        votes = [stands_for.get(attempt.verified.extracted_answer or "") for attempt in group]
-        counts = Counter(vote for vote in votes if vote is not None)
-        winner = max(counts, key=counts.__getitem__, default=None)  # the first in a tie
-        details = {"majority": winner, "votes": counts[winner or ""]}
-        for attempt, vote in zip(group, votes, strict=True):
-            won = vote is not None and vote == winner
-            judged[attempt.group, attempt.sample] = Judgement(float(won), details=details)
-    return [judged[attempt.group, attempt.sample] for attempt in attempts]
-
-
 MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda settings: "true rewards")
 WRONG = Reward("wrong", 1, Wrong, _by_wrongness, words=lambda settings: "rewards for wrong answers")
 FORMAT = Reward(
@@ -105,13 +68,5 @@ RANDOM = Reward(
     Random,
     _at_random,
     words=lambda settings: f"random rewards (p = {settings.p:g})",
-    needs_reference=False,
-)
-MAJORITY = Reward(
-    name="majority",
-    version=1,
-    settings=Majority,
-    score=_by_majority,
-    words=lambda settings: "rewards for the group's own majority answer",
     needs_reference=False,
 )

@@ -19,6 +19,8 @@ GONE: dict[str, str] = {
     "lora.rounding": "adapters are rounded as in PEFT: drop the key, or use engine.adapters: merge with vLLM",
     "models.*.source=recorded": "recorded completions were removed: judge them with g2d verify",
     "collapse": "remove it; training.csv has the curves of entropy and length",
+    "rewards.*.reward=majority": "use reward: random, format or wrong as a control",
+    "frontier": "write margin: 0.05 (your value) at the top level; tests of the frontier were removed",
     "drift": "remove it; the KL divergence from M0 is no longer measured",
     "models.*.replies": "the synthetic replies were removed: use a model of your own (source: local)",
     "*.source=reasoning_gym": "write its problems to a JSONL file (docs/recipes.md), with a verifier of your own",

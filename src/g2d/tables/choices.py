@@ -35,7 +35,7 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
     rows = []
     for (candidate, key), candidate_answers in zip(tried, answers, strict=True):
         settings = ", ".join(f"{name}={value}" for name, value in candidate.values)
-        row = accuracy_row({key: candidate_answers}, {}, DEVELOPMENT)
+        row = accuracy_row({key: candidate_answers}, DEVELOPMENT)
         row |= {"swept": candidate.swept, "K": candidate.k, "seed": key.seed, "settings": settings}
         rows.append(row | {"chosen": False, "edge": None})
     place = int(np.argmax([row["accuracy"] for row in rows]))  # the first of equal ones

@@ -13,7 +13,6 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.race import PLAN, whole
-from g2d.experiment.sections import Frontier
 from g2d.jobs.files import json_sha256, read_json, write_json
 from g2d.problems.settings import DEVELOPMENT
 from g2d.settings import ConfigError
@@ -34,7 +33,7 @@ def primary(config: Config) -> dict[str, Any]:
         if name is not None:
             pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in by_name[name]]
             comparisons[model] = {"family": name, "policies_and_references": pairs}
-    return {"benchmark": benchmark, "margin": (config.frontier or Frontier()).margin, "models": comparisons}
+    return {"benchmark": benchmark, "margin": config.margin, "models": comparisons}
 
 
 def planned(config: Config) -> dict[str, Any]:

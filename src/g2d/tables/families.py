@@ -10,7 +10,7 @@ import numpy as np
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.crossed import SeedPool, stable
-from g2d.analysis.margins import Differences, smallest_margins
+from g2d.analysis.margins import Differences
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
@@ -22,7 +22,6 @@ from g2d.tables.evaluations import (
     clusters_of,
     crossed,
     named,
-    row_of,
 )
 from g2d.tables.frames import Rows, columns, table_of
 
@@ -41,7 +40,6 @@ COMPARISON_COLUMNS = columns(
     "family family_size family_low family_high standard_error p_value p_holm",
     "gained lost",
 )
-MARGIN_COLUMNS = columns(BY_BENCHMARK, "n_seeds n_problems accuracy behind margin_shown margin p_enough enough")
 
 
 @table_of(COMPARISON_COLUMNS)
@@ -56,16 +54,6 @@ def comparison_table(evaluations: Evaluations) -> Rows:
                 labels = {"family": name, "reference": other["policy"]}
                 labels |= {f"reference_{column}": other[column] for column in ("K", "group_size")}
                 yield named(grouped[at], benchmark) | asdict(comparison) | labels
-
-
-@table_of(MARGIN_COLUMNS)
-def margin_table(evaluations: Evaluations, margin: float) -> Rows:
-    grouped = by_policy(evaluations, keep=lambda key: key.role == "dpo")
-    for (_, benchmark), rows in by_grid(grouped).items():
-        differences = Paired(grouped, rows).differences
-        for at, answers, bound in zip(rows, differences.answers, smallest_margins(differences, margin), strict=True):
-            row = row_of(grouped[at], benchmark, answers)
-            yield row | asdict(bound) | {"margin": margin, "accuracy": answers.mean()}
 
 
 def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:

@@ -21,15 +21,13 @@ Columns = Mapping[str, str]  # type by name, in the order of the file
 
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.
 TYPES = {
-    "object": "model policy regime benchmark measure status stage device change swept settings edge"
-    " prompts reference family against axis beaten_by truth metric pooling verdict source problem_id"
-    " reference_answer extracted_answer levels scope note",
-    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_asked n_probed n_jobs"
-    " devices n k"
+    "object": "model policy regime benchmark by_seed measure stage device change swept settings edge prompts"
+    " reference family against metric pooling verdict source problem_id reference_answer"
+    " extracted_answer levels scope note",
+    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_asked n_probed n_jobs devices n k"
     " family_size reference_K look step level budget verbatim cut_off not_judged",
-    "Int64": "group_size seed reference_group_size beaten_by_K beaten_by_group_size problems_needed fresh_asked"
-    " fresh_verbatim",
-    "bool": "chosen selected fresh enough cheapest_enough this_grid in_window as_good advised",
+    "Int64": "group_size seed reference_group_size problems_needed fresh_asked fresh_verbatim",
+    "bool": "chosen selected fresh this_grid in_window as_good advised",
 }
 TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()}
 
@@ -125,4 +123,4 @@ def _map_texts(table: pd.DataFrame, function: Callable[[str], str]) -> pd.DataFr
         return function(cell) if isinstance(cell, str) else cell
 
     texts = table.select_dtypes(["object", "string"])
-    return table.assign(**{str(name): texts[name].map(apply) for name in texts})
+    return table.assign(**{str(name): texts[name].map(apply).astype(texts[name].dtype) for name in texts})

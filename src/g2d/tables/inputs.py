@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,7 @@ from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.prompt_counts import prompts_behind
-from g2d.experiment.sections import Contamination, Frontier
+from g2d.experiment.sections import Contamination
 from g2d.graph import catalogue
 from g2d.graph.parts import files_of
 from g2d.jobs.cost import Cost, read_cost
@@ -31,8 +31,7 @@ from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_costs
-from g2d.tables.controls import seen_in_training
-from g2d.tables.costs import calibration_of, costs_of, read_log, spent_on
+from g2d.tables.costs import calibration_hours, read_log, spent_on
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import correlation_points
 from g2d.tables.samples import READ
@@ -40,7 +39,6 @@ from g2d.tables.win_rates import NEEDED
 from g2d.verifier import verify_batch
 
 WITHOUT_TEXTS = (*TEXTLESS, BUDGET_VERDICTS)
-Measured = Mapping[PolicyKey, Mapping[str, Any]]
 
 
 class _Part(cached_property[dict[Any, Any]]):
@@ -67,7 +65,6 @@ class Inputs:
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
     replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
     probes = _Part(read_table, PROBE_COLUMNS)
-    seen = _Part(seen_in_training)  # controls only
     selections = _Part(read_table, CANDIDATE_COLUMNS)
     # Keys: a policy and a benchmark.
     answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
@@ -86,10 +83,8 @@ class Inputs:
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
         self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
         self._built: dict[str, pd.DataFrame] = {}
-        self.controls, self.control_rewards = grid.controls(config), grid.control_rewards(config)
         self.changes = grid.ablation_changes(config)
-        settings = config.frontier or Frontier()
-        self.margin, self.tested_axis = settings.margin, settings.axis
+        self.margin = config.margin
         self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
         self.shown_share = (config.contamination or Contamination()).share
 
@@ -130,24 +125,17 @@ class Inputs:
         return {key: trained.get(key, 0.0) for key in self.finished.values() if key in trained or key.role == "base"}
 
     @cached_property
-    def calibrated(self) -> Measured:
-        return {key: calibration_of(cost.records) for key, cost in self.costs.items()}
+    def calibrated(self) -> dict[PolicyKey, float]:
+        return {key: calibration_hours(cost.records) for key, cost in self.costs.items()}
 
     @cached_property
-    def measured(self) -> Measured:
-        return {
-            key: self.records[key].settings | {"tokens": sum(record.tokens_generated for record in cost.records)}
-            for key, cost in self.costs.items()
-            if key in self.records
-        }
-
-    @cached_property
-    def spent(self) -> Measured:
-        return {key: spent_on(key, cost.records, self.config, self.path) for key, cost in self.costs.items()}
-
-    @cached_property
-    def paid(self) -> Measured:
-        return {key: costs_of(key, cost.records, self.spent[key], self.config) for key, cost in self.costs.items()}
+    def spent(self) -> dict[PolicyKey, dict[str, Any]]:
+        nothing = {"tokens_generated": 0, "updates": 0}
+        spent: dict[PolicyKey, dict[str, Any]] = {key: nothing for key in self.finished.values() if key.role == "base"}
+        for key, cost in self.costs.items():
+            n_pairs = self.records[key].settings.get("n_pairs") if key in self.records else None
+            spent[key] = {**spent_on(cost.records, self.path), "n_pairs": n_pairs}
+        return spent
 
     @cached_property
     def charged(self) -> dict[PolicyKey, list[Cost]]:

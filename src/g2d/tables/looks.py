@@ -14,7 +14,7 @@ from g2d.analysis.looks import Asked, Look, Plan, Steps, take_look
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.race import PLAN, at_look, last_of, taken, whole
-from g2d.experiment.sections import Frontier, Looks
+from g2d.experiment.sections import Looks
 from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.rollout import CLUSTER, read_rollouts
 from g2d.settings import ConfigError
@@ -25,7 +25,7 @@ from g2d.tables.frames import Rows, columns, table_of
 # Keys that do not affect the answers to the first benchmark, so they may change between looks.
 WITHOUT_ANSWERS = frozenset(
     {
-        *("title", "demonstration", "seeds", "looks", "benchmarks", "baselines", "frontier"),
+        *("title", "demonstration", "seeds", "looks", "benchmarks", "baselines"),
         *("contamination", "probe"),
     }
 )
@@ -54,7 +54,7 @@ def plan_of(config: Config, model: str, steps: Steps = "holm") -> Plan:
     return Plan(
         looks=tuple(looks.looks),
         asked=comparisons,
-        margin=(config.frontier or Frontier()).margin,
+        margin=config.margin,
         spending=looks.spending,
         error=looks.error,
         futility=looks.futility,

@@ -10,7 +10,6 @@ from functools import partial
 from g2d.analysis import power
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.sections import Frontier
 from g2d.tables.evaluations import Row
 from g2d.tables.families import ALIKE, families
 from g2d.tables.frames import Rows, columns, table_of
@@ -32,7 +31,7 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
     """A row per family of tests of the K and number of seeds: the smallest differences and margins that a grid would
     detect, from the variances `ASSUMED`, for the first
     model."""
-    target = (config.frontier or Frontier()).margin
+    target = config.margin
     model = next(iter(config.models))
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
     n_alike = sum(policy.role in ALIKE for policy in policies)
