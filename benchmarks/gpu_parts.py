@@ -481,7 +481,7 @@ PARTS = {
     "harvest": Part(harvest, 30, 100),
     "greedy": Part(greedy, 15, 80),
     "resume": Part(resume, 20, 80),
-    "micro-grid": Part(micro_grid, 45, 300),
+    "micro-grid": Part(micro_grid, 100, 300),
     "smollm2": Part(smollm2, 60, 900),
 }
 
