@@ -8,6 +8,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 INSTALLED = "\n".join(f"{own.name}=={own.version}" for own in distributions())
+NAMES = "\n".join(own.name for own in distributions())
 
 
 def lacking(*arguments: str) -> set[str]:
@@ -30,8 +31,9 @@ def test_torch_and_transformers_are_assumed_with_their_requirements() -> None:
 
 def test_missing_and_old_packages_of_a_list_are_collected(tmp_path: Path) -> None:
     has = tmp_path / "has.txt"
-    has.write_text(INSTALLED)
-    assert lacking("--has", str(has)) == set()
+    for installed in (INSTALLED, NAMES):
+        has.write_text(installed)
+        assert lacking("--has", str(has)) == set()
     lines = [
         line for line in INSTALLED.splitlines() if not line.lower().startswith(("trl==", "accelerate==", "pandas=="))
     ]
