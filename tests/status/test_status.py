@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -20,13 +20,13 @@ from g2d.cli import main
 from g2d.experiment.config import load
 from g2d.graph.build import grid_jobs
 from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attempt_file, log_of
-from g2d.jobs.cost import Cost, Progress
+from g2d.jobs.cost import Cost, Progress, write_cost
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
-from g2d.status.eta import eta
+from g2d.policies import Policy, write_policy
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Grid, Snapshot
-from g2d.status.states import STATES
+from g2d.status.states import JobState, State
 from tests.experiment.test_config import MINIMAL
 
 TRAINING = "demo/seed0/grpo/g2/k2"
@@ -75,64 +75,61 @@ def done(results: Path, folder: str = TRAINING) -> None:
         write_text(results / folder / name, "{}")
 
 
-def state_of(results: Path, folder: str = TRAINING) -> dict[str, Any]:
-    """Return the state of a job, its line on the screen and its entry in JSON."""
+def state_of(results: Path, folder: str = TRAINING) -> tuple[JobState, str]:
+    """Return the state of a job, and its line on the screen."""
     snapshot = Grid(results).look()
     [state] = [state for state in snapshot.states if state.job.name == f"results/{folder}/cost"]
     lines = [line for line in screen(snapshot, 500, 500).splitlines() if folder in line]
-    listed = snapshot.as_json()
-    [entry] = [job for job in (*listed["running"], *listed["trouble"]) if folder in job["job"]] or [{}]
-    assert entry.get("state", state.state) == state.state
-    return {"state": state.state, "line": lines[0].strip() if lines else "", **entry}
+    return state, lines[0].strip() if lines else ""
 
 
 # ------------------------------------------------------------------------------------------------------------- states
 
 
 def test_a_job_waits_then_runs_then_has_finished(results: Path) -> None:
-    assert state_of(results)["state"] == "waiting"
+    waiting, _ = state_of(results)
+    assert waiting.state == "waiting"
     attempted(results, "running", heard=5, progress=Progress(1, 2, 0), process=Process(17, "elsewhere", "4711"))
-    running = state_of(results)
-    assert (running["state"], running["step"], running["steps"]) == ("running", 1, 2)
-    line = f"train_grpo {TRAINING}: step 1 of 2, for 2 min; node7, Slurm job 4711, heard of "
-    assert running["line"].startswith(line)
+    running, line = state_of(results)
+    assert (running.state, running.position) == ("running", (1, 2))
+    assert line.startswith(f"train_grpo {TRAINING}: step 1 of 2, for 2 min; node7, Slurm job 4711, heard of ")
     done(results)
     attempted(results, "ok", started=99)
-    assert state_of(results) == {"state": "finished", "line": ""}
+    finished, line = state_of(results)
+    assert (finished.state, line) == ("finished", "")
 
 
 def test_a_failed_job_shows_its_last_line_until_a_retry(results: Path) -> None:
     attempted(results, "failed", progress=Progress(1, 2, 0))
     write_text(results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log", "step\nValueError: no GPU\n\n")
-    failed = state_of(results)
-    shown = [failed[name] for name in ("state", "last_line", "attempt", "step")]
-    assert shown == ["failed", "ValueError: no GPU", 1, None]
-    assert failed["line"].endswith(": ValueError: no GPU")
+    failed, line = state_of(results)
+    assert (failed.state, len(failed.attempts), failed.position) == ("failed", 1, None)
+    assert line.endswith(": ValueError: no GPU")
     attempted(results, "running", started=30, heard=1)
-    again = state_of(results)
-    assert (again["state"], again["attempt"]) == ("running", 2)
-    assert "attempt 2" in again["line"]
+    again, line = state_of(results)
+    assert (again.state, len(again.attempts)) == ("running", 2)
+    assert "attempt 2" in line
     attempted(results, "ok", started=20)
     done(results)
-    assert state_of(results)["state"] == "finished"
+    assert state_of(results)[0].state == "finished"
 
 
 def test_a_stopped_training_names_the_step_it_has_kept(results: Path) -> None:
     attempted(results, "stopped", progress=Progress(37, 100, 0))
     (results / TRAINING / "work/step-30").mkdir(parents=True)
     (results / TRAINING / "work/step-9").mkdir()
-    stopped = state_of(results)
-    assert (stopped["state"], stopped["step"], stopped["steps"]) == ("stopped", 30, 100)
-    assert "kept up to step 30" in stopped["line"]
+    stopped, line = state_of(results)
+    assert (stopped.state, stopped.position) == ("stopped", (30, 100))
+    assert "kept up to step 30" in line
 
 
 def test_silence_elsewhere_is_called_silence_and_a_later_attempt_counts(results: Path) -> None:
     attempted(results, "running", started=9000, heard=SILENT_S + 5, process=Process(17, "elsewhere", None))
-    silent = state_of(results)
-    assert silent["state"] == "silent"
-    assert "no sign of life since" in silent["line"]
+    silent, line = state_of(results)
+    assert silent.state == "silent"
+    assert "no sign of life since" in line
     attempted(results, "running", started=50, heard=BEAT_S, process=Process(18, "elsewhere", None))
-    assert state_of(results)["state"] == "running"
+    assert state_of(results)[0].state == "running"
 
 
 def test_a_record_of_0_1_0_is_judged_by_its_age(results: Path) -> None:
@@ -140,23 +137,23 @@ def test_a_record_of_0_1_0_is_judged_by_its_age(results: Path) -> None:
     old = json.loads(file.read_text())
     del old["progress"], old["process"], old["carried"]
     write_json(file, old)
-    assert state_of(results)["state"] == "running"
+    assert state_of(results)[0].state == "running"
     write_json(file, old | {"updated": time.time() - 2 * SILENT_S})
-    assert state_of(results)["state"] == "silent"
+    assert state_of(results)[0].state == "silent"
 
 
 def test_a_reused_process_id_is_not_the_dead_process(results: Path) -> None:
     attempted(results, "running", started=10**9, heard=1, process=Process(os.getpid(), this_machine(), None))
-    assert state_of(results)["state"] == "killed"
+    assert state_of(results)[0].state == "killed"
 
 
 def test_results_without_files_are_missing_and_files_without_records_are_results(results: Path) -> None:
     attempted(results, "ok")
-    missing = state_of(results)
-    assert missing["state"] == "missing"
-    assert "its files are not there" in missing["line"]
+    missing, line = state_of(results)
+    assert missing.state == "missing"
+    assert "its files are not there" in line
     done(results, "demo/seed0/grpo/g2/k4")
-    assert state_of(results, "demo/seed0/grpo/g2/k4")["state"] == "finished"
+    assert state_of(results, "demo/seed0/grpo/g2/k4")[0].state == "finished"
 
 
 ATTEMPT = """
@@ -187,12 +184,12 @@ def process(results: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_job_that_is_killed_here_is_known_to_be_dead_at_once(results: Path, process: subprocess.Popen[str]) -> None:
-    running = state_of(results)
-    assert (running["state"], running["pid"]) == ("running", process.pid)
+    running, _ = state_of(results)
+    assert running.state == "running"
     process.send_signal(signal.SIGKILL)
     while process.poll() is None:  # not reaped before it has ended, and a zombie is dead as well
         time.sleep(0.01)
-    assert state_of(results)["state"] == "killed"
+    assert state_of(results)[0].state == "killed"
 
 
 # --------------------------------------------------------------------------------------------------------------- text
@@ -216,10 +213,10 @@ def test_a_hostile_log_stays_text(results: Path, name: str) -> None:
     snapshot = Grid(results).look()
     text = screen(snapshot, 80, 24)
     assert all(line.isprintable() and len(line) <= 80 for line in text.splitlines())
-    [trouble] = json.loads(json.dumps(snapshot.as_json()))["trouble"]
-    assert trouble["last_line"].isprintable()
+    [trouble] = snapshot.of("failed")
+    assert snapshot.words(trouble).isprintable()
     if name == "a progress bar":
-        assert trouble["last_line"] == "Out of memory"
+        assert snapshot.words(trouble) == "Out of memory"
 
 
 def test_a_broken_record_is_named_and_ignored(results: Path) -> None:
@@ -229,7 +226,7 @@ def test_a_broken_record_is_named_and_ignored(results: Path) -> None:
     assert snapshot.counts["finished"] == 1
     assert "x.json" in screen(snapshot, 300, 24).splitlines()[-1]
     assert "\x1b" not in screen(snapshot, 300, 24)
-    [reason] = snapshot.as_json()["unreadable"]
+    [reason] = snapshot.unreadable
     assert "x.json" in reason
 
 
@@ -266,22 +263,26 @@ GPU = CONFIG | {
 }
 
 
-def test_gpu_hours_to_go_follow_from_what_was_measured_and_from_the_steps_that_are_left(results: Path) -> None:
+def test_gpu_hours_to_go_follow_from_what_was_measured(results: Path) -> None:
     config = load(GPU)
     config.save(results / "config.yaml")
     first, second = "demo/seed0/grpo/g2/k100", "demo/seed0/grpo/g2/k300"
     attempted(results, "ok", first, seconds=7200, started=9000, device="A100")
-    done(results, first)
+    write_policy(
+        results / first / "policy.json",
+        Policy("p", "demo", "grpo", "m0", 0, k=100, settings={"warmup": config.warmup.trajectory(100, 2)}),
+    )
+    write_cost(results / first / "cost.json", cost(f"results/{first}/cost", "train_grpo", 7200, "A100"))
     attempted(results, "failed", second, seconds=360, started=1500, device="A100")
     attempted(results, "running", second, seconds=60, started=61, device="unknown", progress=Progress(150, 300, 100))
     snapshot = Grid(results).look()
-    assert (snapshot.spent.gpu, snapshot.spent.unknown, snapshot.spent.cpu) == pytest.approx((2.1, 1 / 60, 0))
-    [training] = [line for line in snapshot.eta.device_hours if line.stage == "train_grpo"]
-    assert training.hours == pytest.approx(2 * 150 / 100)  # two hours took 100 steps, and 150 of 200 are left
+    assert snapshot.device_hours == pytest.approx(2.1 + 1 / 60)
+    [training] = [line for line in snapshot.to_go if line.stage == "train_grpo"]
+    assert training.hours == pytest.approx(2 * 200 / 100)  # two hours took 100 steps, and the job has 200
     assert training.source == "measured here (demo, n=1)"
-    assert snapshot.eta.not_counted == ()
     text = screen(snapshot, 300, 40)
     assert "step 150 of 300" in text
+    assert "to go: about " in text and "GPU-hours" in text
 
 
 def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,39 +290,26 @@ def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatc
     config = load(GPU)
     config.save(results / "config.yaml")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    to_go = {line.stage: line.hours for line in Grid(results).look().eta.device_hours}
+    to_go = {line.stage: line.hours for line in Grid(results).look().to_go}
     step = 192 * (0.07 + 7.6e9 * 2 / 3e12) + 4 * 0.5 + 1
     assert to_go["train_grpo"] == pytest.approx((2 * 30 + 300 * step) / 3600)
     assert None not in to_go.values()
 
 
 def test_without_a_gpu_hours_are_of_a_core(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finished jobs count with their CPU seconds, not with a guess."""
     load(GPU).save(results / "config.yaml")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    first = "demo/seed0/grpo/g2/k100"
-    attempted(results, "ok", first, seconds=7200, started=9000, device="cpu")
-    done(results, first)
-    snapshot = Grid(results).look()
-    [training] = [line for line in snapshot.eta.device_hours if line.stage == "train_grpo"]
-    cpu_s = next(state.last.cost.cpu_s for state in snapshot.of("finished") if state.last)
-    assert training.hours == pytest.approx(2 * cpu_s / 3600)
-    assert "CPU hours" in screen(snapshot, 300, 40) and "GPU-hours" not in screen(snapshot, 300, 40)
-    to_go = snapshot.as_json()["to_go"]
-    assert (to_go["gpu_hours"], to_go["gpu_hours_by_stage"]) == (0, [])
-    assert to_go["cpu_hours"] == pytest.approx(sum(line["hours"] for line in to_go["cpu_hours_by_stage"]))
+    attempted(results, "ok", "demo/seed0/grpo/g2/k100", seconds=7200, started=9000, device="cpu")
+    text = screen(Grid(results).look(), 300, 40)
+    assert "CPU hours" in text and "GPU-hours" not in text
 
 
-def test_time_left_needs_a_job_that_runs(results: Path) -> None:
-    for k, status in ((2, "ok"), (4, "running")):
-        attempted(results, status, f"demo/seed0/grpo/g2/k{k}", seconds=40, started=50, heard=1)  # type: ignore[arg-type]
+def test_without_a_job_that_runs_the_screen_says_so(results: Path) -> None:
+    attempted(results, "ok", "demo/seed0/grpo/g2/k2")
     done(results)
-    snapshot = Grid(results).look()
-    assert snapshot.eta.at_once == 1
-    assert snapshot.eta.seconds is not None
-    states = [state if state.state == "finished" else replace(state, state="waiting") for state in snapshot.states]
-    assert eta(load(CONFIG), states, time.time()).seconds is None
-    assert "one job after the other" in screen(snapshot, 200, 40)
+    assert "nothing runs; " in screen(Grid(results).look(), 200, 40).splitlines()[-1]
+    attempted(results, "running", "demo/seed0/grpo/g2/k4", heard=1)
+    assert "nothing runs" not in screen(Grid(results).look(), 200, 40)
 
 
 def test_an_attempt_names_the_log_of_its_job() -> None:
@@ -334,18 +322,17 @@ def test_an_attempt_names_the_log_of_its_job() -> None:
 # ------------------------------------------------------------------------------------------------------------ command
 
 
-def test_the_command_prints_json_with_the_documented_keys(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_screen_and_every_state_is_documented(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     attempted(results, "failed")
     attempted(results, "running", "demo/seed0/grpo/g2/k4", heard=1)
-    assert main(["status", str(results), "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    assert main(["status", str(results)]) == 0
+    text = capsys.readouterr().out
+    assert f"0 of {len(grid_jobs(load(CONFIG)))} jobs finished" in text
+    assert "running: 1\n" in text and "in trouble: 1\n" in text
     documented = (Path(__file__).parents[2] / "docs/status.md").read_text()
-    for key in (*listed, *listed["jobs"], *listed["stages"][0], *listed["running"][0], *listed["trouble"][0]):
-        assert f"`{key}`" in documented, key
-    for key in (*listed["spent"], *listed["to_go"]):
-        assert f"`{key}`" in documented, key
-    assert listed["jobs"]["total"] == sum(listed["jobs"][state] for state in STATES) == len(grid_jobs(load(CONFIG)))
-    for state in STATES:
+    for state in get_args(State):
         assert f"| `{state}` |" in documented, state
 
 
@@ -363,12 +350,13 @@ def test_a_watch_looks_again_and_ends_with_ctrl_c(results: Path) -> None:
     # Whoever runs the tests in the background may ignore Ctrl-C, and child processes inherit that.
     command = ["env", "--default-signal=INT", sys.executable, "-m", "g2d.cli", "status", str(results)]
     with subprocess.Popen(
-        [*command, "--json", "--watch", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--watch", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as watch:
         assert watch.stdout is not None
-        assert json.loads(watch.stdout.readline())["jobs"]["failed"] == 0
+        while "nothing runs" not in (line := watch.stdout.readline()):
+            assert "in trouble" not in line
         attempted(results, "failed")
-        while json.loads(watch.stdout.readline())["jobs"]["failed"] == 0:
+        while "in trouble: 1" not in watch.stdout.readline():
             pass
         watch.send_signal(signal.SIGINT)
         _, errors = watch.communicate()

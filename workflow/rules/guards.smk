@@ -9,8 +9,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import owner, read as read_config
 from g2d.forecast.devices import device_here
-from g2d.forecast.hours import estimate, gpu_job, report as report_hours
-from g2d.forecast.rates import measured_rates
+from g2d.forecast.hours import hours_left, report as report_hours
 from g2d.graph.build import grid_jobs
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import from_elsewhere
@@ -229,21 +228,16 @@ def say_what_looks_newer(dag):
 def say_hours(dag):
     """Add hours to Snakemake's job table."""
 
-    def on_device(job):
-        return job.holds_device and not grid.is_embedded(CONFIG, job.model)
-
     def hours():
         # Snakemake sets use_threads if the executor is not local, also in a dry-run.
         device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
         planned = jobs_of_g2d(dag.needrun_jobs(exclude_finished=False))
         in_table = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
-        jobs = [gpu_job(CONFIG, job, device) for job in in_table if job and on_device(job)]
-        rates = measured_rates(RESULTS, CONFIG.models, device.hours) if jobs or LOOKS else {}
-        parts = [report_hours(estimate(jobs, rates), device)]
+        parts = [report_hours(hours_left(CONFIG, filter(None, in_table), RESULTS, device), device)]
         if LOOKS and not NOW.reached.is_over:
-            left = [job for job in grid_jobs(CONFIG) if on_device(job) and not all(map(os.path.exists, job.done))]
-            most = [gpu_job(CONFIG, job, device) for job in left]
-            total = sum(line.hours or 0.0 for line in estimate(most, rates))
+            left = [job for job in grid_jobs(CONFIG) if not all(map(os.path.exists, job.done))]
+            most = hours_left(CONFIG, left, RESULTS, device)
+            total = sum(line.hours or 0.0 for line in most)
             parts += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
             parts += [f"At most, whatever the looks decide: {total:.1f} {device.unit}."] if most else []
         return "\n".join(filter(None, parts))

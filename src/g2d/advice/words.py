@@ -47,8 +47,8 @@ def advice_text(
 def advice_since(advice: str, results: str) -> str:
     """Return the text of the file and the remaining hours, at the rates so far."""
     text = Path(advice).read_text(encoding="utf-8")
-    eta = Grid(Path(results)).look().eta
-    for line in hours_to_go(eta.device_hours, device=eta.device):
+    look = Grid(Path(results)).look()
+    for line in hours_to_go(look.to_go, look.device):
         text += f"\nThe whole grid, with all that it has measured since the probe: {line}\n"
     return text
 

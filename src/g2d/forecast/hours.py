@@ -88,6 +88,13 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
     ]
 
 
+def hours_left(config: Config, jobs: Iterable[Job], results: str | Path, device: Device) -> list[Line]:
+    """Return the hours of jobs on a device; the embedded model's take seconds and are left out."""
+    on_device = [job for job in jobs if job.holds_device and not grid.is_embedded(config, job.model)]
+    rates = measured_rates(results, config.models, device.hours) if on_device else {}
+    return estimate([gpu_job(config, job, device) for job in on_device], rates)
+
+
 def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tuple[str, str], float]:
     return {key: mean(rates) for key, rates in measured.items() if rates}
 

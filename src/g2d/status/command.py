@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import shutil
 import sys
 import time
@@ -24,11 +23,10 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "status",
         help="what has finished, runs, failed and is to come",
-        description="What has finished, what runs and at which step, what failed and its last line, what it cost and "
-        "when it will be done. From files alone, so it also works on a login node while jobs run elsewhere.",
+        description="What has finished, what runs and at which step, what failed and its last line, and the hours that "
+        "are left. Only reads files, so it also works on a login node while jobs run elsewhere.",
     )
     parser.add_argument("results", nargs="?", type=Path, default=Path("results"), help="the folder (default: results)")
-    parser.add_argument("--json", action="store_true", help="one JSON object in a line, keys in docs/status.md")
     parser.add_argument(
         "--watch",
         nargs="?",
@@ -51,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         while True:
             snapshot = grid.look()
-            _print(snapshot, as_json=arguments.json, again=arguments.watch is not None)
+            _print(snapshot, again=arguments.watch is not None)
             if arguments.watch is None or snapshot.counts["finished"] == len(snapshot.states):
                 return 0
             time.sleep(arguments.watch)
@@ -61,10 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0  # Ctrl-C ends a watch
 
 
-def _print(snapshot: Snapshot, *, as_json: bool, again: bool) -> None:
-    if as_json:
-        say(json.dumps(snapshot.as_json(), ensure_ascii=False, allow_nan=False))
-        return
+def _print(snapshot: Snapshot, *, again: bool) -> None:
     if not sys.stdout.isatty():
         say(screen(snapshot, UNCUT, UNCUT))
         return

@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from g2d.forecast.devices import CARD, Device
+from g2d.forecast.devices import Device
 from g2d.forecast.hours import Line
 from g2d.plain import plain
 from g2d.status.snapshot import Snapshot
@@ -89,7 +89,7 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def hours_to_go(lines: Sequence[Line], device: Device = CARD) -> Iterator[str]:
+def hours_to_go(lines: Sequence[Line], device: Device) -> Iterator[str]:
     if not lines:
         return
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
@@ -101,23 +101,14 @@ def hours_to_go(lines: Sequence[Line], device: Device = CARD) -> Iterator[str]:
 
 
 def _foot(snapshot: Snapshot) -> Iterator[str]:
-    spent, to_go = snapshot.spent, snapshot.eta
-    hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or (to_go.device_hours and to_go.device.is_card) else []
-    hours += [f"{span(3600 * spent.cpu)} on CPUs"] if spent.cpu or not hours else []
-    hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
-    yield f"spent: {', '.join(hours)}"
-    yield from hours_to_go(to_go.device_hours, to_go.device)
+    yield f"spent: {snapshot.device_hours:.1f} device-hours"
+    yield from hours_to_go(snapshot.to_go, snapshot.device)
     yield from snapshot.looks
     left = len(snapshot.states) - snapshot.counts["finished"]
     if not left:
         yield "all jobs have finished"
-    elif to_go.seconds is None:
+    elif not snapshot.counts["running"]:
         yield f"nothing runs; {left} jobs to go" + ("" if snapshot.is_locked else ", and no Snakemake holds the folder")
-    else:
-        done = time.strftime("%a %d %b %H:%M", time.localtime(snapshot.now + to_go.seconds))
-        without = f", without {', '.join(to_go.not_counted)}" if to_go.not_counted else ""
-        at_once = f"{to_go.at_once} jobs go on running at once" if to_go.at_once > 1 else "one job after the other runs"
-        yield f"done in about {span(to_go.seconds)} ({done}) if {at_once}{without}"
     for reason in snapshot.unreadable[:1]:
         yield f"not counted, {len(snapshot.unreadable)} unreadable: {reason}"
 

@@ -6,38 +6,21 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, read
 from g2d.experiment.race import next_look_words, taken
+from g2d.forecast.devices import CARD, Device, device_here
+from g2d.forecast.hours import Line, hours_left
 from g2d.graph.build import grid_jobs
 from g2d.jobs.attempts import Attempt, log_of
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
-from g2d.status.eta import Eta, eta
-from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
+from g2d.status.states import JobState, Records, State, job_states
 
 TAIL = 8192  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Device-hours of all attempts, also failed ones and of jobs that have left the grid."""
-
-    gpu: float
-    cpu: float  # a machine without a GPU counts as one device
-    unknown: float  # attempts without a recorded device
-
-
-def spent(attempts: Sequence[Attempt]) -> Spent:
-    by_device = {"gpu": 0.0, "cpu": 0.0, "unknown": 0.0}
-    for attempt in attempts:
-        device = attempt.cost.device
-        by_device[device if device in by_device else "gpu"] += attempt.cost.device_s / 3600
-    return Spent(**by_device)
 
 
 @dataclass(frozen=True)
@@ -46,8 +29,9 @@ class Snapshot:
     title: str
     now: float  # seconds since the epoch
     states: Sequence[JobState]
-    spent: Spent
-    eta: Eta
+    device_hours: float  # of all attempts, also failed ones and of jobs that have left the grid
+    to_go: Sequence[Line]  # hours of unfinished jobs on a device, running ones as a whole
+    device: Device
     is_locked: bool  # a running or killed Snakemake has the lock
     looks: Sequence[str]  # lines on the next interim analysis
     unreadable: Sequence[str]  # records, with the reason
@@ -82,50 +66,6 @@ class Snapshot:
             return ""
         return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
 
-    def as_json(self) -> dict[str, Any]:
-        to_go = self.eta
-        kind = "gpu" if to_go.device.is_card else "cpu"
-        return {
-            "results": str(self.results),
-            "title": self.title,
-            "time": _iso(self.now),
-            "locked": self.is_locked,
-            "jobs": _numbers(self.counts),
-            "stages": [{"stage": stage} | _numbers(counts) for stage, counts in self.stages.items()],
-            "running": [self._job(state) for state in self.of("running")],
-            "trouble": [self._job(state) | {"last_line": self.words(state)} for state in self.of(*TROUBLE)],
-            "spent": {f"{name}_hours": value for name, value in asdict(self.spent).items()},
-            "to_go": {
-                **{"gpu_hours": 0.0, "cpu_hours": 0.0, "gpu_hours_by_stage": [], "cpu_hours_by_stage": []},
-                f"{kind}_hours": sum(line.hours or 0.0 for line in to_go.device_hours),
-                f"{kind}_hours_by_stage": [asdict(line) for line in to_go.device_hours],
-                "seconds": to_go.seconds,
-                "done_at": None if to_go.seconds is None else _iso(self.now + to_go.seconds),
-                "jobs_at_once": to_go.at_once,
-                "not_counted": list(to_go.not_counted),
-            },
-            "looks": list(self.looks),
-            "unreadable": list(self.unreadable),
-        }
-
-    def _job(self, state: JobState) -> dict[str, Any]:
-        last = state.last
-        assert last is not None  # only finished and waiting jobs have no attempt
-        step, steps = state.position or (None, None)
-        return {
-            "stage": state.job.stage,
-            "job": plain(state.job.name),
-            "state": state.state,
-            "attempt": len(state.attempts),
-            "started": _iso(last.started),
-            "last_sign_of_life": _iso(last.updated),
-            "step": step,
-            "steps": steps,
-            "host": plain(str(last.host)),
-            "pid": last.process.pid if last.process else None,
-            "slurm_job": last.process.slurm_job if last.process else None,
-        }
-
 
 class Grid:
     def __init__(self, results: Path) -> None:
@@ -138,14 +78,17 @@ class Grid:
         self._read_config()
         records = self.records.read()
         states = job_states(self.results, self.jobs, records)
-        now = time.time()
+        attempts = [recorded.attempt for recorded_ones in records.values() for recorded in recorded_ones]
+        device = _device(self.config, attempts)
+        unfinished = [state.job for state in states if state.state != "finished"]
         return Snapshot(
             results=self.results,
             title=plain(self.config.title),
-            now=now,
+            now=time.time(),
             states=states,
-            spent=spent([recorded.attempt for attempts in records.values() for recorded in attempts]),
-            eta=eta(self.config, states, now),
+            device_hours=sum(attempt.cost.device_s for attempt in attempts) / 3600,
+            to_go=hours_left(self.config, unfinished, self.results, device),
+            device=device,
             is_locked=is_locked(self.results.resolve().parent),
             looks=[plain(line) for line in self._next_look],
             unreadable=[plain(reason) for reason in self.records.unreadable],
@@ -162,9 +105,8 @@ class Grid:
             self.jobs = grid_jobs(self.config)
 
 
-def _numbers(counts: Counter[State]) -> dict[str, int]:
-    return {"total": counts.total()} | {state: counts[state] for state in STATES}
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+def _device(config: Config, attempts: Sequence[Attempt]) -> Device:
+    if any(attempt.cost.device not in ("cpu", "unknown") for attempt in attempts):
+        return CARD
+    elsewhere = any(attempt.process is not None and attempt.process.slurm_job for attempt in attempts)
+    return device_here(config.engine.name, elsewhere=elsewhere)

@@ -14,17 +14,16 @@ from typing import Literal
 from g2d.graph.job import Job
 from g2d.jobs.attempts import Attempt, is_alive, read_attempt
 
-State = Literal["finished", "running", "failed", "stopped", "killed", "silent", "missing", "waiting"]
-STATES: dict[State, str] = {
-    "finished": "its files are there",
-    "running": "its process runs, or gave a sign of life in the last two minutes",
-    "failed": "the last attempt ended with an error",
-    "stopped": "the last attempt was stopped (SIGTERM, Ctrl-C); a training resumes from its checkpoint",
-    "killed": "the last attempt ended without a final record (kill -9, out of memory)",
-    "silent": "started on another machine, and no sign of life for two minutes: killed, or cut off from these files",
-    "missing": "the last attempt ended well, and its files are not there",
-    "waiting": "no attempt has begun: not due yet, or in the queue of a cluster",
-}
+State = Literal[
+    "finished",  # its files are there
+    "running",  # its process runs, or gave a sign of life in the last two minutes
+    "failed",  # the last attempt ended with an error
+    "stopped",  # the last attempt was stopped (SIGTERM, Ctrl-C); a training resumes from its checkpoint
+    "killed",  # the last attempt ended without a final record (kill -9, out of memory)
+    "silent",  # started on another machine, and no sign of life for two minutes: killed, or cut off from these files
+    "missing",  # the last attempt ended well, and its files are not there
+    "waiting",  # no attempt has begun: not due yet, or in the queue of a cluster
+]
 TROUBLE: tuple[State, ...] = ("failed", "killed", "silent", "stopped", "missing")
 
 

@@ -69,10 +69,10 @@ class SlurmProject(Project):
         (self.root / "src/sitecustomize.py").write_text(text)
 
     def watch_status(self, log: str) -> subprocess.Popen[bytes]:
-        """`g2d status --watch` as JSON, in the background, a look a second."""
+        """What `g2d status --watch` knows, as JSON, in the background, a look a second."""
         with open(self.root / log, "wb") as file:
             return subprocess.Popen(
-                ["env", "--default-signal=INT", sys.executable, "-m", "g2d.cli", "status", "--json", "--watch", "1"],
+                ["env", "--default-signal=INT", sys.executable, str(Path(__file__).with_name("watch.py"))],
                 cwd=self.root,
                 env=os.environ | {"PYTHONPATH": str(self.root / "src")},
                 stdout=file,

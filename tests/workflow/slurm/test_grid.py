@@ -56,12 +56,13 @@ def training(project: SlurmProject, rule: str, folder: str, other_than: str = ""
         return None
     jobs = [line.split("|") for line in squeue("--states=RUNNING", "--format=%i|%k")]
     matching = next((job for job, comment in jobs if comment.startswith(f"rule_{rule}_") and job != other_than), None)
-    seen = {entry["slurm_job"] for look in looks(project) for entry in look["running"]}
+    attempted = [entry for look in looks(project) for entry in look["attempted"]]
+    seen = {entry["slurm_job"] for entry in attempted if entry["state"] == "running"}
     return matching if matching in seen else None
 
 
 def looks(project: SlurmProject) -> list[dict[str, Any]]:
-    """Output of `g2d status --watch`, one record per look."""
+    """Output of watch.py, one record per look."""
     *lines, _unfinished = (project.root / "status.jsonl").read_text().split("\n")
     return [json.loads(line) for line in lines]
 
@@ -127,26 +128,21 @@ def test_rules_that_need_a_gpu_get_one_and_the_others_get_none(grid: SlurmProjec
 
 def test_a_watched_status_shows_only_true_states(grid: SlurmProject) -> None:
     seen_looks = looks(grid)
-    finished = [look["jobs"]["finished"] for look in seen_looks]
+    finished = [look["finished"] for look in seen_looks]
     assert finished == sorted(finished)
     assert {line for look in seen_looks for line in look["unreadable"]} == set()
     for stage, folder, steps in TRAININGS:
         job = f"results/micro/{folder}/cost"
-        seen = [
-            (entry["state"], entry["attempt"])
-            for look in seen_looks
-            for entry in (*look["running"], *look["trouble"])
-            if entry["job"] == job
-        ]
+        entries = [entry for look in seen_looks for entry in look["attempted"] if entry["job"] == job]
+        seen = [(entry["state"], entry["attempt"]) for entry in entries]
         # Stopped is trouble until a second attempt begins. A look may miss a state, but no other state is possible.
         course = [("running", 1), ("stopped", 1), ("running", 2)]
         assert seen
         assert [*dict.fromkeys(seen)] == [state for state in course if state in seen], stage
-        running = [entry for look in seen_looks for entry in look["running"] if entry["job"] == job]
+        running = [entry for entry in entries if entry["state"] == "running"]
         assert {entry["steps"] for entry in running} <= {None, steps}
         assert {entry["slurm_job"] for entry in running} == {read.process.slurm_job for read in records(grid, stage)}
-    spent = seen_looks[-1]["spent"]
-    assert sum(spent[f"{kind}_hours"] for kind in ("gpu", "cpu", "unknown")) > spent["in_vain_hours"] > 0
+    assert seen_looks[-1]["device_hours"] > 0
 
 
 def records(project: SlurmProject, stage: str) -> list[Attempt]:
