@@ -14,7 +14,6 @@ from tests.experiment.test_config import MINIMAL
 SIZE_2 = {"baselines": {"grpo_group_sizes": [2]}}
 FOUR, ONE_PASS = {"per_device_batch_size": 4}, {"gradient_accumulation_steps": 1}
 TWO, EIGHT = ({"training": {"processes": n}} for n in (2, 8))
-DIVIDED = {"training": {"processes": 2, "strategy": "fsdp"}}
 ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
 
 
@@ -45,9 +44,6 @@ OF_TWO = [
     ("keys", "allowed", "refused", "message"),
     [
         *((keys, {}, TWO, message) for keys, message in OF_TWO),
-        ({}, DIVIDED, {"training": {"strategy": "fsdp"}}, "training.strategy: fsdp "),
-        ({"regimes": {"fresh": ONLINE}}, {}, DIVIDED, "regimes.fresh: "),
-        ({"engine": {"name": "vllm"}}, {}, DIVIDED, "warmup: vLLM "),
         (SIZE_2 | {"dpo": {"gradient_accumulation_steps": 3}}, TWO, EIGHT, "dpo: the rows of a step=12 "),
         ({"warmup": {"prompts_per_step": 2}}, TWO, EIGHT, "warmup: with G=2, the completions of a step=4 "),
     ],
@@ -63,11 +59,11 @@ def test_what_processes_cannot_train_is_refused(
 
 
 def test_nothing_that_one_process_computes_depends_on_how_many_there_are() -> None:
-    assert load(MINIMAL | TWO).identity == load(MINIMAL | DIVIDED).identity == load(MINIMAL).identity
+    assert load(MINIMAL | TWO).identity == load(MINIMAL | EIGHT).identity == load(MINIMAL).identity
 
 
 def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
-    large = {"source": "scratch", "settings": DIVIDED}
+    large = {"source": "scratch", "settings": TWO}
     config = load(MINIMAL | {"models": {"small": {"source": "scratch"}, "large": large}})
     trained = [job for job in grid_jobs(config) if job.rule == "train_dpo"]
     assert {(job.model, job.devices) for job in trained} == {("small", 1), ("large", 2)}

@@ -25,20 +25,20 @@ POLICIES = 2 * (3 + 2 + 2 + 1)  # DPO at three K, GRPO and the entry at two, RFT
 def test_policies_and_checkpoints_of_all_seeds(keep: str, checkpoints: int) -> None:
     """A checkpoint has weights, two averages, and the generating weights: 16 bytes per parameter."""
     config = load(GRID | {"lora": "none", "checkpoints": {"keep": keep}})
-    use = disk_use(config, "demo", ModelShape(1000, 0, 1, 0, 9, 2, trains_all=True))
+    use = disk_use(config, "demo", ModelShape(1000, 0, 1, 9, 2, trains_all=True))
     assert use == Disk(POLICIES, 2 * 1000, checkpoints, 16 * 1000)
     assert use.total == POLICIES * 2000 + checkpoints * 16_000
 
 
 def test_only_adapters_are_kept_and_with_per_k_each_k_has_a_checkpoint() -> None:
     config = load(GRID | {"warmup": {"steps": [0, 2, 4], "schedule": "per_k"}, "regimes": {}} | KEPT_LAST)
-    use = disk_use(config, "demo", ModelShape(1000, 50, 1, 0, 9, 2))
+    use = disk_use(config, "demo", ModelShape(1000, 50, 1, 9, 2))
     assert use == Disk(2 * (3 + 2), 4 * 50, 2 * 2, 12 * 50)
 
 
 def test_a_lag_keeps_earlier_policies() -> None:
     """Two in a checkpoint, of 4 bytes per parameter, and three next to it, at most one per update."""
-    shape = ModelShape(1000, 0, 1, 0, 9, 2, trains_all=True)
+    shape = ModelShape(1000, 0, 1, 9, 2, trains_all=True)
     late, later = (
         disk_use(load(GRID | {"lora": "none", "regimes": {}, "warmup": {"steps": [4], "lag": lag}}), "demo", shape)
         for lag in (2, 9)

@@ -36,7 +36,6 @@ def test_parameters_adapter_and_cache_by_hand() -> None:
     block = sum(a * b for a, b in matrices) + 2 * WIDTH
     shape = model_shape(llama(6), Lora(r=8))
     assert shape.parameters == WORDS * WIDTH + 6 * block + WIDTH
-    assert shape.outside == WORDS * WIDTH + WIDTH
     assert shape.adapter == 6 * sum(8 * (a + b) for a, b in matrices)
     assert shape.cache_per_token == 6 * 2 * narrow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import pickle
@@ -18,11 +17,9 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from g2d.experiment.training import train_regime
 from g2d.jobs.cost import Cost, Meter
-from g2d.jobs.files import read_json
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
@@ -37,11 +34,8 @@ from g2d.regimes.run.processes import (
     NotTheFirstError,
     Processes,
     is_first,
-    is_sharded,
     n_processes,
     own_part,
-    refuse_code_in,
-    require_same_strategy,
     share,
 )
 from g2d.regimes.run.stopping import StopRequests
@@ -53,7 +47,6 @@ from tests.workflow import forked
 
 pytestmark = pytest.mark.usefixtures("processes_are_forked")
 TWO = Processes(processes=2)
-DIVIDED = Processes(processes=2, strategy="fsdp")
 NO_DROPOUT = Lora(dropout=0.0)  # dropout depends on the batch of a process
 DPO = Dpo(epochs=12, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)  # 24 steps
 SHORT = DPO.model_copy(update={"max_steps": 3})
@@ -70,56 +63,10 @@ def meter(job: str = "job") -> Meter:
     return Meter(job, "train")
 
 
-def in_two(
-    function: Callable[..., Any],
-    folder: Path,
-    /,
-    *arguments: Any,
-    job_meter: Meter | None = None,
-    training: Processes = TWO,
-) -> Any:
+def in_two(function: Callable[..., Any], folder: Path, /, *arguments: Any, job_meter: Meter | None = None) -> Any:
     folder.mkdir(exist_ok=True)
-    if training == DIVIDED:
-        function, arguments = divided, (function.__name__, *arguments)
     log = folder / "job.log"
-    return launched(function, arguments, training=training, work=folder, log=log, meter=job_meter or meter())
-
-
-def divided(function: str, *arguments: Any, **keywords: Any) -> Any:
-    """Call it while accelerate takes CPUs for GPUs: it shards no model on CPUs (`AcceleratorState` of 1.15)."""
-    from accelerate import Accelerator, PartialState
-    from accelerate.utils import DistributedType
-    from torch.distributed.tensor import DTensor
-
-    from g2d.regimes.run import training
-
-    made, prepare, load = PartialState.__init__, Accelerator.prepare, training.load_base
-
-    def taken_for_gpus(self: Any, *given: Any, **named: Any) -> None:
-        made(self, *given, **named)
-        if self.distributed_type == DistributedType.MULTI_CPU:
-            self.distributed_type = DistributedType.MULTI_GPU
-
-    def in_parts(self: Any, *given: Any, **named: Any) -> Any:
-        prepared = prepare(self, *given, **named)
-        for part in prepared if isinstance(prepared, tuple) else (prepared,):
-            if isinstance(part, torch.nn.Module):
-                for name, weights in part.named_parameters():
-                    assert isinstance(weights, DTensor), name
-                    assert weights.to_local().numel() <= (weights.shape[0] + 1) // 2 * weights[0].numel(), name
-        return prepared
-
-    def read_by_the_first(base: Policy) -> Any:
-        model = load(base)
-        read = load_file(Path(base.base, "model.safetensors"))
-        assert is_first() == all(torch.equal(weights, read[name]) for name, weights in model.named_parameters())
-        return model
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "load_base", read_by_the_first)
-        patch.setattr(PartialState, "__init__", taken_for_gpus)
-        patch.setattr(Accelerator, "prepare", in_parts)
-        return globals()[function](*arguments, **keywords)
+    return launched(function, arguments, training=TWO, work=folder, log=log, meter=job_meter or meter())
 
 
 def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **changes: Any) -> TrainingJob:
@@ -174,20 +121,17 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
             return train_dpo(dpo(work / "half", base, SHORT, meter=meter))
 
     trainings: dict[str, Callable[[], Any]] = {
+        "dpo": lambda: train_dpo(dpo(work / "dpo", base, meter=meter)),
         "continued": lambda: train_dpo(dpo(work / "continued", base, continued, meter=meter, start=start)),
         "half": half,
         "rft": lambda: rft("rft", 8, 2),
         "grpo": lambda: grpo("grpo", GRPO, 2, 3),
+        "uneven_dpo": lambda: train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)),
+        "uneven_rft": lambda: rft("uneven_rft", 13, 4),
+        "masked": lambda: grpo("masked", MASKED, 4, 3),
+        "signed": lambda: grpo("signed", SIGNED, 2, 2),
+        "semi_online_dpo": lambda: train_semi_online_dpo(job("semi_online_dpo", easy(10), ONLINE, k=3)),
     }
-    if not is_sharded():  # a divided model has the same rows and rewards
-        trainings = {"dpo": lambda: train_dpo(dpo(work / "dpo", base, meter=meter)), **trainings}
-        trainings |= {
-            "uneven_dpo": lambda: train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)),
-            "uneven_rft": lambda: rft("uneven_rft", 13, 4),
-            "masked": lambda: grpo("masked", MASKED, 4, 3),
-            "signed": lambda: grpo("signed", SIGNED, 2, 2),
-            "semi_online_dpo": lambda: train_semi_online_dpo(job("semi_online_dpo", easy(10), ONLINE, k=3)),
-        }
     logs = {}
     for name, train in trainings.items():
         with suppress(NotTheFirstError):
@@ -199,25 +143,18 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
 def trained(
     tmp_path_factory: pytest.TempPathFactory, processes_are_forked: None
 ) -> dict[str, tuple[Path, dict[str, list[dict[str, Any]]]]]:
-    """Every regime, by one process, by two, and by two that have a part of the model each."""
-    alone, both, parts = (tmp_path_factory.mktemp(name) for name in ("alone", "both", "parts"))
+    """Every regime, by one process and by two."""
+    alone, both = (tmp_path_factory.mktemp(name) for name in ("alone", "both"))
     warm = alone / "dpo/adapter"
     return {
         "alone": (alone, every_regime(tiny_policy(), alone, warm, meter())),
         "both": (both, in_two(every_regime, both, tiny_policy(), both, warm)),
-        "parts": (parts, in_two(every_regime, parts, tiny_policy(), parts, warm, training=DIVIDED)),
     }
 
 
-@pytest.mark.parametrize(
-    ("how", "regime"),
-    [
-        *itertools.product(["both", "parts"], ["continued", "rft", "grpo"]),
-        *itertools.product(["both"], ["dpo", "signed", "semi_online_dpo"]),
-    ],
-)
-def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None:
-    assert_alike(trained[how][1][regime], trained["alone"][1][regime], BY_ROWS | OF_MEANS)
+@pytest.mark.parametrize("regime", ["continued", "rft", "grpo", "dpo", "signed", "semi_online_dpo"])
+def test_two_processes_train_as_one(trained: Any, regime: str) -> None:
+    assert_alike(trained["both"][1][regime], trained["alone"][1][regime], BY_ROWS | OF_MEANS)
 
 
 @pytest.mark.parametrize("regime", ["uneven_dpo", "uneven_rft", "masked"])
@@ -226,7 +163,7 @@ def test_rows_that_processes_cannot_divide_train_as_in_one_process(trained: Any,
     assert_alike(trained["both"][1][regime], trained["alone"][1][regime], logged=set())
 
 
-@pytest.mark.parametrize("how", ["alone", "both", "parts"])
+@pytest.mark.parametrize("how", ["alone", "both"])
 def test_the_loss_of_bfloat16_weights_is_float32(trained: Any, how: str) -> None:
     """The bfloat16 number nearest to ln 2 is .6914."""
     log, alone = (steps_of(trained[name][1]["half"]) for name in (how, "alone"))
@@ -236,22 +173,9 @@ def test_the_loss_of_bfloat16_weights_is_float32(trained: Any, how: str) -> None
         assert row["logps/chosen"] == pytest.approx(same["logps/chosen"], abs=0.05)
 
 
-@pytest.mark.parametrize("regime", ["continued", "rft", "grpo"])
-def test_a_divided_model_leaves_the_adapter_of_one_process(trained: Any, regime: str) -> None:
-    ours, other = (trained[name][0] / regime / "adapter" for name in ("parts", "alone"))
-    weights, same = (load_file(folder / "adapter_model.safetensors") for folder in (ours, other))
-    assert weights.keys() == same.keys()
-    for name, tensor in weights.items():
-        assert tensor.dtype == same[name].dtype
-        assert (tensor - same[name]).abs().max() < 1e-5, name
-    config, others = (read_json(folder / "adapter_config.json") for folder in (ours, other))
-    assert config == others
-    assert config["target_modules"] == sorted(config["target_modules"])
-
-
-@pytest.mark.parametrize(("how", "regime"), [("both", "grpo"), ("both", "semi_online_dpo"), ("parts", "grpo")])
-def test_prompts_completions_and_rewards_equal_one_process(trained: Any, how: str, regime: str) -> None:
-    frames = [pd.read_parquet(trained[name][0] / regime / "rollouts.parquet") for name in (how, "alone")]
+@pytest.mark.parametrize("regime", ["grpo", "semi_online_dpo"])
+def test_prompts_completions_and_rewards_equal_one_process(trained: Any, regime: str) -> None:
+    frames = [pd.read_parquet(trained[name][0] / regime / "rollouts.parquet") for name in ("both", "alone")]
     pd.testing.assert_frame_equal(*frames)
     assert frames[0]["reward"].nunique() == 2
     assert frames[0].groupby("step").size().to_dict() == dict.fromkeys([1, 2, 3], 16 if regime == "grpo" else 20)
@@ -298,7 +222,7 @@ def test_stopped_and_killed_trainings_resume_with_the_same_bits(trained: Any, tm
 def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str, Any]:
     """Only one process receives a signal; all of them stop at the end of that step, and resume."""
     logs = {}
-    for regime in (_grpo, _dpo) if is_sharded() else (_grpo, _online):
+    for regime in (_grpo, _online):
         for name, last in (("straight", None), ("stopped", 1), ("stopped", None)):
             folder = work / f"{regime.__name__}-{name}"
             with terminated_after(last) if last else nullcontext(), suppress(NotTheFirstError, TrainingStoppedError):
@@ -314,26 +238,20 @@ def _grpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
     return train_grpo(TrainingJob(base, easy(10), GRPO, k=3, group_size=2, work=work, seed=0, lora=Lora(), **job)).log
 
 
-def _dpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
-    return train_dpo(dpo(work, base, SHORT, lora=Lora(), **job)).log
-
-
 def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
     return train_semi_online_dpo(TrainingJob(base, easy(10), ONLINE, k=3, work=work, seed=0, lora=Lora(), **job)).log
 
 
-@pytest.mark.parametrize(("training", "regimes"), [(TWO, ["_grpo", "_online"]), (DIVIDED, ["_grpo", "_dpo"])])
-def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Processes, regimes: list[str]) -> None:
+def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path) -> None:
     """The training has dropout: the random state of every process is in the checkpoint."""
-    logs = in_two(with_and_without_a_stop, tmp_path, tiny_policy(), tmp_path, training=training)
-    for regime in regimes:
+    logs = in_two(with_and_without_a_stop, tmp_path, tiny_policy(), tmp_path)
+    for regime in ("_grpo", "_online"):
         straight, stopped = (tmp_path / f"{regime}-{name}" for name in ("straight", "stopped"))
         assert len(logs[straight.name]) == 3
         assert logs[stopped.name] == logs[straight.name]
         assert adapter(stopped) == adapter(straight)
-        if regime != "_dpo":
-            frames = [pd.read_parquet(folder / "rollouts.parquet") for folder in (stopped, straight)]
-            pd.testing.assert_frame_equal(*frames)
+        frames = [pd.read_parquet(folder / "rollouts.parquet") for folder in (stopped, straight)]
+        pd.testing.assert_frame_equal(*frames)
 
 
 def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Path) -> None:
@@ -370,25 +288,15 @@ in_two(train_regime, Path("{work}"), "dpo", dpo(Path("{work}"), base))
 """
 
 
-@pytest.mark.parametrize("name", ["pytorch_model_fsdp_0", "adapter_model.safetensors"])
-def test_a_checkpoint_needs_the_strategy_that_wrote_it(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / name).mkdir()
-    wrote, other = ("fsdp", "ddp") if "fsdp" in name else ("ddp", "fsdp")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", str(wrote == "fsdp").lower())
-    require_same_strategy(tmp_path)
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", str(other == "fsdp").lower())
-    with pytest.raises(ValueError, match=rf"was written with training\.strategy: {wrote}: set that again"):
-        require_same_strategy(tmp_path)
-
-
 def test_an_error_of_one_process_is_shown_with_its_log(tmp_path: Path) -> None:
-    message = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs.*; its log: .*/job\.(rank1\.)?log"
-    job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
+    message = r"process [01] of 2 failed: warmup\.gradient_accumulation_steps=5 .*; its log: .*/job\.(rank1\.)?log"
+    job = {"training": TWO, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
     with pytest.raises(RuntimeError, match=message):
-        launched(train_regime, ("dpo", dpo(tmp_path, tiny_policy())), **job)
+        launched(fails, (), **job)
+
+
+def fails(meter: Meter) -> None:
+    share(5, "warmup.gradient_accumulation_steps")
 
 
 class Code:
@@ -397,26 +305,12 @@ class Code:
 
 
 def test_no_checkpoint_runs_code_when_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    evil = [{"state": Code()}]
+    """Whatever the file claims to be, and however it is read."""
     monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "0")  # and put back
-    refuse_code_in(tmp_path)
-    torch.save(evil, tmp_path / "optimizer.pt")
+    train_dpo(dpo(tmp_path / "work", tiny_policy(), DPO.model_copy(update={"max_steps": 1})))
+    torch.save([{"state": Code()}], tmp_path / "optimizer.pt")
     with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
-        torch.load(tmp_path / "optimizer.pt", weights_only=False)  # PyTorch reads the parts of an optimizer this way
-    (tmp_path / "optimizer_0").mkdir()
-    (tmp_path / "optimizer_0/.metadata").write_bytes(pickle.dumps(evil))
-    with pytest.raises(ValueError, match=r"optimizer_0/\.metadata: not what PyTorch writes \(builtins\.exec\)"):
-        refuse_code_in(tmp_path)
-
-
-def test_a_training_checks_the_checkpoint_it_continues(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    with terminated_after(1), pytest.raises(TrainingStoppedError):
-        train_dpo(dpo(work, tiny_policy(), SHORT, checkpointing=EVERY_STEP))
-    (work / "step-2/optimizer_0").mkdir()
-    (work / "step-2/optimizer_0/.metadata").write_bytes(pickle.dumps(Code()))
-    with pytest.raises(ValueError, match="not what PyTorch writes"):
-        train_dpo(dpo(work, tiny_policy(), SHORT, checkpointing=EVERY_STEP))
+        torch.load(tmp_path / "optimizer.pt", weights_only=False)
 
 
 def test_the_parts_of_all_processes_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,11 +327,11 @@ def test_the_parts_of_all_processes_are_the_whole(monkeypatch: pytest.MonkeyPatc
 def test_another_launchers_environment_is_not_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    foreign = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "there", "ACCELERATE_USE_FSDP": "true"}
+    foreign = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "there", "ACCELERATE_USE_CPU": "true"}
     for name, value in (foreign | {"LOCAL_SCRATCH": "here"}).items():
         monkeypatch.setenv(name, value)
     forget_launcher()
-    assert (n_processes(), is_first(), is_sharded()) == (1, True, False)
+    assert (n_processes(), is_first()) == (1, True)
     assert not foreign.keys() & os.environ.keys()
     assert os.environ["LOCAL_SCRATCH"] == "here"
     assert capsys.readouterr().out.startswith("WORLD_SIZE=4 is ignored: set training.processes")

@@ -164,8 +164,8 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         put("engine", tensor_parallel_size=2, shards={"harvest": 3, "evaluation": 2}),
         {},
     ),
-    "set training.processes, training.strategy, training.gradient_checkpointing": (
-        put("training", processes=2, strategy="fsdp", gradient_checkpointing=True),
+    "set training.processes, training.gradient_checkpointing": (
+        put("training", processes=2, gradient_checkpointing=True),
         {},
     ),
     "set training.threads, training.shared_prompts, training.precision": (

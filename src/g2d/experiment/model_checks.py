@@ -196,28 +196,17 @@ ONE = "needs one process: set training.processes to 1, or"
 
 
 def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    n, fsdp = config.training.processes, config.training.strategy == "fsdp"
+    n = config.training.processes
     for where, arms in trained.items() if n > 1 else ():
         settings, online = arms[0].settings, arms[0].phase == "online"
         if isinstance(settings, Warmup):
             yield from _of_a_divided_warmup(where, settings, group_sizes(arms), n)
         elif not online:
             yield from _of_divided_passes(where, settings, n)
-        else:
-            if fsdp:
-                yield (
-                    f"{where}: generates with a whole M0 on every GPU, so training.strategy: fsdp saves nothing: set "
-                    "it to ddp, or drop the entry"
-                )
-            if (prompts := settings.prompts_per_update) < n:
-                yield f"{where}.prompts_per_update={prompts} is less than training.processes={n}: raise it"
+        elif (prompts := settings.prompts_per_update) < n:
+            yield f"{where}.prompts_per_update={prompts} is less than training.processes={n}: raise it"
         if online and (settings.retire or settings.resample):
             yield f"{where}: retire or resample {ONE} drop them"
-        if online and fsdp and config.engine.name == "vllm":
-            yield (
-                f"{where}: vLLM needs a whole M0 on every GPU, so training.strategy: fsdp saves nothing: set it to "
-                "ddp, or engine.name to transformers"
-            )
 
 
 def _of_a_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int], n: int) -> Iterator[str]:

@@ -28,13 +28,7 @@ def training_change(training: Training, need: Need, forecast: Forecast) -> str |
                 if changed.training(training.with_units(units)).verdict == enough:
                     return _settings(training, units, None if share == shares[0] else share, enough)
     smallest = forecast.training(training.with_units(1))
-    other = ""
-    if forecast.shape.trains_all:
-        other = "an adapter (lora), "
-    elif training.parts > 1:
-        other = "more of them (training.processes), "
-    elif not training.own_copy:
-        other = "several of them (training.strategy: fsdp divides the model among training.processes), "
+    other = "an adapter (lora), " if forecast.shape.trains_all else ""
     return (
         f"no pass is small enough (per_device_batch_size: 1 needs {smallest.total / GIB:.1f} GiB): use a larger card, "
         f"{other}or a smaller model; a shorter max_completion_length changes results"

@@ -42,7 +42,7 @@ def trainings(config: Config) -> Iterator[Training]:
         sizes = sorted(group_sizes(arms)) if arm.phase == "online" else [samples]
         for size in sizes:
             on_card = arm.settings.on_card(size, config.harvest.max_completion_length)
-            shared = on_card.shared(settings.processes, settings.strategy, settings.gradient_checkpointing)
+            shared = on_card.shared(settings.processes, settings.gradient_checkpointing)
             yield replace(shared, name=name + f" G={size}" * (len(sizes) > 1), section=section)
 
 

@@ -20,7 +20,6 @@ class ModelShape:
     parameters: int
     adapter: int  # 0 if all weights are trained
     blocks: int
-    outside: int  # parameters of embedding, head and last norm
     vocabulary: int
     cache_per_token: int  # numbers, summed over blocks
     trains_all: bool = False
@@ -73,13 +72,11 @@ def model_shape(config: Any, lora: Lora) -> ModelShape:
     with torch.no_grad():
         token = torch.empty(1, 1, dtype=torch.long, device="meta")
         cache = one(input_ids=token, use_cache=True).past_key_values
-    block = next((module for module in one.modules() if type(module).__name__ in (one._no_split_modules or ())), one)
     per_block = sum(keys.numel() + values.numel() for keys, values, *_ in cache)
     return ModelShape(
         parameters=sum(p.numel() for p in adapted.parameters()) - adapter,
         adapter=adapter,
         blocks=config.num_hidden_layers,
-        outside=one.num_parameters() - sum(p.numel() for p in block.parameters()),
         vocabulary=config.vocab_size,
         cache_per_token=per_block * config.num_hidden_layers,
         trains_all=lora.trains_all,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # both import torch
 
 CONTEXT = GIB  # assumed: CUDA context, kernels and their workspaces
 ROOMY = 0.9  # share of the card; torch's allocator leaves gaps
-GATHERED = "the block that computes, the next one, embedding and head"
 VLLM = "vLLM"
 GRAPHS = GIB // 2  # assumed
 DOUBT = 14  # per cent: peaks on one H100 differed by 1 to 14 % (docs/performance.md)
@@ -113,19 +112,17 @@ class Forecast:
 
     def _lasting(self, training: Training) -> list[Part]:
         """M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32."""
-        shape, n = self.shape, training.parts
+        shape = self.shape
         if shape.trains_all:
             reference = training.reference or training.reference_model
             lasting = [_numbers("weights, gradients, Adam", shape.parameters, 16)]
-            lasting += [_numbers("reference", shape.parameters, 4)] if reference else []
-        else:
-            state = 16 + 4 * (training.adapters - 1)
-            each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
-            how = f"{shape.adapter:,} x {each}{_among(n)}"
-            lasting = [_numbers("weights", shape.parameters, 2, n)]
-            lasting.append(Part("adapter, gradient, Adam", state * shape.adapter // n, how))
-        gathered = 2 * (shape.parameters - shape.outside) // shape.blocks + shape.outside
-        return [*lasting, *([_numbers("gathered", gathered, 2, more=f": {GATHERED}")] if n > 1 else [])]
+            return [*lasting, _numbers("reference", shape.parameters, 4)] if reference else lasting
+        state = 16 + 4 * (training.adapters - 1)
+        each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
+        return [
+            _numbers("weights", shape.parameters, 2),
+            Part("adapter, gradient, Adam", state * shape.adapter, f"{shape.adapter:,} x {each}"),
+        ]
 
     def drawing(self, drawing: Drawing) -> Need:
         shape, counted, tokens = self.shape, self.counted, self.prompt_tokens + drawing.budget
@@ -187,12 +184,9 @@ class Forecast:
         return training
 
 
-def _numbers(name: str, count: int, size: int, among: int = 1, more: str = "") -> Part:
-    return Part(name, size * count // among, f"{count:,} x {size} bytes{_among(among)}{more}")
-
-
-def _among(cards: int) -> str:
-    return f" / {cards}" if cards > 1 else ""
+def _numbers(name: str, count: int, size: int, cards: int = 1) -> Part:
+    among = f" / {cards}" if cards > 1 else ""
+    return Part(name, size * count // cards, f"{count:,} x {size} bytes{among}")
 
 
 def _beyond(held: int, part: Part) -> list[Part]:

@@ -33,7 +33,6 @@ class Training:
     completions: int | None = None
     group: int = 1
     float32_head: bool = False
-    parts: int = 1  # processes that share the model
     update: int | None = None  # units per gradient step; None: `rows` is fixed
     passes: Passes = "equal"
     checkpointing: bool = True  # one state per block is kept
@@ -48,13 +47,12 @@ class Training:
     def with_units(self, units: int) -> Training:
         return replace(self, rows=units * self.per_row)
 
-    def shared(self, processes: int, strategy: str, checkpointing: bool | Literal["auto"]) -> Training:
+    def shared(self, processes: int, checkpointing: bool | Literal["auto"]) -> Training:
         """Share of one of several processes, with `training.gradient_checkpointing`."""
         return replace(
             self,
             checkpointing=checkpointing is not False,
             choose_checkpointing=checkpointing == "auto",
-            parts=processes if strategy == "fsdp" else 1,
             at_once=largest_part(self.at_once, processes),
             batch=largest_part(self.batch, processes),
             update=largest_part(self.update, processes),

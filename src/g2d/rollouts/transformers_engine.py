@@ -25,27 +25,15 @@ if TYPE_CHECKING:
 
 
 class TransformersEngine(ModelEngine):
-    """Generates with a model in this process.
-
-    Args:
-        divided: the model is sharded over processes, which all get the same number of prompts.
-    """
+    """Generates with a model in this process."""
 
     name = "transformers"
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        end_ids: Collection[int],
-        *,
-        divided: bool = False,
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_ids: Collection[int]) -> None:
         self.model: Any = model  # transformers' annotations lack `generate`
         limit = getattr(self.model.config, "max_position_embeddings", None)
         super().__init__(tokenizer, end_ids, (self.model.name_or_path, limit))
         self.tokenizer.padding_side = "left"
-        self.divided = divided
         # Ignore the model's defaults, such as a repetition penalty.
         self.model.generation_config = GenerationConfig()
 
@@ -89,7 +77,7 @@ class TransformersEngine(ModelEngine):
         samples: Sequence[Sample],
     ) -> dict[Sample, list[int]]:
         drawn: dict[Sample, list[int]] = {}
-        with torch.inference_mode(not self.divided):  # inference mode would make gathered shards read-only
+        with torch.inference_mode():
             if is_supported(self.model):
                 batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids)
                 return batch.complete(samples)
@@ -109,7 +97,6 @@ class TransformersEngine(ModelEngine):
                     max_new_tokens=decoding.max_completion_length,
                     eos_token_id=sorted(self.end_ids),
                     pad_token_id=self.tokenizer.pad_token_id,
-                    synced_gpus=self.divided,
                 )
                 for sample, tokens in zip(batch_samples, generated[:, width:].tolist(), strict=True):
                     end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)

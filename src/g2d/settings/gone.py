@@ -13,6 +13,7 @@ from typing import Any
 
 GONE: dict[str, str] = {
     "price_per_device_hour": "money is the device-hours of cost.csv times your price",
+    "training.strategy": "every process has the whole model: drop the key",
     "engine.keep_alive": "an engine now ends with its job: drop the key",
     "engine.cuda_graph": "CUDA graphs of the transformers engine were removed: drop the key, or use engine.name: vllm",
     "engine.adapters=merge_bfloat16": "merging into bfloat16 was removed: use engine.adapters: merge",

@@ -32,7 +32,7 @@ from g2d.regimes.distributed.rank import (
     read_meter,
 )
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.processes import FSDP, Processes
+from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.stopping import stop_requests
 
 FOLDER = "processes"
@@ -117,7 +117,6 @@ class _Launch(threading.Thread):
         words = ["--multi_gpu", "--num_machines", 1, "--num_processes", self.training.processes]
         words += ["--main_process_port", 0, "--num_cpu_threads_per_process", threads]
         words += ["--mixed_precision", "no", "--dynamo_backend", "no"]
-        words += FSDP if self.training.strategy == "fsdp" else ()
         words += ["--module", "g2d.regimes.distributed.rank", self.folder, self.function]
         try:
             multi_gpu_launcher(launch_command_parser().parse_args([str(word) for word in words]))

@@ -22,7 +22,7 @@ from g2d.jobs.orphans import stop, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.distributed.messages import read_message, write_message
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.processes import NotTheFirstError, init_process_group, is_first, is_sharded
+from g2d.regimes.run.processes import NotTheFirstError, is_first
 from g2d.regimes.run.stopping import stop_requests
 
 CALL, OUTCOME, METER, LIVING = "call.json", "outcome.json", "meter.json", "living.lock"
@@ -112,8 +112,6 @@ def main(folder: Path, function: str, rank: int) -> int:
         outcome = Outcome()
         try:
             read_on_cpus()
-            if is_sharded():
-                init_process_group()
             module, _, name = function.partition(":")
             outcome = Outcome(log=getattr(import_module(module), name)(*call.arguments, meter=call.meter))
         except NotTheFirstError:

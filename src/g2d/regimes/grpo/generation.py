@@ -19,7 +19,6 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.lag import Lag
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.online import reference_of, vllm_beside_trainer
-from g2d.regimes.run.processes import in_step, is_sharded
 from g2d.regimes.run.training import evaluation_mode
 from g2d.regimes.run.weights import merged, save_trained
 from g2d.rollouts.engine import Decoding
@@ -64,8 +63,7 @@ class EngineGeneration:
         with self.lag.generator(self._model, step) if self.lag else nullcontext():
             if self._vllm is None:
                 self.synced_at.append(step)
-                checks = is_due(len(self.synced_at)) and not is_sharded()
-                reference = reference_of(self._trainer) if checks else None
+                reference = reference_of(self._trainer) if is_due(len(self.synced_at)) else None
                 with self._policy() as engine:
                     if reference is not None:
                         engine.compare(f"the policy after {step} steps", reference)
@@ -94,17 +92,15 @@ class EngineGeneration:
         bfloat16 would round most of a small adapter away.
         """
         model = self._trainer.model
-        merges = not is_sharded() and model.device.type == "cpu" and model.dtype == torch.float32
+        merges = model.device.type == "cpu" and model.dtype == torch.float32
         if self._transformers is None:
             # Calls through PEFT's wrapper take time, but on a GPU it carries accelerate's autocast.
             self._transformers = TransformersEngine(
                 model.get_base_model() if merges and hasattr(model, "get_base_model") else model,
                 self._trainer.processing_class,
                 self.end_ids,
-                divided=is_sharded(),
             )
-        around: Any = in_step(model) if is_sharded() else merged(model) if merges else nullcontext()
-        with evaluation_mode(model), around:
+        with evaluation_mode(model), merged(model) if merges else nullcontext():
             yield self._transformers
 
     def close(self) -> None:

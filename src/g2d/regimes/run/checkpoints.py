@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import signal
 import time
@@ -21,7 +22,6 @@ from g2d.plain import say
 from g2d.regimes.run import processes
 from g2d.regimes.run.stopping import stop_requests
 from g2d.regimes.run.training import require_rewards
-from g2d.regimes.run.weights import save_trained
 from g2d.settings import Section, key
 
 
@@ -176,18 +176,14 @@ def train(
     Raises:
         NotTheFirstError: another process does the rest.
         TrainingStoppedError: a signal stopped the training early.
-        RuntimeError: the training ended at another step, or weights are not sharded as they should be.
-        ValueError: a checkpoint is damaged, would run code, or has another `training.strategy`.
+        RuntimeError: the training ended at another step.
+        ValueError: a checkpoint is damaged.
     """
-    if start is not None:
-        if until is not None and (step := require_intact(start)["step"]) >= until:
-            raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
-        processes.require_same_strategy(start)
-    if processes.is_sharded():
-        processes.keep_precision(trainer)
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a checkpoint from elsewhere must not run code
+    if start is not None and until is not None and (step := require_intact(start)["step"]) >= until:
+        raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
     resumed: Path | None = processes.from_first(checkpoints.latest)
     if resumed is not None:
-        processes.require_same_strategy(resumed)
         say(f"goes on from step {step_of(resumed)}, where an earlier attempt ended")
         restore(resumed)
         if step_of(resumed) == until:
@@ -200,8 +196,6 @@ def train(
         try:
             with disk_errors(checkpoints.folder):
                 write(model, trial)  # every process writes its random state
-                if processes.is_sharded():
-                    save_trained(trainer.model, draft)  # the trainer only writes shards
                 processes.charge_others()
                 if processes.is_first():
                     save(draft)
@@ -216,8 +210,7 @@ def train(
     trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
     with stop_requests() as requests:
         trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
-        if source := resumed or start:
-            processes.refuse_code_in(source)
+        source = resumed or start
         trainer.train(resume_from_checkpoint=str(source) if source else None)
     reached, expected = trainer.state.global_step, until or trainer.state.max_steps
     if requests and reached < expected:

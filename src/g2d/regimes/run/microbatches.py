@@ -15,7 +15,7 @@ from g2d.plain import say
 from g2d.policies.settings import CONFIG
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.processes import init_process_group, is_sharded, largest, n_processes
+from g2d.regimes.run.processes import largest, n_processes
 from g2d.rewards.catalogue import parts
 from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
@@ -53,7 +53,7 @@ def choose_microbatches(
     job: TrainingJob, checkpoints: Checkpoints, training: Training, lengths: Lengths
 ) -> MicroBatches:
     """Choose micro-batches; checkpoints record them unless they are plain."""
-    workload = training.shared(n_processes(), "fsdp" if is_sharded() else "ddp", job.gradient_checkpointing)
+    workload = training.shared(n_processes(), job.gradient_checkpointing)
     memory, before = card_memory(), checkpoints.newest() or job.resume_from
     if before is not None and (before / MICROBATCHES).is_file():
         chosen = MicroBatches(**read_json(before / MICROBATCHES))
@@ -73,13 +73,12 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: 
     """Choose on a CPU; a checkpoint without a record had plain passes in float32."""
     update = training.update if training.passes != "groups" else None
     rows = gcd(training.units, update) if update else training.units
-    checkpointing = job.gradient_checkpointing is True or is_sharded()
+    checkpointing = job.gradient_checkpointing is True
     pretrained = "source" in job.base.settings and not job.base.is_scratch
     shared = pretrained if job.shared_prompts == "auto" else job.shared_prompts
     autocast = job.precision == "bfloat16"
     if resumes or not (shared or autocast):
         return MicroBatches(rows, checkpointing)
-    shared = shared and not is_sharded()
     if shared and update and training.group > 1:
         rows = _rows_of_groups(rows, update, training.group, lengths)
     at_once = shared and pretrained
@@ -135,7 +134,4 @@ def card_memory() -> tuple[int, int] | None:
         return None
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()
-    if n_processes() > 1:
-        init_process_group()
-        free = -largest(-free)[0]
-    return free, total
+    return -largest(-free)[0], total

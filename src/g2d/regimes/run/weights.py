@@ -12,7 +12,6 @@ from typing import Any
 
 from g2d.policies.policy import with_trained
 from g2d.policies.settings import ALL_FILES, Lora, lora_config
-from g2d.regimes.run.processes import is_first, is_sharded
 
 
 def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
@@ -71,19 +70,15 @@ def merged(model: Any) -> Iterator[None]:
 
 
 def save_trained(model: Any, folder: Path) -> None:
-    """Save the trained part byte for byte as PEFT would; if the model is sharded, all processes must call this."""
+    """Save the trained part byte for byte as PEFT would."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file, save_model
 
+    folder.mkdir(parents=True, exist_ok=True)
     if not hasattr(model, "peft_config"):
-        folder.mkdir(parents=True, exist_ok=True)
         save_model(model, str(folder / Path(ALL_FILES[0]).name))
         return
     weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
-    whole = {name: tensor.full_tensor() if is_sharded() else tensor for name, tensor in weights.items()}
-    if is_sharded() and not is_first():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in whole.items()}
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     save_file(on_cpu, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     model.peft_config["default"].save_pretrained(folder)
