@@ -112,9 +112,8 @@ def test_policies_of_an_ablation_are_named_by_their_changes() -> None:
     assert changes["per-k/dpo"] == changes["per-k/grpo"] == {"warmup.schedule": "per_k"}
     mixed = small(ablations={"x": {"steps": [2], "warmup": {"beta": 0.1}, "dpo": {"loss": "ipo"}}})
     assert grid.ablation_changes(mixed) == {"x/dpo": {"warmup.beta": 0.1, "loss": "ipo"}}
-    replays = {"steps": "all", "policies": ["grpo"], "warmup": {"replay": {"buffer": 8, "share": 0.5}}}
-    of_replay = {"warmup.replay.buffer": 8, "warmup.replay.share": 0.5}
-    assert grid.ablation_changes(small(ablations={"x": replays})) == {"x/grpo": of_replay}
+    retires = {"steps": "all", "policies": ["grpo"], "warmup": {"retire": {"after": 2}}}
+    assert grid.ablation_changes(small(ablations={"x": retires})) == {"x/grpo": {"warmup.retire.after": 2}}
 
 
 def test_confounders_have_separate_folders() -> None:

@@ -198,26 +198,6 @@ def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
     assert trained == GpuJob("train_grpo", "big", 2 * 16, at_most=True, guess=ANY)
 
 
-@pytest.mark.parametrize(("step", "harvest"), [(0, "g0/k0"), (4, "g2/k4")])
-def test_a_replayed_harvest_is_an_input_and_on_the_bill(step: int, harvest: str) -> None:
-    """8 prompts of G=2 are a step of the main grid, 4 of G=4 one of the ablation."""
-    replay = {"successes": 2, "harvest_step": step}
-    again = {"steps": [2, 6], "policies": ["grpo"], "warmup": {"group_sizes": [4], "replay": replay}}
-    config = configured(ablations={"again": again}, training_set={"n": 30})
-    trained = job(config, "demo/seed0/again/grpo/g4/k6/policy.json").inputs
-    folder = f"results/demo/seed0/harvest/{harvest}"
-    assert trained["harvest"] == [f"{folder}/rollouts.parquet"]
-    assert f"{folder}/cost.json" in trained["costs"]
-    assert "results/demo/seed0/again/grpo/g4/k2/cost.json" in trained["costs"]
-    assert job(config, "demo/seed0/grpo/g2/k6/policy.json").inputs["harvest"] == []
-
-
-def test_with_a_buffer_the_estimate_is_an_upper_bound() -> None:
-    warmup = {"steps": [0, 6], "replay": {"buffer": 20, "share": 0.5}}
-    config = configured(**LOCAL, warmup=warmup)
-    assert work_of(config, "big/seed0/grpo/g2/k6/policy.json").at_most
-
-
 def test_vllm_needs_a_gpu_per_part_of_a_policy() -> None:
     drawn = job(configured(engine={"name": "vllm", "tensor_parallel_size": 2}), "demo/calibration/rollouts.parquet")
     assert (drawn.devices, drawn.params["engine"]) == (2, "vllm")

@@ -15,7 +15,6 @@ from g2d.jobs.files import write_json
 from g2d.settings import ConfigError
 from tests.race import race_config, race_values
 
-REPLAYS = {"steps": [4], "policies": ["grpo"], "warmup": {"replay": {"successes": 1, "harvest_step": 2}}}
 SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
 
 
@@ -100,7 +99,6 @@ def test_a_policy_that_continues_keeps_its_ancestors() -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "trained", "harvested"),
     [
-        ({"ablations": {"rlep": REPLAYS}}, "rlep/grpo/g2/k4", ["grpo/g2/k2", "rlep/grpo/g2/k4"], ["g2/k2"]),
         (
             {"ablations": {"matched": {"steps": [0], "dpo": {"match_pairs_to": 2}}}},
             "matched/g0/k0",
@@ -112,7 +110,7 @@ def test_a_policy_that_continues_keeps_its_ancestors() -> None:
 def test_ancestors_of_a_policy_are_trained(
     changes: dict[str, Any], name: str, trained: list[str], harvested: list[str]
 ) -> None:
-    """Its teacher, earlier rounds, and the harvests that it replays or is matched to are trained in any case."""
+    """Its teacher, earlier rounds, and the harvests that it is matched to are trained in any case."""
     config = after({f"m/{name}": 3, **dict.fromkeys(("m/dpo/g0/k0", "m/dpo/g2/k2", "m/grpo/g2/k4"), 2)}, **changes)
     assert sorted(of_seed(grid.trainings(config), 3)) == trained
     assert of_seed(grid.harvests(config), 3) == [f"harvest/{at}" for at in harvested]

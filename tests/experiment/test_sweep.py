@@ -90,7 +90,7 @@ def test_an_online_candidate_has_the_schedule_of_its_entry() -> None:
 
 
 def test_keys_that_decide_which_files_there_are_cannot_be_swept() -> None:
-    assert set(tuning_keys(Dpo)) == {"beta", "epochs", "ld_alpha", "learning_rate", "max_steps", "nll_weight"}
+    assert set(tuning_keys(Dpo)) == {"beta", "epochs", "learning_rate", "max_steps", "nll_weight"}
     structure = {"steps", "horizon", "responses", "group_sizes", "prompts_per_update", "sync_every", "iterations"}
     assert not structure & {*tuning_keys(Warmup), *tuning_keys(SemiOnlineDpo)}
     assert {"epsilon", "learning_rate"} <= set(tuning_keys(Warmup))

@@ -36,16 +36,4 @@ def test_only_adapters_are_kept_and_with_per_k_each_k_has_a_checkpoint() -> None
     assert use == Disk(2 * (3 + 2), 4 * 50, 2 * 2, 12 * 50)
 
 
-def test_a_lag_keeps_earlier_policies() -> None:
-    """Two in a checkpoint, of 4 bytes per parameter, and three next to it, at most one per update."""
-    shape = ModelShape(1000, 0, 1, 9, 2, trains_all=True)
-    late, later = (
-        disk_use(load(GRID | {"lora": "none", "regimes": {}, "warmup": {"steps": [4], "lag": lag}}), "demo", shape)
-        for lag in (2, 9)
-    )
-    assert (late.checkpoint, late.earlier) == ((12 + 8) * 1000, 3 * 4 * 1000)
-    assert (later.checkpoint, later.earlier) == ((12 + 16) * 1000, 5 * 4 * 1000)
-    assert f"takes up to {(3 * 20_000 + 12_000) / 2**30:.1f} GiB more" in late.words
-
-
 KEPT_LAST = {"checkpoints": {"keep": "last"}}

@@ -63,4 +63,4 @@ def test_activations_are_kept_if_they_fit_with_the_most_rows() -> None:
 
 
 def test_processes_share_the_rows_of_an_update() -> None:
-    assert chosen(PAIRS.shared(3, "ddp", True), 2**40).units == 4
+    assert chosen(PAIRS.shared(3, True), 2**40).units == 4

@@ -68,7 +68,6 @@ RUNS: dict[str, Run] = {
     ),
     "grpo": partial(GRPO, WARMUP),
     "grpo with a reference": partial(GRPO, WARMUP.model_copy(update={"beta": 0.1, "reference": "sync"})),
-    "grpo with a lag": partial(GRPO, WARMUP.model_copy(update={"lag": 1})),
     "semi_online_dpo": semi_online(sync_every=2),
     "semi_online_dpo with a reference": semi_online(reference="sync"),
 }

@@ -54,7 +54,6 @@ RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2,
 GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
 # Each of two processes has 6 completions a step, so the second group of 4 is split between both.
 MASKED = GRPO.model_copy(update={"mask_uniform_groups": True, "per_device_batch_size": 3, "deviation": "population"})
-SIGNED = GRPO.model_copy(update={"advantages": "sign", "positive_weight": 0.1})
 # 5 prompts for two processes, in passes of whole groups: one process has no last pass.
 ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
 
@@ -129,7 +128,6 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
         "uneven_dpo": lambda: train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)),
         "uneven_rft": lambda: rft("uneven_rft", 13, 4),
         "masked": lambda: grpo("masked", MASKED, 4, 3),
-        "signed": lambda: grpo("signed", SIGNED, 2, 2),
         "semi_online_dpo": lambda: train_semi_online_dpo(job("semi_online_dpo", easy(10), ONLINE, k=3)),
     }
     logs = {}
@@ -152,7 +150,7 @@ def trained(
     }
 
 
-@pytest.mark.parametrize("regime", ["continued", "rft", "grpo", "dpo", "signed", "semi_online_dpo"])
+@pytest.mark.parametrize("regime", ["continued", "rft", "grpo", "dpo", "semi_online_dpo"])
 def test_two_processes_train_as_one(trained: Any, regime: str) -> None:
     assert_alike(trained["both"][1][regime], trained["alone"][1][regime], BY_ROWS | OF_MEANS)
 

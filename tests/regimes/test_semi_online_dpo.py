@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "keep_rollouts": "completions",
 }
 NO_DROPOUT = Lora(dropout=0.0)
-DYNAMIC = {"retire": {"after": 1, "readmit": 2}, "resample": 1}
+DYNAMIC = {"retire": {"after": 1}}
 
 
 def semi_online(

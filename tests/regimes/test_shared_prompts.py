@@ -216,7 +216,7 @@ def test_grpo_learns_the_same_and_passes_have_whole_groups(tmp_path: Path, monke
 
 
 def test_dpo_and_groups_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Dpo(epochs=1, gradient_accumulation_steps=2, learning_rate=2e-3, use_weighting=True, ld_alpha=0.5)
+    settings = Dpo(epochs=1, gradient_accumulation_steps=2, learning_rate=2e-3)
     logs = [dpo(tmp_path / str(on), settings=settings, lora=NO_DROPOUT, shared_prompts=on) for on in (False, True)]
     assert numbers(logs[1]) == pytest.approx(numbers(logs[0]), rel=1e-3, abs=1e-5)
     shapes = passes_of(monkeypatch)

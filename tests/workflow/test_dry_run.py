@@ -150,14 +150,6 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours() -> None:
     assert 50 < hours_of("off_policy.yaml")["train_grpo"] < 500  # 27,244 at the paper's rates, measured on 7B models
 
 
-def test_the_grid_of_signed_reinforcement_lists_its_jobs() -> None:
-    # Per seed nine runs with two K each; beside them a harvest of M0 and DPO on it.
-    expected = {"train_grpo": 3 * 9 * 2, "harvest_rollouts": 3, "build_pairs": 3, "train_dpo": 3}
-    expected |= {"evaluate": 1 + 3 * (9 * 2 + 1)}
-    jobs = jobs_of("signs.yaml")
-    assert {rule: jobs[rule] for rule in expected} == expected
-
-
 def test_the_ladder_of_sizes_lists_its_jobs() -> None:
     # Three sizes; per seed two K of GRPO, and DPO at three.
     expected = {"scratch_model": 3, "draw_probe": 3 * 3, "train_grpo": 3 * 3 * 2, "train_dpo": 3 * 3 * 3}

@@ -104,7 +104,7 @@ def test_the_shipped_race_lists_its_jobs_until_the_first_look(project: Project, 
 
 def test_jobs_after_the_looks_are_not_counted_before(tmp_path: Path) -> None:
     """Further benchmarks, samples, distances, replies, their checks and pairs of the page come after the looks; a sweep
-    and a replayed harvest come before."""
+    comes before."""
     values = race_values()
     benchmark = values["benchmarks"]["arithmetic"]
     values |= {
@@ -117,7 +117,6 @@ def test_jobs_after_the_looks_are_not_counted_before(tmp_path: Path) -> None:
         "open_ended": {"pool": open_ended.POOL, "held_out": open_ended.HELD_OUT, "reward": "fair"} | values["harvest"],
         "sweep": {"development": 20, "regimes": {"dpo": {"learning_rate": [1e-4, 1e-3]}}},
         "ablations": {
-            "rlep": {"steps": [4], "policies": ["grpo"], "warmup": {"replay": {"successes": 1, "harvest_step": 2}}},
             "lucky": {"steps": [0], "reward": "coin"},
         },
         "regimes": {"sft": {"regime": "rft", "steps": [2]}},

@@ -14,7 +14,6 @@ rule train_grpo:
         planned("train_grpo", ""),
         problems=planned("train_grpo", "problems"),
         checkpoint=planned("train_grpo", "checkpoint"),
-        harvest=planned("train_grpo", "harvest"),
         costs=planned("train_grpo", "costs"),
         base="results/{model}/base/policy.json",
         choice=planned("train_grpo", "choice"),

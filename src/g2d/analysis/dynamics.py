@@ -46,8 +46,6 @@ def steps_of(
     measures["staleness"] = float("nan")
     if consumed is not None and len(consumed):
         measures["staleness"] = (consumed["step"] - consumed["generated_at"]).groupby(consumed["step"]).mean()
-    if "replay/staleness" in rows:  # the log counts only sampled rows
-        measures["staleness"] = measures["staleness"].fillna(0) + rows["replay/staleness"].astype(float)
     return measures
 
 

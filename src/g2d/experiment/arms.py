@@ -104,8 +104,7 @@ class Arm:
         """Return the harvests that a training reads, by variant and point: its own, then those of `match_pairs_to`."""
         main = self.all["grpo"]
         if self.phase == "online":
-            replay = getattr(self.settings, "replay", None)
-            return [("", at) for at in main.harvest_points if replay is not None and at[1] == replay.harvest_step]
+            return []
         match = getattr(self.settings, "match_pairs_to", None)
         # An ablation with a warm-up is matched to its own harvests, other arms to the main grid's.
         source = self.online if self.online.role == "ablation" else main

@@ -14,7 +14,6 @@ from g2d.problems.synthetic import shares
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.run.processes import indivisible
-from g2d.rewards.catalogue import is_scalar
 
 
 def first_mistake(config: Config, model: str) -> list[str]:
@@ -83,34 +82,11 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
             f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {engine} generates with the "
             "weights in training: set it to 1 or change the engine"
         )
-    weighs = engine == "vllm" or warmup.has_buffer or warmup.lag > 0
-    if (idle := warmup.correction_keys) and not weighs:
+    if (idle := warmup.correction_keys) and engine != "vllm":
         yield (
-            f"{where}.{next(iter(idle))} needs engine.name: vllm, a lag or a replay buffer, because {engine} and "
-            "the trainer compute the same probabilities: drop the key or change the engine"
+            f"{where}.{next(iter(idle))} needs engine.name: vllm, because {engine} and the trainer compute the same "
+            "probabilities: drop the key or change the engine"
         )
-    if warmup.masks_negative and not weighs and warmup.updates_between_generations == 1:
-        yield (
-            f"{where}.{warmup.masks_negative[0]} masks nothing, because {engine} samples from the policy in training: "
-            "set lag or replay.buffer, or updates_per_generation or iterations above 1, or drop the key"
-        )
-    if warmup.loss == "vespo" and weighs and warmup.ratio == "sampler" and warmup.correction != "token_truncate":
-        yield (
-            f"{where}.loss: vespo multiplies the weights of a completion's tokens, and correction: {warmup.correction} "
-            "has none or makes them 0: set correction to token_truncate"
-        )
-    if warmup.replay is not None:
-        step = warmup.replay.harvest_step
-        if step and where == "warmup":
-            yield (
-                f"warmup.replay.harvest_step={step} is a harvest of the policies that it would train: set it to 0, or "
-                "move replay to the warmup of an ablation"
-            )
-        yield from _missing(f"{where}.replay.harvest_step", step, "warmup.steps", config.warmup.steps, model)
-    yield from _of_an_adapter(config, where, warmup)
-
-
-def _of_an_adapter(config: Config, where: str, warmup: Warmup) -> Iterator[str]:
     if warmup.float32_logits and "lm_head" in config.lora.target_modules:
         yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
     if warmup.reference == "sync" and config.lora.dropout > 0:
@@ -132,20 +108,12 @@ def _of_an_ablation(config: Config, name: str, ablation: Ablation, model: str) -
         yield f"{where}: warmup.steps {config.warmup.steps} of {model} has no K for it: add one"
     warmup = config.warmup_of(name if ablation.has_warmup else "")
     yield from _of_a_warmup(config, f"{where}.warmup", warmup, model)
-    judges = [ablation.reward]
-    judges += [config.open_ended.reward] if ablation.asks_open_ended and config.open_ended else []
-    scalar = [judge for judge in judges if judge in config.rewards and is_scalar(config.rewards[judge])]
-    if warmup.advantages == "sign" and scalar:
-        yield (
-            f"{where}.warmup.advantages: sign needs right and wrong answers, but {scalar[0]} is a scalar reward: set "
-            "it to group, or choose a binary reward"
-        )
     try:
         ablation.open_ended_of(warmup.completions_per_step(warmup.group_sizes[0]) // warmup.group_sizes[0])
     except ValueError as error:
         yield f"{where}.{error}"
-    if ablation.prompts == "mixed" and (warmup.retire or warmup.resample or warmup.replay):
-        yield f"{where}.prompts: mixed: retire, resample and replay would change the proportions: drop them"
+    if ablation.prompts == "mixed" and warmup.retire:
+        yield f"{where}.prompts: mixed: retire would change the proportions: drop it"
     if ablation.asks_open_ended and warmup.reference == "sync" and warmup.reference_every == "pass":
         yield f"{where}.warmup.reference_every: pass counts only verifiable prompts: write a number of steps"
     key = "its steps" if ablation.has_warmup else "warmup.steps"
@@ -205,8 +173,8 @@ def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[
             yield from _of_divided_passes(where, settings, n)
         elif (prompts := settings.prompts_per_update) < n:
             yield f"{where}.prompts_per_update={prompts} is less than training.processes={n}: raise it"
-        if online and (settings.retire or settings.resample):
-            yield f"{where}: retire or resample {ONE} drop them"
+        if online and settings.retire:
+            yield f"{where}.retire {ONE} drop the key"
 
 
 def _of_a_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int], n: int) -> Iterator[str]:
@@ -226,11 +194,7 @@ def _of_a_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int],
     refusals = [
         (warmup.loss == "bnpo", ".loss: bnpo", "set it to dapo, a mean over the tokens of a step"),
         (warmup.entropy_coefficient != 0, ".entropy_coefficient", "set it to 0"),
-        (warmup.top_entropy_quantile != 1, ".top_entropy_quantile", "set it to 1"),
-        (warmup.replay is not None, ".replay", "drop the key"),
-        (warmup.correction == "m2", ".correction: m2", "set it to token_mask"),
         (warmup.updates_between_generations > 1, ": updates_per_generation or iterations above 1", "set both to 1"),
-        (warmup.lag > 0, ".lag", "drop the key"),
         (warmup.reference == "sync", ".reference: sync", "drop the key"),
         (warmup.auto is not None, ".auto", "drop the key"),
     ]

@@ -19,7 +19,7 @@ from g2d.settings import Section
 from g2d.settings.mistakes import changed
 
 SECTIONS: dict[str, type[Section]] = {"warmup": Warmup, "dpo": Dpo}
-COUNTS = ("epochs", "max_steps", "lag")  # swept keys that are whole numbers
+COUNTS = ("epochs", "max_steps")  # swept keys that are whole numbers
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def _job(
     wildcards, policy_id = snakemake.wildcards, str(Path(*Path(snakemake.output.policy).parts[1:-1]))
     section = REGIMES[arm.regime].section or arm.regime
     chosen = {key: value for key, value in params[section].items() if key not in snakemake.params.settings[section]}
-    start, checkpoint, harvest = (snakemake.input.get(name) for name in ("start", "checkpoint", "harvest"))
+    start, checkpoint = (snakemake.input.get(name) for name in ("start", "checkpoint"))
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
@@ -156,7 +156,6 @@ def _job(
         reward=reward_settings(params.get("reward")),
         engine=config.engine,
         resume_from=Path(checkpoint[0]) if checkpoint else None,
-        replayed_harvest=Path(harvest[0]) if harvest else None,
         harvest=Harvest.model_validate(params.get("harvest", {})),
         policy_id=policy_id,
         workers=snakemake.threads,

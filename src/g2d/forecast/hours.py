@@ -56,8 +56,8 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
     if stage in ONLINE_STAGES:
         assert job.arm is not None
         steps, settings = int(w.k) - (job.continues or 0), job.arm.settings
-        units = steps * settings.completions_per_step(int(w.g))  # at most: auto-stop, iterations and replay need fewer
-        more = {"at_most": getattr(settings, "trains_again", False)}
+        units = steps * settings.completions_per_step(int(w.g))  # at most: auto-stop and iterations need fewer
+        more = {"at_most": getattr(settings, "iterations", 1) > 1}
     elif stage == "draw_probe":
         prompts = model_config.training_set.n
         units = min(config.probe.prompts, prompts) / prompts

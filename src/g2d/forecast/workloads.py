@@ -58,7 +58,6 @@ class Disk:
     policy: int
     checkpoints: int  # later K resume from them
     checkpoint: int
-    earlier: int = 0  # policies that a lag keeps
 
     @property
     def total(self) -> int:
@@ -66,7 +65,7 @@ class Disk:
 
     @property
     def words(self) -> str:
-        running = (KEPT + 1) * self.checkpoint + self.earlier
+        running = (KEPT + 1) * self.checkpoint
         return (
             f"disk: {self.policies} policies x {self.policy / GIB:.2f} GiB + {self.checkpoints} checkpoints x "
             f"{self.checkpoint / GIB:.2f} GiB (checkpoints.keep) = {self.total / GIB:.1f} GiB; each running training "
@@ -82,7 +81,7 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     """
     jobs = [job for job in grid_jobs(config) if job.wildcards.get("model") == model]
     policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)
-    left, continued, copies, lags = set(), set(), 0, [0]
+    left, continued, copies = set(), set(), 0
     for job in jobs:
         if job.arm is None or job.rule not in TO_K:  # an auto-stop leaves no checkpoint
             continue
@@ -90,9 +89,7 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
         left.add(folder)
         continued.add(folder.with_name(f"k{job.continues}"))
         on_card = settings.on_card(int(job.wildcards.g), config.harvest.max_completion_length)
-        lags.append(min(getattr(settings, "lag", 0), int(job.wildcards.k)))
-        copies = max(copies, (on_card.own_copy or on_card.adapters == 2) + lags[-1])
+        copies = max(copies, on_card.own_copy or on_card.adapters == 2)
     trained = shape.parameters if shape.trains_all else shape.adapter
     kept = left if config.checkpoints.keep == "all" else left - continued
-    earlier = 4 * (max(lags) + 1) * trained if max(lags) else 0
-    return Disk(policies, (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained, earlier)
+    return Disk(policies, (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained)

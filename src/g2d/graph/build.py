@@ -174,7 +174,7 @@ class _Stages:
             given["costs"] = f"{_harvest(model, seed, arm.variant, point)}/cost.json"
         else:
             before = [] if continues is None else [_policy(model, seed, arm, (point[0], continues))]
-            given = self.online_inputs(model, seed, arm, read, before)
+            given = self.online_inputs(model, seed, arm, before)
             left = ("rollouts.parquet", "probes.csv") if arm.stops else ("checkpoint", "rollouts.parquet")
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
@@ -185,11 +185,9 @@ class _Stages:
         state = _stated(settings=partial(params.training, arm, point))
         return Job(rule, Wildcards(**wildcards), given, outputs, state, arm, continues, devices)
 
-    def online_inputs(
-        self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]
-    ) -> dict[str, Files]:
+    def online_inputs(self, model: str, seed: int, arm: Arm, before: list[str]) -> dict[str, Files]:
         starts = [] if arm.start is None else [_policy(model, seed, *arm.start)]
-        bills = [f"{folder}/cost.json" for folder in (f"results/{model}/calibration", *starts, *replayed, *before)]
+        bills = [f"{folder}/cost.json" for folder in (f"results/{model}/calibration", *starts, *before)]
         if arm.stops:
             return {"problems": _training_set(model), "costs": bills}
         given: dict[str, Files] = {
@@ -197,9 +195,7 @@ class _Stages:
             "checkpoint": [f"{folder}/checkpoint" for folder in before],
             "costs": bills,
         }
-        if arm.regime == "grpo":
-            given["harvest"] = [f"{folder}/rollouts.parquet" for folder in replayed]
-        else:
+        if arm.regime != "grpo":
             given["start"] = [file for folder in starts for file in self.made(folder)]
         return given
 

@@ -118,8 +118,8 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         if max(self.steps) > self.total_steps:
             raise ValueError(f"K={max(self.steps)} exceeds horizon={self.horizon}: raise the horizon or drop the K")
         self.open_ended_of(self.prompts_per_update)
-        if self.prompts == "mixed" and (self.retire or self.resample):
-            raise ValueError("prompts: mixed: retire and resample would change the proportions: drop them")
+        if self.prompts == "mixed" and self.retire:
+            raise ValueError("prompts: mixed: retire would change the proportions: drop it")
         if self.prompts == "open_ended" and self.reward is not None:
             raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
         if self.start == "base" and self.start_step is not None:

@@ -1,1 +1,1 @@
-"""The `Rollout` record, and engines that generate rollouts (transformers, vLLM, replay)."""
+"""The `Rollout` record, and engines that generate rollouts (transformers, vLLM)."""

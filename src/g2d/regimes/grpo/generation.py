@@ -1,7 +1,7 @@
 """GRPO's completions from `g2d.rollouts` instead of TRL's generation.
 
-vLLM's log-probabilities differ from the trainer's, and its adapter may be older, so completions are weighted. Random
-numbers depend on the step and the position in the batch of all processes.
+vLLM's log-probabilities differ from the trainer's, so its completions are weighted. Random numbers depend on the step
+and the position in the batch of all processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 
 from g2d.problems import Problem
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.lag import Lag
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.online import reference_of, vllm_beside_trainer
 from g2d.regimes.run.training import evaluation_mode
@@ -34,10 +33,7 @@ class EngineGeneration:
         at_once = warmup.completions_per_generation(job.group_size)
         self.end_ids = end_ids
         self.sync_every = warmup.sync_every
-        self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
-        self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
         self.synced_at: list[int] = []
-        self._last_draw = (-1, 0)  # (step, earlier draws in it)
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
         self._transformers: TransformersEngine | None = None
@@ -49,41 +45,35 @@ class EngineGeneration:
         TRL corrects by an engine's log-probabilities only with `use_vllm`, not with `rollout_func`.
         """
         self._trainer = trainer
-        trainer.use_vllm = self._vllm is not None or self._corrects_lag
+        trainer.use_vllm = self._vllm is not None
         trainer.eos_token_ids = sorted(self.end_ids)  # TRL reads them from M0's file
 
     def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
-        """Return tokens of a completion per prompt and, with vLLM or a lag, their log-probabilities when sampled."""
+        """Return tokens of a completion per prompt and, with vLLM, their log-probabilities when sampled."""
         step = self._trainer.state.global_step
-        again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
-        self._last_draw = (step, again)
-        name = f"grpo/{step}/again{again}" if again else f"grpo/{step}"
         first = self._trainer.accelerator.process_index * len(prompts)  # processes have equal parts, in rank order
-        names = [f"{name}/{first + i}" for i in range(len(prompts))]
-        with self.lag.generator(self._model, step) if self.lag else nullcontext():
-            if self._vllm is None:
-                self.synced_at.append(step)
-                reference = reference_of(self._trainer) if is_due(len(self.synced_at)) else None
-                with self._policy() as engine:
-                    if reference is not None:
-                        engine.compare(f"the policy after {step} steps", reference)
-                    completions = engine.draw(prompts, names, self._decoding)
-                return completions, self._trainer.log_probs(prompts, completions) if self._corrects_lag else None
-            if not self.synced_at or (again == 0 and step % self.sync_every == 0):
-                self.sync_weights(step)
-            return self._vllm.draw(prompts, names, self._decoding)
-
-    @property
-    def _model(self) -> Any:
-        return self._trainer.accelerator.unwrap_model(self._trainer.model)
+        names = [f"grpo/{step}/{first + i}" for i in range(len(prompts))]
+        if self._vllm is None:
+            return self._draw_by_trainer(step, prompts, names), None
+        if not self.synced_at or step % self.sync_every == 0:
+            self.sync_weights(step)
+        return self._vllm.draw(prompts, names, self._decoding)
 
     def sync_weights(self, step: int) -> None:
         self.synced_at.append(step)
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
-            save_trained(self._model, Path(folder))
+            save_trained(self._trainer.accelerator.unwrap_model(self._trainer.model), Path(folder))
             self._vllm.use_adapter(Path(folder))
         if is_due(len(self.synced_at)):
             self._vllm.compare(f"the policy after {step} steps", reference_of(self._trainer))
+
+    def _draw_by_trainer(self, step: int, prompts: list[list[int]], names: list[str]) -> list[list[int]]:
+        self.synced_at.append(step)
+        reference = reference_of(self._trainer) if is_due(len(self.synced_at)) else None
+        with self._policy() as engine:
+            if reference is not None:
+                engine.compare(f"the policy after {step} steps", reference)
+            return engine.draw(prompts, names, self._decoding)
 
     @contextmanager
     def _policy(self) -> Iterator[TransformersEngine]:
@@ -106,5 +96,3 @@ class EngineGeneration:
     def close(self) -> None:
         if self._vllm is not None:
             self._vllm.close()
-        if self.lag is not None:
-            self.lag.close()

@@ -11,9 +11,8 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
-from g2d.regimes.grpo.objective import CORRECTION, Mismatch, Objective, OffPolicy, Signs
-from g2d.regimes.grpo.replay import Replay
-from g2d.regimes.run.prompts import PromptKeys, whole_share
+from g2d.regimes.grpo.objective import CORRECTION, Mismatch, Objective, OffPolicy
+from g2d.regimes.run.prompts import PromptKeys
 from g2d.regimes.run.training import AutoStop, OptimizerKeys
 from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH, is_scalar
@@ -23,10 +22,8 @@ from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 if TYPE_CHECKING:
     from g2d.regimes.run.job import TrainingJob
 
-MASKS_NEGATIVE = ("off_policy_mask_threshold", "negative_veto")
 
-
-class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
+class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
     """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
 
     steps: list[Steps] = key(
@@ -58,7 +55,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         neutral=None,
     )
     beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
-    loss: Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = key(
+    loss: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = key(
         "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
     mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
@@ -96,35 +93,20 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
                 name, f"follows from prompts_per_step={self.prompts_per_step}: change that, or set it to null too"
             )
         check_group_sizes(self, self.group_sizes, "group_sizes")
-        parts = self._without_effect(), self._of_the_loss(), self._of_steps(), self._of_auto()
+        parts = self._without_effect(), self._of_steps(), self._of_auto()
         if sentence := next(chain.from_iterable(parts), None):
             raise ValueError(sentence)
         return self
 
     def _without_effect(self) -> Iterator[str]:
-        masks, weights = {*MASKS_NEGATIVE}, {*CORRECTION}
         table = (
             ({"deviation"}, self.scale_rewards == "none", "scale_rewards: none"),
-            ({"scale_rewards", "deviation"}, self.advantages == "sign", "advantages: sign"),
-            (masks, self.negative_weight == 0, "negative_weight: 0"),
             ({"reference_every", "reset_optimizer"}, self.reference == "base", "reference: base"),
-            ({"correction_cap"}, self.correction == "m2", "correction: m2"),
-            ({"m2_threshold"}, self.correction != "m2", f"correction: {self.correction}"),
-            (masks | weights, self.ratio == "none", "ratio: none"),
+            ({*CORRECTION}, self.ratio == "none", "ratio: none"),
         )
         for names, without, other in table:
             for name in self.params(only=names) if without else ():
                 yield f"{name} has no effect with {other}: drop it, or change {other.partition(':')[0]}"
-
-    def _of_the_loss(self) -> Iterator[str]:
-        if self.loss == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
-            yield f"epsilon_high={self.epsilon_high}: loss: cispo clips at it: set it to 1 or more (the paper: 5)"
-        if self.loss == "vespo" and self.importance_sampling != "token":
-            yield "importance_sampling: sequence: loss: vespo weights completions itself: set it to token"
-        if self.positive_weight == self.negative_weight == 0:
-            yield "positive_weight and negative_weight are both 0, so the loss is 0: set one above 0"
-        if len(self.masks_negative) > 1:
-            yield f"{' and '.join(self.masks_negative)}: only one mask of negative advantages is possible: drop either"
 
     def _of_steps(self) -> Iterator[str]:
         period = self.updates_between_generations
@@ -133,24 +115,17 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             yield f"K={self.steps[-1]} exceeds warmup.horizon={self.horizon}: raise the horizon or drop the K"
         if self.schedule == "chain" and (uneven := [k for k in self.steps if k % self.sync_every]):
             yield f"K={uneven[0]} {self._no_sync}: change either, or use per_k"
-        if self.lag and (period > 1 or self.sync_every > 1):
-            yield f"lag={self.lag} needs new rollouts in every step: set {generation} and sync_every to 1, or lag to 0"
         if period > 1 and self.sync_every > 1:
             yield f"sync_every={self.sync_every} and {generation} refresh rollouts at different steps: set one to 1"
         if self.reference == "sync" and self.beta == 0:
             yield "reference: sync without a KL term changes nothing: set beta above 0, or reference to base"
         if self.reference_every != "pass" and (self.reference_every < 1 or self.reference_every % period):
             yield f"reference_every={self.reference_every} is no multiple of {generation}: change either"
-        if self.correction == "m2" and self.updates_per_generation > 1:
-            n = self.updates_per_generation
-            yield f"correction: m2 masks tokens of an update, not of updates_per_generation={n}: set that to 1"
         # A training can only end or resume when the rollouts of a generation are used up.
         ends = {f"K={k}": k for k in self.steps} | {f"horizon={self.horizon}": self.horizon or 0}
         ends |= {f"auto.every={self.auto.every}": self.auto.every} if self.auto is not None else {}
         if uneven_ends := [name for name, step in ends.items() if step % period]:
             yield f"{uneven_ends[0]} is no multiple of {generation}, so rollouts would be left over: change either"
-        if self.replay is not None and (self.retire or self.resample):
-            yield "retire and resample cannot be combined with replay, which also chooses prompts: drop either"
 
     @property
     def _no_sync(self) -> str:
@@ -161,17 +136,10 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             return
         if self.schedule != "chain":
             yield "auto continues one trajectory from probe to probe: set schedule to chain, or auto to null"
-        if self.replay is not None and self.replay.successes is not None:
-            yield "auto cannot replay the successes of a harvest: drop auto, or replay"
         if self.auto.every % self.sync_every:
             yield f"auto.every={self.auto.every} {self._no_sync}: change either"
         if self.auto.first_decline > self.total_steps:
             yield f"{self.auto.too_late('step', f'the {self.total_steps} steps')}, or raise the horizon"
-
-    @property
-    def masks_negative(self) -> list[str]:
-        """Keys that are set and mask stale completions with a negative advantage."""
-        return [*self.params(only={*MASKS_NEGATIVE})]
 
     @property
     def total_steps(self) -> int:
@@ -201,8 +169,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def depends_on_passes(self) -> bool:
-        """Whether the loss has means or quantiles over the tokens of a pass."""
-        return self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1
+        """Whether the loss has means over the tokens of a pass."""
+        return self.loss == "bnpo" or self.entropy_coefficient > 0
 
     def on_card(self, group_size: int, budget: int) -> Training:
         drawn = self.completions_per_generation(group_size)
@@ -223,19 +191,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     def completions_per_generation(self, group_size: int) -> int:
         return self.updates_per_generation * self.completions_per_step(group_size)
 
-    def groups_trained(self, steps: int, group_size: int) -> int:
-        return steps // self.iterations * self.completions_per_step(group_size) // group_size
-
-    def replayed_groups(self, group_size: int) -> int:
-        """Return groups per generation from a full buffer; raises as `whole_share`."""
-        if self.replay is None or self.replay.share is None:
-            return 0
-        return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
-
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        # The first generation replays nothing.
-        replaying = max(0, steps // self.updates_between_generations - 1)
-        return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
+        return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
         """Return whether the policy becomes the reference after a step, counted from 1.
@@ -293,21 +250,3 @@ def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> Non
                 f"{where}: G={size} x warmup.prompts_per_step={warmup.prompts_per_step} are {completions} completions, "
                 f"no multiple of warmup.per_device_batch_size={warmup.per_device_batch_size}: change one of them"
             )
-        if warmup.replay is not None:
-            _check_replay(warmup, warmup.replay, size, where)
-
-
-def _check_replay(warmup: Warmup, replay: Replay, group_size: int, where: str) -> None:
-    try:
-        replayed = warmup.replayed_groups(group_size)
-    except ValueError as error:
-        raise ValueError(f"{where}: with G={group_size}, {error}") from None
-    if replay.buffer is not None and replay.buffer < replayed:
-        raise ValueError(
-            f"{where}: with G={group_size}, a generation takes {replayed} different groups from the buffer: set "
-            f"replay.buffer={replay.buffer} to {replayed} or more"
-        )
-    if replay.successes is not None and replay.successes >= group_size:
-        raise ValueError(
-            f"{where}: replay.successes={replay.successes} leaves nothing to draw in groups of G={group_size}: lower it"
-        )

@@ -15,7 +15,6 @@ from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.replay import ReplayBuffer, Successes
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import MANIFEST
 from g2d.regimes.run.job import Trained, TrainingJob
@@ -29,8 +28,6 @@ from g2d.regimes.run.weights import with_own_adapter
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward
-from g2d.rollouts.rollout import read_rollouts
-from g2d.rollouts.tokens import with_token_ids
 
 if TYPE_CHECKING:
     from g2d.regimes.run.by_length import Order
@@ -48,13 +45,12 @@ def train_grpo(job: TrainingJob) -> Trained:
     from g2d.regimes.grpo.trainer import Grpo
 
     group_size = job.group_size
-    n_prompts = warmup.groups_trained(warmup.steps_to(job.k), group_size)  # one "epoch" is the whole horizon
+    n_prompts = warmup.prompts_asked(warmup.steps_to(job.k), group_size)  # one "epoch" is the whole horizon
     numbers = order(
         job.prompt_mix, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, job.seed
     )
     prompts = [problems[i] for i in numbers]
     choice = PromptChoice.of(len(problems), job.seed, warmup)
-    replay = _replay(job)
 
     arguments = _arguments(job, checkpoints.draft, microbatches)
     tokenizer = load_tokenizer(job.base)
@@ -62,8 +58,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     rollouts = TrainingRollouts(
         ends,
         warmup.keep_rollouts,
-        stale=warmup.updates_between_generations > 1 or warmup.lag > 0,
-        lag=warmup.lag,
+        stale=warmup.updates_between_generations > 1,
         statuses=job.reward != TRUTH,
     )
     rewards = TrainingReward(
@@ -82,7 +77,6 @@ def train_grpo(job: TrainingJob) -> Trained:
         order=_order(warmup, microbatches),
         choice=choice,
         row=lambda n: _row(job, problems[problem_at(n, len(problems), job.seed)], n // len(problems)),
-        replay=replay,
         model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         reward_funcs=[rewards],
         args=arguments,
@@ -132,18 +126,6 @@ def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
     if microbatches.tokens:
         return by_length
     return by_prompt if microbatches.shared_prompts and not warmup.depends_on_passes else None
-
-
-def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
-    warmup: Warmup = job.settings
-    replay, group_size = warmup.replay, job.group_size
-    if replay is None:
-        return None
-    if replay.buffer is not None:
-        return ReplayBuffer(replay.buffer, warmup.replayed_groups(group_size), group_size, job.seed)
-    assert replay.successes is not None and job.replayed_harvest is not None
-    harvest = with_token_ids(read_rollouts(job.replayed_harvest), job.base)
-    return Successes(harvest, replay.successes, warmup.max_completion_length, group_size, job.seed)
 
 
 def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any:

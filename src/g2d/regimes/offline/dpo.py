@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import model_validator
-
 from g2d.memory.workload import Training
 from g2d.regimes.offline.training import train_offline
 from g2d.regimes.regime import Regime
@@ -19,11 +17,8 @@ from g2d.settings import Rows, Section, Steps, key
 class Dpo(Section):
     """Stage 3: DPO on the harvested pairs (paper, section 2.1, appendix B)."""
 
-    loss: Literal["sigmoid", "ipo", "ipo_sum"] = key(
-        "sigmoid",
-        "sigmoid: DPO; ipo: TRL's IPO, log-ratios per token; ipo_sum: IPO as published (Azar et al., eq. 17), "
-        "summed log-ratios.",
-        paper="sigmoid; ipo in Table 3",
+    loss: Literal["sigmoid", "ipo"] = key(
+        "sigmoid", "sigmoid: DPO; ipo: TRL's IPO, log-ratios per token.", paper="sigmoid; ipo in Table 3"
     )
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1", gt=0)
     epochs: int = key(3, "Passes over the pairs.", paper="3", ge=1)
@@ -50,32 +45,12 @@ class Dpo(Section):
         ge=0,
         neutral=0.0,
     )
-    use_weighting: bool = key(
-        False, "Weight pairs by their likelihood (WPO, arXiv 2406.11827, eq. 2).", paper="no", neutral=False
-    )
-    ld_alpha: float = key(
-        1.0,
-        "Weight of tokens beyond the shorter completion (LD-DPO, arXiv 2409.06411).",
-        paper="1",
-        ge=0,
-        le=1,
-        neutral=1.0,
-    )
     precompute_reference: bool = key(
         False,
         "Compute reference log-probabilities once: faster, equal up to rounding.",
         paper="not stated",
         neutral=False,
     )
-
-    @model_validator(mode="after")
-    def _fits(self) -> Dpo:
-        if self.ld_alpha < 1 and self.loss == "ipo":
-            raise ValueError(
-                f"ld_alpha={self.ld_alpha:g} is about sums over tokens, and loss: ipo takes means: set loss to sigmoid "
-                "or ipo_sum, or drop ld_alpha"
-            )
-        return self
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
         """Return the keys as params of a job, with a former key: without it, finished trainings would run again."""
@@ -121,8 +96,6 @@ def train_dpo(job: TrainingJob) -> Trained:
         configured = DPOConfig(
             **arguments,
             beta=dpo.beta,
-            use_weighting=dpo.use_weighting,
-            ld_alpha=dpo.ld_alpha if dpo.ld_alpha < 1 else None,
             disable_dropout=False,  # TRL's default would disable the paper's LoRA dropout
             precompute_ref_log_probs=dpo.precompute_reference,
             precompute_ref_batch_size=microbatches.rows,

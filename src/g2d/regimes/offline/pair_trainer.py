@@ -1,4 +1,4 @@
-"""TRL's DPO trainer with other losses, and equal weights for all rows of a gradient step."""
+"""TRL's DPO trainer, with an optional NLL term and equal weights for all rows of a gradient step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trl import DPOTrainer
 from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
 from g2d.regimes.run.by_length import PassesByLength
 
-Loss = Literal["sigmoid", "ipo", "ipo_sum"]
+Loss = Literal["sigmoid", "ipo"]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
@@ -28,20 +28,14 @@ class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
         weights, mask = inputs.pop("weights"), inputs["completion_mask"][:, 1:]
-        # The policy comes first: a sharded model is prepared for gradients by its first pass.
         outputs = self.policy(model, inputs)
         once = [inputs[name] for name in REFERENCE] if self.once else None
         inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
         super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # only for its logging
         per_token = outputs.log_probs[:, -mask.shape[1] :]
-        log_probs = per_token.sum(dim=1)
-        if self.ld_alpha is not None:  # TRL uses the same sums for the reference
-            log_probs = desensitised(per_token, mask, self.ld_alpha)
-        chosen, rejected = (log_probs - torch.cat([inputs[name] for name in REFERENCE])).chunk(2)
+        chosen, rejected = (per_token.sum(dim=1) - torch.cat([inputs[name] for name in REFERENCE])).chunk(2)
         long, other = mask.sum(dim=1).chunk(2)
         losses = pair_losses(self.pair_loss, chosen, rejected, long, other, self.beta)
-        if self.use_weighting:
-            losses = losses * policy_weights(per_token, outputs.log_sum_sq_probs[:, -mask.shape[1] :], mask)
         loss = (weights * losses).sum()
         if self.nll_weight:
             counted = mask.chunk(2)[0] * (weights > 0)[:, None]
@@ -60,42 +54,13 @@ def pair_losses(
 ) -> torch.Tensor:
     """Return the loss of every pair, (pairs,).
 
-    sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo_sum is equation 17 of Azar et al. 2023 (arXiv 2310.12036),
-    with beta for tau. ipo is TRL's version, per token.
+    sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo is TRL's version of Azar et al. 2023 (arXiv 2310.12036), with
+    beta for tau and log-ratios per token.
 
     Args:
         chosen, rejected: log-ratios of policy over reference, summed over tokens, (pairs,).
     """
     if loss == "sigmoid":
         return -logsigmoid(beta * (chosen - rejected))
-    if loss == "ipo":
-        chosen, rejected = chosen / chosen_length.clamp(min=1), rejected / rejected_length.clamp(min=1)
+    chosen, rejected = chosen / chosen_length.clamp(min=1), rejected / rejected_length.clamp(min=1)
     return (chosen - rejected - 1 / (2 * beta)) ** 2
-
-
-def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Sum log-probabilities; tokens beyond the pair's shorter completion are weighted by alpha (LD-DPO, arXiv
-    2409.06411).
-
-    Args:
-        per_token: log-probabilities, 0 outside completions, (2 pairs, T), chosen completions first.
-        mask: 1 for completion tokens, (2 pairs, T).
-    """
-    shorter = torch.minimum(*mask.sum(dim=1).chunk(2)).repeat(2)
-    tail = mask.cumsum(dim=1) > shorter[:, None]
-    return torch.where(tail, alpha * per_token, per_token).sum(dim=1)
-
-
-@torch.no_grad()
-def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return weights of pairs, w(chosen) w(rejected) (WPO, arXiv 2406.11827, eq. 2, with its sampled alignment).
-
-    w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2), 1 on average for samples of the policy.
-
-    Args:
-        per_token: log p(y_t), (2 pairs, T), chosen completions first.
-        log_sum_squares: log sum_v p(v)^2, (2 pairs, T).
-    """
-    means = ((per_token - log_sum_squares) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-    chosen, rejected = means.chunk(2)
-    return (chosen + rejected).exp()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ from g2d.problems import Problem
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.online import ROLLOUTS, reference_of, vllm_beside_trainer
 from g2d.regimes.run.processes import gathered, n_processes, own_part
-from g2d.regimes.run.prompts import AskedGroup, PromptChoice, order, times_before
+from g2d.regimes.run.prompts import PromptChoice, order, times_before
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
@@ -165,28 +165,22 @@ class OnPolicyRollouts:
         return end
 
     def _drawn(self, first: int, last: int) -> pd.DataFrame:
+        numbers: Sequence[int] = range(first * self.per_update, last * self.per_update)
         if self.choice is not None:
-            return pd.concat(self._settled(self.choice, range(first, last)), ignore_index=True)
-        frame = self._answered(range(first * self.per_update, last * self.per_update))
+            numbers = [number for update in range(first, last) for number in self._planned[update]]
+        frame = self._answered(numbers)
         frame["update"] = [u for u in range(first, last) for _ in range(len(frame) // (last - first))]
+        if self.choice is not None:
+            self._observe(self.choice, frame, numbers)
         return frame
 
-    def _settled(self, choice: PromptChoice, updates: Sequence[int]) -> Iterator[pd.DataFrame]:
-        drawn = self._groups([number for update in updates for number in self._planned[update]])
-        for i, update in enumerate(updates):
-            of_update = drawn[i * self.per_update : (i + 1) * self.per_update]
-            kept = choice.settle(of_update, self._groups, update)
-            yield pd.concat([group.answers for group in kept]).assign(update=update)
-
-    def _groups(self, numbers: Sequence[int]) -> list[AskedGroup]:
-        frame, size = self._answered(numbers), self.decoding.samples_per_prompt
-        label = labels(frame, self.job.settings.margin)
-        asked_groups = []
+    def _observe(self, choice: PromptChoice, frame: pd.DataFrame, numbers: Sequence[int]) -> None:
+        size, label = self.decoding.samples_per_prompt, labels(frame, self.job.settings.margin)
         for place, number in enumerate(numbers):
             rows = slice(place * size, (place + 1) * size)
-            both = {True, False} <= set(label.iloc[rows].dropna())
-            asked_groups.append(AskedGroup(number, both, int(frame["token_count"].iloc[rows].sum()), frame.iloc[rows]))
-        return asked_groups
+            has_signal = {True, False} <= set(label.iloc[rows].dropna())
+            tokens = int(frame["token_count"].iloc[rows].sum())
+            choice.observe(number, has_signal=has_signal, tokens=tokens, update=int(frame["update"].iloc[rows.start]))
 
     def _answered(self, numbers: Sequence[int]) -> pd.DataFrame:
         import torch

@@ -33,7 +33,6 @@ class WholeLogits(torch.autograd.Function):
         logits = torch.mm(hidden.to(dtype), weight.t()).float().div_(temperature)
         log_probs = logits.log_softmax(dim=-1)
         chosen = log_probs.gather(1, targets[:, None])[:, 0]
-        log_sum_sq = (2 * log_probs).logsumexp(dim=-1) if "log_sum_sq_probs" in outputs else None
         mean_logits = logits.mean(dim=-1) if "mean_logits" in outputs else None
         is_top1 = logits.argmax(dim=-1) == targets if "is_top1" in outputs else None
         del logits
@@ -41,8 +40,8 @@ class WholeLogits(torch.autograd.Function):
         entropy = torch.special.entr(probs).sum(dim=-1) if "entropy" in outputs else None
         ctx.save_for_backward(weight, targets, probs, chosen if entropy is None else entropy)
         ctx.temperature, ctx.hidden_dtype = temperature, hidden.dtype
-        ctx.mark_non_differentiable(*(values for values in (log_sum_sq, mean_logits, is_top1) if values is not None))
-        return chosen, entropy, log_sum_sq, mean_logits, is_top1
+        ctx.mark_non_differentiable(*(values for values in (mean_logits, is_top1) if values is not None))
+        return chosen, entropy, None, mean_logits, is_top1  # the third is only for WPO
 
     @staticmethod
     def backward(ctx: Any, grad_chosen: torch.Tensor | None, grad_entropy: torch.Tensor | None, *_: Any) -> Any:

@@ -47,7 +47,6 @@ class TrainingJob:
     reward: Section = TRUTH
     engine: EngineSettings | None = None  # None: transformers
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
-    replayed_harvest: Path | None = None  # a harvest whose successes are replayed
 
     harvest: Harvest = field(default_factory=Harvest)
     policy_id: str = ""

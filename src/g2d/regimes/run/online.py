@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from g2d.jobs.files import copy_folder, disk_errors, sha256
+from g2d.jobs.files import copy_folder, disk_errors
 from g2d.memory.workload import largest_part
 from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
@@ -22,7 +22,6 @@ from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import require_room
 from g2d.rollouts.weights_check import Reference, fixed_texts, trainer_reference
 
-DRAWN = "tokens/drawn"  # with replay: tokens without replayed completions
 ROLLOUTS = "rollouts.parquet"
 
 
@@ -50,7 +49,6 @@ def begin(job: TrainingJob) -> tuple[Checkpoints, MicroBatches]:
         "start": require_intact(job.resume_from) if job.resume_from else None,
         **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
         **({} if job.prompt_mix == VERIFIABLE else {"prompts": job.prompt_mix.params()}),
-        **({} if job.replayed_harvest is None else {"replayed_harvest": sha256(job.replayed_harvest)}),
     }
     checkpoints = Checkpoints(job.work, everything, job.meter)
     lengths = require_prompts_fit(job), job.settings.max_completion_length
@@ -120,6 +118,4 @@ def reference_of(trainer: Any) -> Reference:
 def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_generation: int, after_step: int) -> int:
     """Count tokens generated after a step. A generation is logged once, with the first step that uses it."""
     served = [row for row in log_history if "completions/mean_length" in row and row["step"] > after_step]
-    discarded = sum(row.get("tokens/discarded", 0) for row in served)
-    drawn = sum(row.get(DRAWN, row["completions/mean_length"] * completions_per_generation) for row in served)
-    return round(drawn + discarded)
+    return round(sum(row["completions/mean_length"] * completions_per_generation for row in served))

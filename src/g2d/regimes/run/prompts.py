@@ -1,8 +1,7 @@
 """Selection and order of the prompts of an online training.
 
-Each kind of prompt has the order it would have without the other (arXiv 2506.21495, section 3.3). `retire` and
-`resample` leave out or replace prompts without a learning signal (DAPO's dynamic sampling, arXiv 2503.14476, section
-3.2).
+Each kind of prompt has the order it would have without the other (arXiv 2506.21495, section 3.3). `retire` leaves out
+prompts without a learning signal.
 """
 
 from __future__ import annotations
@@ -10,23 +9,20 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import SerializationInfo, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from g2d.problems import Problem
-from g2d.settings import MistakeInKeyError, Section, key
+from g2d.settings import PARAMS, MistakeInKeyError, Section, key
 
 NEARLY = 0.01  # 0.333 of 15 prompts is 5
 METRICS = (
     "prompts/retired",
     "prompts/skipped",  # due, but retired
-    "prompts/discarded",  # asked, and replaced
     "tokens/skipped",  # of their last groups: estimated saving
-    "tokens/discarded",
 )
 
 
@@ -65,17 +61,17 @@ class PromptMix(Section):
     def open_ended_of(self, per_update: int) -> int:
         if self.prompts != "mixed":
             return per_update if self.prompts == "open_ended" else 0
-        return whole_share("open_ended_share", self.open_ended_share, per_update)
+        return whole_share(self.open_ended_share, per_update)
 
 
-def whole_share(name: str, share: float, of: int) -> int:
+def whole_share(share: float, of: int) -> int:
     """Return a share of `of` prompts; a ValueError if it is not whole, or all or none."""
     exact = share * of
     n = round(exact)
     if abs(exact - n) > NEARLY or not 0 < n < of:
         nearest = min(range(1, of), key=lambda count: abs(count - exact), default=None)
         fix = f"write {nearest / of:.4g} for {nearest}" if nearest else "ask two prompts or more"
-        raise ValueError(f"{name}={share:g} of {of} prompts are {exact:g}: {fix}")
+        raise ValueError(f"open_ended_share={share:g} of {of} prompts are {exact:g}: {fix}")
     return n
 
 
@@ -86,20 +82,18 @@ class Retire(Section):
     """Prompts to stop training on."""
 
     after: int = key(..., "Groups in a row without signal after which a prompt is retired.", ge=1)
-    readmit: int | None = key(None, "Try them again after this many updates; null: never.", unit="updates", ge=1)
+
+    @model_serializer(mode="wrap")
+    def _drop_neutral(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Add a former key to params: without it, finished trainings would run again."""
+        values: dict[str, Any] = serialize(self)
+        return values | {"readmit": None} if info.context is PARAMS else values
 
 
 class PromptKeys(Section):
     """Treatment of prompts without signal."""
 
     retire: Retire | None = key(None, "Leave out prompts without signal.", paper="none", neutral=None)
-    resample: int = key(
-        0,
-        "Replace prompts without signal, at most this many times per update (DAPO's dynamic sampling).",
-        paper="0",
-        ge=0,
-        neutral=0,
-    )
 
 
 @lru_cache(maxsize=4)
@@ -148,19 +142,11 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
         seen[number] += 1
 
 
-@dataclass(frozen=True, slots=True)
-class AskedGroup:
-    number: int  # position in the order, from 0
-    has_signal: bool
-    tokens: int
-    answers: Any
-
-
 class PromptChoice:
     """Chooses prompts by earlier answers; a group without signal has equal rewards."""
 
-    def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
-        self.n_problems, self.seed, self.keys = n_problems, seed, keys
+    def __init__(self, n_problems: int, seed: int, after: int) -> None:
+        self.n_problems, self.seed, self.after = n_problems, seed, after
         self._next = 0
         self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
         self._retired: dict[int, int] = {}  # update of retirement, by problem
@@ -169,14 +155,15 @@ class PromptChoice:
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
-        return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
+        return cls(n_problems, seed, keys.retire.after) if keys.retire else None
 
     def problem(self, number: int) -> int:
         return problem_at(number, self.n_problems, self.seed)
 
     def take(self, n: int, update: int) -> list[int]:
-        """Return positions of the next `n` prompts; if all problems are retired, all are readmitted."""
-        self._readmit(update)
+        """Return positions of the next `n` prompts; if all problems are retired, all return."""
+        if len(self._retired) == self.n_problems:
+            self._retired.clear()
         noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
         while len(numbers) < n:
             number, self._next = self._next, self._next + 1
@@ -187,41 +174,16 @@ class PromptChoice:
         noted["prompts/retired"] = len(self._retired)
         return numbers
 
-    def _readmit(self, update: int) -> None:
-        wait = self.keys.retire.readmit if self.keys.retire else None
-        due = [problem for problem, since in self._retired.items() if wait is not None and update - since >= wait]
-        for problem in due:
-            del self._retired[problem]
-        if len(self._retired) == self.n_problems:
-            self._retired.clear()
-
-    def settle(
-        self, groups: Sequence[AskedGroup], draw: Callable[[list[int]], Sequence[AskedGroup]], update: int
-    ) -> list[AskedGroup]:
-        """Replace groups without signal, as configured; `draw` samples prompts at other positions."""
-        kept, noted = list(groups), self._noted.setdefault(update, Counter())
-        self._observe(kept, update)
-        for _ in range(self.keys.resample):
-            dull = [slot for slot, group in enumerate(kept) if not group.has_signal]
-            if not dull:
-                break
-            drawn = draw(self.take(len(dull), update))
-            self._observe(drawn, update)
-            for slot, group in zip(dull, drawn, strict=True):
-                noted.update({"prompts/discarded": 1, "tokens/discarded": kept[slot].tokens})
-                kept[slot] = group
-        return kept
-
-    def _observe(self, groups: Sequence[AskedGroup], update: int) -> None:
-        for group in groups:
-            problem = self.problem(group.number)
-            self._tokens[problem] = group.tokens
-            # The count is kept while a problem is retired, so one more group without signal retires it again.
-            self._dull[problem] = 0 if group.has_signal else self._dull[problem] + 1
-            if self.keys.retire and self._dull[problem] >= self.keys.retire.after:
-                self._retired[problem] = update
-            else:  # asked twice in one draw
-                self._retired.pop(problem, None)
+    def observe(self, number: int, *, has_signal: bool, tokens: int, update: int) -> None:
+        """Note the answers to the prompt at a position."""
+        problem = self.problem(number)
+        self._tokens[problem] = tokens
+        # The count is kept while a problem is retired, so one more group without signal retires it again.
+        self._dull[problem] = 0 if has_signal else self._dull[problem] + 1
+        if self._dull[problem] >= self.after:
+            self._retired[problem] = update
+        else:  # asked twice in one draw
+            self._retired.pop(problem, None)
 
     def metrics(self, update: int) -> dict[str, float]:
         noted = self._noted.pop(update, Counter())

@@ -62,14 +62,13 @@ class TrainingRollouts(Record):
 
     Args:
         stale: add `generated_at`, the first step after the one that produced the sampling policy.
-        lag: steps that the sampling policy is behind.
         statuses: add `reward_status`; rewards may then be NaN.
     """
 
     def __init__(
-        self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False, lag: int = 0, statuses: bool = False
+        self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False, statuses: bool = False
     ) -> None:
-        self.eos_token_ids, self.lag = frozenset(eos_token_ids), lag
+        self.eos_token_ids = frozenset(eos_token_ids)
         more = {"generated_at": stale, "reward_status": statuses}
         super().__init__(keep, [*COLUMNS, *(name for name, has in more.items() if has)])
 
@@ -99,7 +98,7 @@ class TrainingRollouts(Record):
                 "reward_status": rewarded.status,
                 "extracted_answer": judgement.extracted_answer,
                 "completion_text": text,
-                "generated_at": max(0, step - self.lag) + 1,
+                "generated_at": step + 1,
             }
             for problem, judgement, rewarded, tokens, text in zip(
                 problem_id, judgements, rewards, completion_ids, texts, strict=True
@@ -107,10 +106,6 @@ class TrainingRollouts(Record):
         ]
         frame = pd.DataFrame(gathered(rows))
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
-
-    def leave_out(self, rows: Collection[int]) -> None:
-        if self.keep != "none":
-            self.frames[-1] = self.frames[-1].drop(index=[*rows])
 
     def consumed_at(self, steps: Sequence[int]) -> None:
         if self.keep != "none":
