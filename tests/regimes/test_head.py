@@ -11,7 +11,7 @@ from trl.trainer import utils
 from g2d.regimes.run import head
 from g2d.regimes.run.head import WholeLogits, whole_logits
 
-OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
+OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")
 
 
 def scored(weight: torch.Tensor, autocast: bool, outputs: tuple[str, ...]) -> tuple[list[Any], torch.Tensor]:

@@ -28,7 +28,7 @@ from tests.regimes.test_resume import dpo
 from tests.regimes.test_semi_online_dpo import semi_online
 from tests.regimes.test_training import WARMUP, adapter_digest, easy, warm_up
 
-OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")
+OUTPUTS = ("log_probs", "entropy")
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 97}
 HEADS: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
 LLAMA = LlamaConfig(**SIZES, **HEADS)
