@@ -137,6 +137,7 @@ def test_the_example_in_the_documentation_is_valid() -> None:
     config = Config.model_validate(MINIMAL | example)
     assert {name: config.warmup_of(name).updates_between_generations for name in config.ablations} == {
         "stale": 10,
+        "unclipped": 10,
         "uncorrected": 10,
         "reused": 10,
     }

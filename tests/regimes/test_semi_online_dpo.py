@@ -19,17 +19,14 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.on_policy import rollouts as on_policy
 from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after, sync_period
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.auto_stop import train_until_decline
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import to_frame
-from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
 from tests.regimes.losses import losses
-from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
+from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
 from tests.regimes.test_training import easy, warm_up
 
 SETTINGS: dict[str, Any] = {
@@ -257,46 +254,6 @@ def test_the_terms_of_the_loss_add_up(tmp_path: Path) -> None:
     assert by_prompts["loss"] == pytest.approx(plain["loss"] * plain["pairable"], rel=1e-4)
 
 
-AUTO = {"auto": {"every": 3, "prompts": 6, "patience": 1}, "steps": [6]}
-HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
-
-
-def until_decline(work: Path, meter: Meter, **changes: Any) -> Trained:
-    settings = SemiOnlineDpo.model_validate(SETTINGS | AUTO | changes)
-    job = TrainingJob(
-        tiny_policy(), easy(10), settings, harvest=HARVEST, lora=NO_DROPOUT, seed=0, work=work, policy_id="tiny/auto",
-        meter=meter, checkpointing=saving(work), k=6,
-    )  # fmt: skip
-    return train_until_decline(train_semi_online_dpo, job)
-
-
-@pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])
-def test_an_early_stopping_training_equals_one_with_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """Neither probes, also between two syncs, nor a stop change anything."""
-    meter = Meter("tests", "train_semi_online_dpo_auto")
-    trained = until_decline(tmp_path / "auto", meter, **changes)
-    assert trained.k is not None
-    assert trained.probes is not None
-    assert trained.probes["step"].tolist() == [3, 6]
-    k = trained.k
-    log = semi_online(tmp_path / "fixed", k=k, steps=[6], lora=NO_DROPOUT, **changes)
-    assert adapter(tmp_path / "auto") == adapter(tmp_path / "fixed")
-    assert [row for row in trained.log if "loss" in row] == log
-    pd.testing.assert_frame_equal(rows_of(tmp_path / "auto"), rows_of(tmp_path / "fixed"))
-    whole = Meter("tests", "train_semi_online_dpo")
-    semi_online(tmp_path / "whole", k=6, steps=[6], lora=NO_DROPOUT, meter=whole, **changes)
-    assert meter.tokens_generated == whole.tokens_generated + trained.probes["tokens_generated"].sum()
-
-    meter = Meter("tests", "train_semi_online_dpo_auto")
-    for last in (2, 5):
-        with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
-            until_decline(tmp_path / "stopped", meter, **changes)
-    again = until_decline(tmp_path / "stopped", meter, **changes)
-    assert (again.k, again.log, again.recorded) == (trained.k, trained.log, trained.recorded)
-    pd.testing.assert_frame_equal(again.probes, trained.probes)
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "auto")
-
-
 def test_the_period() -> None:
     assert [sync_period(value, 7) for value in (1, 10, "pass", "never")] == [1, 10, 7, None]
 
@@ -314,9 +271,6 @@ def test_the_period() -> None:
         ({"steps": [4], "horizon": 3}, "K=4 exceeds horizon=3"),
         ({"start": "warmup"}, "start_step: missing: name the K of warmup"),
         ({"start_step": 2}, "start_step=2: M0 has no K: drop the key, or name a start"),
-        ({"auto": {"every": 1}}, "steps: auto has one K"),
-        ({"auto": {"every": 2}, "steps": [6]}, "auto could never stop: a decline shows at update 8 at the earliest"),
-        ({"auto": {"every": 1}, "steps": [6], "reward": "coin"}, "auto: .* drop auto or reward"),
         ({"reference": "start"}, "reference: start is M0 if start is base"),
     ],
 )
