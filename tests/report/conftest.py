@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
 from g2d.experiment.grid import harvests, policies
 from g2d.experiment.keys import PolicyKey
@@ -140,7 +141,8 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
 def write_tables(folder: Path, config: Config) -> dict[str, Path]:
     """The tables of the small grid."""
     grid = policies(config)
-    accuracy = {"base": 0.3, "dpo": 0.5, "g2d": 0.6, "grpo": 0.45}
+    grid += [PolicyKey.of("tiny", Arm("ipo", "dpo", "ablation"), (2, 20), seed) for seed in config.seeds]
+    accuracy = {"base": 0.3, "dpo": 0.5, "g2d": 0.6, "grpo": 0.45, "ipo": 0.55}
     evaluations = {
         (key, benchmark): evaluation_frame(accuracy[key.label] + key.k / 500 - (benchmark == "hard") * 0.2)
         for key in grid
@@ -149,7 +151,7 @@ def write_tables(folder: Path, config: Config) -> dict[str, Path]:
     hours = {key: 0.0 if key.regime == "base" else 1 + key.k / 10 for key in grid}
     disputed = to_frame([rollout(f"p{i}", 0, extracted_answer=text, disputed=True) for i, text in enumerate(texts())])
     made = {
-        "main": main_table(evaluations, hours),
+        "main": main_table(evaluations, hours, changes={"ipo": {"loss": "ipo"}}),
         "harvest": pd.DataFrame(
             {
                 **{"model": "tiny", "group_size": [None, 2, 2], "K": [0, 10, 20], "n_seeds": 2, "n_pairs": 30.0},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +55,7 @@ def header_of(tab: Page, name: str) -> tuple[int, Locator]:
 def test_the_first_page_answers_the_question(tab: Page) -> None:
     assert tab.locator("h1").inner_text() == "How much online RL is enough?"
     assert tab.locator(".headline:visible").inner_text().startswith("Whether K > 0 is needed is open on easy: K=0 50")
-    assert tab.locator(".sentences:visible p").count() == 3
+    assert tab.locator(".sentences:visible p").count() == 4
     assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
     assert tab.locator(".demonstration:visible").inner_text() == "Made of frames."
     open_sections(tab)
@@ -111,7 +112,7 @@ def test_tables_sort_by_click_and_by_key(tab: Page) -> None:
         assert header.get_attribute("aria-sort") == order
         shown = [float(re.match(r"[\d.]+", text).group()) for text in column(tab, "main", number)]
         assert shown == sorted(shown, reverse=order == "descending")
-        assert len(shown) == 12
+        assert len(shown) == 14
     number, header = header_of(tab, "std over seeds")
     for _ in range(2):  # missing values stay last: M0 has no seeds
         header.get_by_role("button").click()
@@ -122,9 +123,9 @@ def test_tables_sort_by_click_and_by_key(tab: Page) -> None:
 
 def test_tables_filter_by_every_word(tab: Page) -> None:
     block = tab.locator("#table-main")
-    assert block.locator("output").inner_text() == "12 rows"
+    assert block.locator("output").inner_text() == "14 rows"
     block.get_by_role("searchbox").fill("GRPO hard")
-    assert block.locator("output").inner_text() == "2 of 12 rows"
+    assert block.locator("output").inner_text() == "2 of 14 rows"
     assert {text.partition(" ")[0] for text in column(tab, "main", 1)} == {"GRPO"}
 
 
@@ -146,7 +147,7 @@ def test_a_long_table_shows_its_first_rows_until_it_is_unfolded_or_filtered(tab:
     block.get_by_role("searchbox").fill("calibrate")
     assert rows.count() == n / 2
     assert unfold.is_hidden()
-    assert tab.locator("#table-main .unfold").count() == 0  # twelve rows are all there is
+    assert tab.locator("#table-main .unfold").count() == 0  # so few rows are all shown
 
 
 def test_in_print_sections_are_open_tables_whole_and_charts_drawn(tab: Page) -> None:
@@ -271,9 +272,9 @@ def test_markup_that_slipped_through_could_not_act(browser: Browser, page: Path,
     """Without the escaping, the content security policy still stops scripts, handlers and images."""
     broken = tmp_path / "index.html"
     attack = "<script>alert(1)</script><img src=https://example.org/x onerror=alert(2)><svg onload=alert(3)></svg>"
-    broken.write_text(page.read_text(encoding="utf-8").replace("<h2>Methods</h2>", attack), encoding="utf-8")
+    broken.write_text(page.read_text(encoding="utf-8").replace("<h2>Provenance</h2>", attack), encoding="utf-8")
     with opened(browser, broken) as (tab, complaints):
-        assert tab.locator(".sentences:visible p").count() == 3
+        assert tab.locator(".sentences:visible p").count() == 4
         tab.wait_for_function("document.querySelector('#pair-stage .ks')")  # the page's scripts ran
         assert not complaints.dialogs
         assert complaints.requests == complaints.blocked
@@ -315,8 +316,16 @@ def caveats(
     frames: dict[str, pd.DataFrame], config: Config, part: str, **more: tuple[str, ...]
 ) -> dict[str, list[str]]:
     """Return the caveats with this part by benchmark."""
-    shown = panels(frames, list(config.benchmarks), {}, series_styles(config), more)
+    shown = panels(frames, config.margin, list(config.benchmarks), {}, series_styles(config), more)
     return {panel["answer"].benchmark: [line for line in panel["answer"].caveats if part in line] for panel in shown}
+
+
+def test_an_ablation_is_a_row_of_table_1_and_in_no_chart(frames: dict[str, pd.DataFrame], config: Config) -> None:
+    assert "ipo" in set(frames["main"]["policy"])
+    specs: dict[str, Any] = {}
+    panels(frames, config.margin, list(config.benchmarks), specs, series_styles(config), {})
+    assert "G2D" in json.dumps(specs, allow_nan=False)
+    assert "ipo" not in json.dumps(specs)
 
 
 def test_accuracy_that_may_be_memory_is_a_caveat(

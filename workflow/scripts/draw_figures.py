@@ -17,7 +17,7 @@ def main(snakemake):
         styles = series_styles(load(snakemake.config))  # the same styles for all tables
         tables = map(read_by_name, (given.main, given.decomposition, given.budgets))
         results, gains, budgets = (table[table["benchmark"] == params.benchmark] for table in tables)
-        accuracy = panels(charts.accuracy_by_k, results, styles)
+        accuracy = panels(charts.accuracy_by_k, charts.without_ablations(results), styles)
         informativeness = panels(charts.informativeness_by_k, read_by_name(given.harvest))
         save_figure(out.accuracy, accuracy, params.note, NOTHING)
         save_figure(out.informativeness, below_each_other(accuracy, informativeness), params.note, NOTHING)

@@ -121,8 +121,6 @@ TABLES = (
     ),
 )
 # fmt: on
-# Tables of earlier versions; docs/recipes.md computes them.
-REMOVED = ("matched", "equal_compute", "bridging", "scenarios", "factorial_effects", "advice_levels", "attempts")
 FIGURES = (
     Figure("accuracy", "Figure 2: accuracy against K"),
     Figure("informativeness", "Figure 3: informativeness against K"),
@@ -147,11 +145,10 @@ def tables_of_rule(config: Config, rule: str) -> list[Table]:
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Return files in a folder of tables that belong to other configurations or versions, without the advice."""
+    """Return files in a folder of tables that belong to other configurations, without the advice."""
     advised = {table.name for table in TABLES if table.section == ADVISED}
-    names = (*(table.name for table in TABLES), *REMOVED)
-    gone = [name for name in names if name not in advised | tables_of(config).keys()]
-    files = [folder / f"{name}.csv" for name in gone] + [folder / f"{name}.html" for name in names]
+    others = {table.name for table in TABLES} - advised - tables_of(config).keys()
+    files = [folder / f"{name}.csv" for name in sorted(others)]
     return [file for file in files if file.exists()]
 
 

@@ -36,6 +36,10 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
 SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
+def without_ablations(main: pd.DataFrame) -> pd.DataFrame:
+    return main[main["change"].isna()].drop(columns="change")
+
+
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     """Draw accuracy against K; policies whose K does not count GRPO warm-up steps are right of the others."""
     rows = drawn(main, styles)

@@ -61,7 +61,7 @@ def _panel(
         return sentences(tables[name]) if name in tables else ()
 
     every = tables["main"]
-    rows = every[every["change"].isna()]  # without ablations
+    rows = charts.without_ablations(every)
     answered = answer(rows, model, benchmark, margin, tables.get("comparisons"))
     caveats = zero_caveats(every) + sentences_of("contamination", memory_warnings)
     caveats += sentences_of("training", training.mismatch_caveats) + more
