@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 from g2d.experiment.config import load
 from g2d.experiment.requirements import require_files
 from g2d.problems import Problem
-from g2d.rewards import python
 from g2d.rewards.catalogue import is_scalar, reward_of, reward_params, reward_settings, words_of
 from g2d.rewards.judging import judge
 from g2d.rewards.python import PythonReward
 from g2d.rewards.reward import Attempt, Judgement
 from g2d.settings import ConfigError
 from g2d.verifier import Judgement as Verified
+from g2d.verifier import VerifierError
+from g2d.verifier.user_code import signature
 from tests.experiment.test_config import MINIMAL
 from tests.open_ended import HELD_OUT, POOL
 from tests.rewards.test_judging import CONTEXT
@@ -27,12 +29,12 @@ SHORT = "def reward(completions, **kwargs):\n    return [-len(text) / 10 for tex
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a path is relative to the working directory
-    python._function.cache_clear()
-    python._parameters.cache_clear()
+    signature.cache_clear()
 
 
 def written(text: str, **keys: Any) -> PythonReward:
     Path("mine.py").write_text(text)
+    signature.cache_clear()
     return PythonReward(reward="python", file="mine.py", **keys)
 
 
@@ -62,9 +64,10 @@ def test_it_judges_and_comes_back_from_the_parameters_of_a_job() -> None:
 
 def test_its_function_gets_every_list_by_name_a_group_at_a_time() -> None:
     settings = written(
-        "SEEN = []\n"
+        "import json\n"
         "def judge(completions, prompts, answers, verdicts, *, problem_ids, trainer_state=None):\n"
-        "    SEEN.append((prompts, completions, answers, verdicts, problem_ids))\n"
+        "    with open('seen.jsonl', 'a') as file:\n"
+        "        print(json.dumps([prompts, completions, answers, verdicts, problem_ids]), file=file)\n"
         "    return [float(verdict == 'correct') for verdict in verdicts]\n",
         function="judge",
         binary=True,
@@ -72,11 +75,11 @@ def test_its_function_gets_every_list_by_name_a_group_at_a_time() -> None:
     assert [judgement.reward for judgement in judged(settings)] == [1, 0, 1, 0]
     assert not is_scalar(settings)
     assert words_of(settings) == "rewards of mine.py (judge)"
-    seen = python._function("mine.py", "judge")[0].__globals__["SEEN"]
+    seen = sorted(json.loads(line) for line in Path("seen.jsonl").read_text().splitlines())
     verdicts = ["correct", "incorrect"]
     assert seen == [
-        (["question 0"] * 2, ["a", "aa"], ["0"] * 2, verdicts, ["p0"] * 2),
-        (["question 1"] * 2, ["aaa", "aaaa"], ["1"] * 2, verdicts, ["p1"] * 2),
+        [["question 0"] * 2, ["a", "aa"], ["0"] * 2, verdicts, ["p0"] * 2],
+        [["question 1"] * 2, ["aaa", "aaaa"], ["1"] * 2, verdicts, ["p1"] * 2],
     ]
 
 
@@ -88,27 +91,58 @@ def test_another_content_is_another_reward() -> None:
         reward_settings(before)
 
 
-def test_none_is_no_number_and_a_failure_costs_its_group() -> None:
-    none = "def reward(completions):\n    return [None if len(text) == 1 else 1.0 for text in completions]\n"
-    assert [judgement.status for judgement in judged(written(none))] == ["not_finite", *["judged"] * 3]
-    python._function.cache_clear()
-    fails = "def reward(completions):\n    return [1 / (len(text) - 1) for text in completions]\n"
-    assert [judgement.status for judgement in judged(written(fails))] == ["error", "error", "judged", "judged"]
+@pytest.mark.parametrize(
+    ("body", "statuses"),
+    [
+        ("return [None if len(text) == 1 else 1.0 for text in completions]", ["not_finite", "judged"]),
+        ("return [float('nan') if len(text) == 1 else 'five' for text in completions]", ["not_finite"] * 2),
+        ("return [1 / (len(text) - 1) for text in completions]", ["error"] * 2),
+        ("return completions[1:]", ["error"] * 2),
+        ("return 1.0", ["error"] * 2),
+        ("import sys; sys.exit(0)", ["error"] * 2),
+        ("import os; os._exit(0)", ["error"] * 2),
+        ("raise KeyboardInterrupt", ["error"] * 2),
+        ("import time; time.sleep(60)", ["late"] * 2),
+        ("while True: pass", ["late"] * 2),
+        ("return [len(bytearray(3 * 2**30))] * 2", ["error"] * 2),
+    ],
+)
+def test_a_failure_is_a_status_of_its_group_and_never_ends_the_job(body: str, statuses: list[str]) -> None:
+    """The first of two groups fails; the second has its rewards."""
+    text = f"def reward(completions):\n    if len(completions[0]) > 1:\n        return [1, 2]\n    {body}\n"
+    judgements = judged(written(text, time_limit=0.5))
+    assert [judgement.status for judgement in judgements] == [*statuses, "judged", "judged"]
+    assert [judgement.reward for judgement in judgements[2:]] == [1, 2]
 
 
-def test_one_number_for_two_completions_ends_the_job() -> None:
-    message = r"reward mine.py fails on everything: .*returned list with 1 numbers for 2 completions: return a list"
-    with pytest.raises(RuntimeError, match=message):
-        judged(written("def reward(completions):\n    return [1.0]\n"))
+def test_the_details_have_the_reason() -> None:
+    first, _ = judged(written("def reward(completions):\n    return [1 / 0]\n"), groups=1)
+    assert first.details == {"error": "ZeroDivisionError: division by zero"}
+    first, _ = judged(written("def reward(completions):\n    return [1]\n"), groups=1)
+    assert first.details == {"error": "1 numbers for 2 completions: return a list with one for each"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import os\n\nimport not_there\n", r"ModuleNotFoundError: .*, line 3\): mend it"),
+        ("import sys\nsys.exit(0)\n", r"SystemExit: 0, line 2\): mend it"),
+    ],
+)
+def test_a_file_that_cannot_be_executed_ends_the_job_with_the_line(text: str, reason: str) -> None:
+    with pytest.raises(VerifierError, match=rf"did not start .*mine\.py cannot be executed \({reason}"):
+        judged(written(text + SHORT))
 
 
 @pytest.mark.parametrize(
     ("text", "keys", "message"),
     [
         (None, {}, "mine.py does not exist: correct the path or put the file there"),
-        ("def reward(completions)\n", {}, r"mine.py cannot be executed \(SyntaxError: expected ':', line 1\): mend it"),
-        ("import os\n\nimport not_there\n", {}, r"mine.py cannot be executed \(ModuleNotFoundError: .*, line 3\)"),
-        ("import sys\nsys.exit(0)\n", {}, r"mine.py cannot be executed \(RuntimeError: it called sys.exit"),
+        (
+            "def reward(completions)\n",
+            {},
+            r"mine.py cannot be read as Python \(SyntaxError: expected ':', line 1\): mend it",
+        ),
         ("def short(completions): ...\n", {}, r"mine.py has no function reward \(its functions: short\): define it"),
         (SHORT, {"function": "long"}, r"mine.py has no function long \(its functions: reward\)"),
         ("def reward(completions, solution): ...\n", {}, "requires solution, which a reward is not given: take any of"),
@@ -156,8 +190,8 @@ def test_open_ended_prompts_refuse_one_that_takes_the_right_answer() -> None:
     section = {"pool": POOL, "held_out": HELD_OUT, "reward": {"file": "mine.py"}}
     written(SHORT)
     load(MINIMAL | {"open_ended": section})
-    python._parameters.cache_clear()
+    signature.cache_clear()
     settings = written("def reward(completions, answers): ...\n")
-    assert reward_of(settings)[0].needs_reference
+    assert reward_of(settings).needs_reference
     with pytest.raises(ConfigError, match=r"open_ended.reward: mine needs a reference answer"):
         load(MINIMAL | {"open_ended": section})

@@ -41,9 +41,9 @@ def pool():
 
 
 def test_the_deadline_costs_the_worker_and_nothing_else(pool):
-    pool.judge(HALVES)
+    pool.replies(HALVES)
     (before,) = pids(pool)
-    assert pool.judge([HALVES[0], ("1/2", TOWER), HALVES[1]]) == ["correct", "timeout", "incorrect"]
+    assert pool.replies([HALVES[0], ("1/2", TOWER), HALVES[1]]) == ["correct", "timeout", "incorrect"]
     (after,) = pids(pool)
     assert after != before
     assert not alive(before)
@@ -51,42 +51,42 @@ def test_the_deadline_costs_the_worker_and_nothing_else(pool):
 
 def test_the_deadline_is_per_item_not_per_message(pool):
     many = [(f"{i}/1009", rf"\frac{{{2 * i}}}{{2018}}") for i in range(1, 300)]
-    assert set(pool.judge(many)) == {"correct"}
+    assert set(pool.replies(many)) == {"correct"}
     assert len(many) > pool_module.CHUNK
 
 
 def test_a_worker_that_waits_is_overdue_on_the_clock(pool):
     """The CPU deadline cannot see a stopped process."""
-    pool.judge(HALVES)
+    pool.replies(HALVES)
     (worker,) = pool.workers
     assert worker.wall_s == Limits().wall_s
     worker.process.send_signal(signal.SIGSTOP)
     worker.wall_s = 0.2
-    assert pool.judge([HALVES[0]]) == ["timeout"]
-    assert pool.judge(HALVES) == ["correct", "incorrect"]
+    assert pool.replies([HALVES[0]]) == ["timeout"]
+    assert pool.replies(HALVES) == ["correct", "incorrect"]
 
 
 def test_memory_is_limited_without_the_memory_of_the_parent():
     ballast = bytearray(os.urandom(1)) * (300 * MIB)
     with closing(Pool(1, Limits(memory_bytes=150 * MIB))) as pool:
-        assert pool.judge([HALVES[0], ("1/2", "(x+y+z+w)^{2000}"), HALVES[1]]) == ["correct", "limit", "incorrect"]
+        assert pool.replies([HALVES[0], ("1/2", "(x+y+z+w)^{2000}"), HALVES[1]]) == ["correct", "limit", "incorrect"]
     del ballast
 
 
 def test_a_worker_killed_between_batches_is_replaced(pool):
-    pool.judge(HALVES)
+    pool.replies(HALVES)
     (before,) = pids(pool)
     os.kill(before, signal.SIGKILL)
-    assert pool.judge(HALVES) == ["correct", "incorrect"]
+    assert pool.replies(HALVES) == ["correct", "incorrect"]
     assert pids(pool) != [before]
 
 
 def test_a_scheduler_that_asks_every_process_to_stop_costs_no_verdict(pool):
     """The training finishes its step after SIGTERM, and needs the workers for it."""
-    pool.judge(HALVES)
+    pool.replies(HALVES)
     (before,) = pids(pool)
     os.kill(before, signal.SIGTERM)
-    assert pool.judge(HALVES) == ["correct", "incorrect"]
+    assert pool.replies(HALVES) == ["correct", "incorrect"]
     assert pids(pool) == [before]
 
 
@@ -101,11 +101,11 @@ def test_an_item_that_kills_twice_is_over_the_limit(monkeypatch, pool):
 
     monkeypatch.setattr(pool_module._Worker, "ask", ask_and_kill)
     monkeypatch.setattr(pool_module, "CHUNK", 1)
-    assert pool.judge([HALVES[0], ("1/2", "x"), HALVES[1]]) == ["correct", "limit", "incorrect"]
+    assert pool.replies([HALVES[0], ("1/2", "x"), HALVES[1]]) == ["correct", "limit", "incorrect"]
 
 
 def test_an_interrupted_batch_leaves_no_replies_for_the_next(monkeypatch, pool):
-    pool.judge(HALVES)
+    pool.replies(HALVES)
     reply = pool_module._Worker.reply
 
     def interrupted(worker, patience_s):
@@ -115,9 +115,9 @@ def test_an_interrupted_batch_leaves_no_replies_for_the_next(monkeypatch, pool):
     with monkeypatch.context() as patch:
         patch.setattr(pool_module._Worker, "reply", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            pool.judge(HALVES)
+            pool.replies(HALVES)
     assert not pool.workers
-    assert pool.judge(HALVES[::-1]) == ["incorrect", "correct"]
+    assert pool.replies(HALVES[::-1]) == ["incorrect", "correct"]
 
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch):
@@ -125,16 +125,16 @@ def test_a_worker_that_cannot_start_says_why(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", "/bin/sh")
     with pytest.raises(VerifierError, match=r"did not start \(exit 2\)"):
-        Pool(1, Limits()).judge(HALVES)
+        Pool(1, Limits()).replies(HALVES)
 
 
 def test_close_reaps_and_may_be_repeated(pool):
-    pool.judge(HALVES)
+    pool.replies(HALVES)
     (pid,) = pids(pool)
     pool.close()
     pool.close()
     assert not alive(pid)
-    assert pool.judge(HALVES) == ["correct", "incorrect"]
+    assert pool.replies(HALVES) == ["correct", "incorrect"]
 
 
 def test_workers_end_with_their_process():
@@ -194,7 +194,7 @@ def test_a_child_process_has_separate_workers(method):
 
 def test_messages_carry_any_text(pool):
     texts = ["\x00", "\ud800", "\u202e", "1\n2", "b" * 1_900]
-    verdicts = pool.judge([pair for text in texts for pair in ((text, "5"), ("5", "5"))])
+    verdicts = pool.replies([pair for text in texts for pair in ((text, "5"), ("5", "5"))])
     assert verdicts[1::2] == ["correct"] * len(texts)
     assert "correct" not in verdicts[::2]
 

@@ -101,8 +101,8 @@ def test_fractions_are_equal_exactly_if_their_values_are(a, b, c, d):
 def test_equal_questions_are_judged_once(monkeypatch):
     with Verifier(1) as verifier:
         judged = []
-        ask = verifier._pool.judge
-        monkeypatch.setattr(verifier._pool, "judge", lambda pairs: judged.extend(pairs) or ask(pairs))
+        ask = verifier._pool.replies
+        monkeypatch.setattr(verifier._pool, "replies", lambda pairs: judged.extend(pairs) or ask(pairs))
         first = verifier.verify([("1/2", r"\boxed{0.5}"), ("1/2", r"again \boxed{0.5}"), ("1/2", r"\boxed{0.6}")] * 3)
         assert judged == [("1/2", "0.5"), ("1/2", "0.6")]
         assert verifier.verify([("1/2", r"\boxed{0.5}")]) == first[:1]

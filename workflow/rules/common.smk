@@ -21,7 +21,7 @@ if ROOT and find_spec("g2d") is None:
 try:
     from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
-    from g2d.experiment.config import former_names, load
+    from g2d.experiment.config import load
     from g2d.experiment.grid import selecting
     from g2d.experiment.config_file import read_files, require_whole
     from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
@@ -130,9 +130,6 @@ if workflow.modifier.path_modifier.replace_prefix("results/x") != "results/x":
 # Jobs exit when this Snakemake exits, and share processes within its run.
 os.environ.update(G2D_RUN=name_of(os.getpid()))
 
-if workflow.is_main_process:
-    for sentence in former_names(config):
-        say(sentence, file=sys.stderr)
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
 config["share_imports"] &= workflow.is_main_process  # a cluster job has its own Snakemake
 if STORED:

@@ -140,7 +140,7 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
             yield f"{place_of(name)}.family: {source.family} has right answers: name a file or data set of prompts"
     for key in ("reward", "judge"):
         judge = config.rewards.get(getattr(section, key))
-        if judge is not None and reward_of(judge)[0].needs_reference:
+        if judge is not None and reward_of(judge).needs_reference:
             yield (
                 f"open_ended.{key}: {getattr(section, key)} needs a reference answer, but replies have none: choose a "
                 "reward model"

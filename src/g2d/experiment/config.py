@@ -17,12 +17,10 @@ from g2d.experiment.checks import mistakes
 from g2d.experiment.config_file import merged, read_files, require_whole, source_of
 from g2d.experiment.race import decided
 from g2d.experiment.sections import FILES, MOST_SEEDS, Config
-from g2d.rewards.catalogue import with_current_name
-from g2d.rewards.python import PLUGIN
 from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "former_names", "load", "read", "read_sources"]
+__all__ = ["Config", "load", "read", "read_sources"]
 
 
 def load(
@@ -46,7 +44,7 @@ def load(
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     """Add an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
 
-    `reward: python` may be left out, and the former name `plugin` becomes `python`.
+    `reward: python` may be left out.
     """
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
@@ -54,21 +52,11 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
         return copied  # the validation reports it
     for name, entry in rewards.items():
         if isinstance(entry, dict):
-            rewards[name] = with_current_name(({"reward": "python"} if "file" in entry else {}) | entry)
+            rewards[name] = ({"reward": "python"} if "file" in entry else {}) | entry
     for section, key in _named_rewards(copied):
         if isinstance(given := section[key], dict) and isinstance(given.get("file"), str):
             section[key] = _entry_of({"reward": "python"} | given, rewards)
     return copied | ({"rewards": rewards} if rewards else {})
-
-
-def former_names(values: Mapping[str, Any]) -> list[str]:
-    rewards = values.get("rewards")
-    entries = rewards.items() if isinstance(rewards, dict) else ()
-    return [
-        f"rewards.{name}.reward: plugin is now called python; both names work"
-        for name, entry in entries
-        if isinstance(entry, dict) and entry.get("reward") == PLUGIN
-    ]
 
 
 def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.experiment.config import Config, former_names, read_sources
+from g2d.experiment.config import Config, read_sources
 from g2d.experiment.config_file import read_files
 from g2d.experiment.requirements import require_files, require_windows
 from g2d.jobs.files import read_text, write_text
@@ -156,7 +156,7 @@ def register(subparsers: Any) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     files = ", ".join(arguments.files)
     try:
-        config = read_sources(sources := read_files(arguments.files))
+        config = read_sources(read_files(arguments.files))
         require_files(config)
         require_windows(config)
     except ConfigError as error:
@@ -164,9 +164,6 @@ def _check(arguments: argparse.Namespace) -> int:
             is_named = mistake.startswith(tuple(arguments.files))
             say(mistake if is_named else f"{files}: {mistake}", file=sys.stderr)
         return 1
-    renamed = [sentence for values in sources.values() for sentence in former_names(values)]
-    for sentence in renamed:
-        say(f"note: {sentence}", file=sys.stderr)
     say(f"{files}: valid")
     return 0
 

@@ -28,6 +28,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to_frame, write_rollouts
 from g2d.settings import Section
 from g2d.verifier import Verifier
+from g2d.verifier.settings import file_of, verifier_of
 
 PART = 2048  # rollouts per part: enough to keep an engine busy, minutes on a GPU
 ROLLOUTS = "rollouts.parquet"
@@ -50,8 +51,12 @@ def generate_rollouts(
     if number := snakemake.wildcards.get("shard"):
         problems = shard(problems, int(number), int(snakemake.wildcards.shards))
     judged = given.get("judged")
-    rollouts = read_rollouts(judged[0]) if judged else _drawn(snakemake, meter, problems, decoding, token_ids)
-    with Verifier(snakemake.threads) as verifier:  # it starts its processes with the first answer
+    # It starts its processes with the first answer.
+    with Verifier(snakemake.threads, file=file_of(verifier_of(snakemake.params.settings))) as verifier:
+        if judged:
+            rollouts = read_rollouts(judged[0])
+        else:
+            rollouts = _drawn(snakemake, meter, problems, decoding, verifier, token_ids)
         rows = with_rewards(rollouts, problems, reward, seed=decoding.seed, stream="harvest", verifier=verifier)
     if "reward_status" in rows:
         require_numbers(Counter(rows["reward_status"]), words_of(reward))
@@ -59,7 +64,7 @@ def generate_rollouts(
 
 
 def _drawn(
-    snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding, token_ids: bool
+    snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding, verifier: Verifier, token_ids: bool
 ) -> pd.DataFrame:
     policy = read_own_policy(snakemake.input.policy)
     shown = snakemake.params.settings.get("prompt")  # None: raw text is continued
@@ -73,12 +78,13 @@ def _drawn(
         "prompt": None if prompt is None else prompt.params(),
         "decoding": asdict(decoding),
         "engine": config.engine.name,
+        **{name: snakemake.params.settings[name] for name in ("verifier",) if name in snakemake.params.settings},
     }
     return draw_in_parts(
         work_place(Path(f"{snakemake.output.rollouts}.parts")),
         problems,
         lambda dealt: draw_rollouts(
-            policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine, token_ids=token_ids
+            policy, dealt, prompt, decoding, engine=engine, verifier=verifier, token_ids=token_ids
         ),
         samples_per_prompt=decoding.samples_per_prompt,
         job=job,

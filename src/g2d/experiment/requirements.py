@@ -30,10 +30,10 @@ from g2d.policies.settings import (
 )
 from g2d.problems.settings import HubProblems, LocalProblems, place_of, problem_files
 from g2d.rewards.catalogue import parts, reward_of, reward_settings
-from g2d.rewards.foreign_code import contained
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
 from g2d.rewards.python import PythonReward
 from g2d.settings import ConfigError, Section, refuse
+from g2d.verifier.settings import mistake_in as mistake_in_verifier
 
 
 def require_files(config: Config) -> None:
@@ -42,6 +42,8 @@ def require_files(config: Config) -> None:
     mistakes = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
     mistakes += [(f"rewards.{name}", _mistake_of(settings)) for name, settings in config.rewards.items()]
     mistakes += [(f"models.{name}", _mistake_of_model(name, source)) for name, source in config.models.items()]
+    if (verifier := config.verifier) is not None:
+        mistakes.append(("verifier.file", _unusable(verifier.file) or mistake_in_verifier(verifier)))
     refuse(f"{key}: {mistake}" for key, mistake in mistakes if mistake)
     refuse(_too_few_problems(config))
 
@@ -75,23 +77,9 @@ def _models(config: Config) -> dict[str, ModelSource]:
 
 
 def _mistake_of(settings: Section) -> str | None:
-    if isinstance(settings, PythonReward) and settings.file and (unusable := _unusable(settings.file)):
+    if isinstance(settings, PythonReward) and (unusable := _unusable(settings.file)):
         return unusable
-    reward, parameters = reward_of(settings)
-    for part, kinds in (("mistake", str | None), ("content", str | None), ("words", str)):
-        try:
-            with contained():
-                mistake = getattr(reward, part)(parameters)
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-        else:
-            if isinstance(mistake, kinds):
-                if part == "mistake" and mistake:
-                    return mistake
-                continue
-            why = f"it returned {reprlib.repr(mistake)}"
-        return f"{part} of the reward {reward.name} fails ({why}): fix its package or file"
-    return None
+    return reward_of(settings).mistake(settings)
 
 
 def _unusable(file: str) -> str | None:

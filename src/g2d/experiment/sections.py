@@ -35,6 +35,7 @@ from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harve
 from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, repeated
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
+from g2d.verifier.settings import PythonVerifier
 
 MOST_SEEDS = 1000  # seeds in stages
 FILES = "# files: "  # first line of a saved configuration: a list, in JSON
@@ -243,6 +244,7 @@ class Config(Section):
     benchmarks: dict[Name, ProblemSource] = key(
         ..., "Held-out problems, by name.", paper="MATH-500, GSM8K", min_length=1
     )
+    verifier: PythonVerifier | None = key(None, "A verifier of yours; null: Math-Verify.", neutral=None)
     prompt: Prompt = key(Prompt(), "Prompt format.")
     engine: EngineSettings = key(EngineSettings(), "Generation engine.")
     lora: Lora = key(Lora(), "LoRA adapter.")

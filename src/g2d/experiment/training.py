@@ -33,6 +33,7 @@ from g2d.regimes.run.tracking import tracking_arguments
 from g2d.regimes.run.training import write_metrics
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
+from g2d.verifier.settings import verifier_of
 
 # Files and folders of a policy in the work folder of its training.
 PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
@@ -154,6 +155,7 @@ def _job(
         prompt=Prompt.model_validate(params.get("prompt", {})),
         prompt_mix=PromptMix.model_validate(params.get("prompts", {})),
         reward=reward_settings(params.get("reward")),
+        verifier=verifier_of(params),
         engine=config.engine,
         resume_from=Path(checkpoint[0]) if checkpoint else None,
         harvest=Harvest.model_validate(params.get("harvest", {})),

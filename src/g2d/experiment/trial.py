@@ -48,6 +48,7 @@ from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
+from g2d.verifier.settings import file_of
 
 AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM has one batch
 SHOWN = 1200  # characters of a completion to print without --full
@@ -61,6 +62,8 @@ WORDS = {
     "parse_error": "answer cannot be read",
     "timeout": "answer cannot be compared in time",
     "limit": "answer too large to compare",
+    "error": "the verifier raised an exception",
+    "not_bool": "the verifier returned no bool",
     "no_reference": "open-ended",
 }
 
@@ -139,7 +142,10 @@ def tried(
         say(f"rewards: {words_of(judge)}", file=sys.stderr)
     trial = Trial(resolved, model, problems, section, decoding, [], 0.0, None if judge == TRUTH else [])
     at_once = len(chosen) if resolved.engine.name == "vllm" else AT_ONCE
-    with TemporaryDirectory(prefix="g2d-try-") as folder, Verifier(default_workers()) as verifier:
+    with (
+        TemporaryDirectory(prefix="g2d-try-") as folder,
+        Verifier(default_workers(), file=file_of(config.verifier)) as verifier,
+    ):
         policy = base_policy(model, config.models[model], Path(folder) / "model")
         engine = engine_for(policy, resolved.engine)
         for first in range(0, len(chosen), at_once):

@@ -279,7 +279,7 @@ class _Stages:
             given["judged"] = []
             if again:
                 given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
-                attributes = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
+                attributes = {"settled": True, "devices": int(judge is not None and reward_of(judge).gpu)}
             kind = "" if again else "harvest"
             settings = partial(params.harvest, online)
             yield from self._generation(

@@ -12,6 +12,7 @@ from g2d.regimes.run.prompts import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
 from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.settings import Section
+from g2d.verifier.settings import verifier_params
 
 Settings = dict[str, Any]  # by section or regime
 Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a training or judge of policies
@@ -31,6 +32,10 @@ class Params:
         """Engine that generates. Its GPUs and memory change no result."""
         return self.resolved.engine.name
 
+    @property
+    def verifier(self) -> Settings:
+        return verifier_params(self.config.verifier)
+
     # ------------------------------------------------------------------------------------------------------ generation
 
     def calibration(self, temperature: str | None = None) -> Settings:
@@ -39,7 +44,7 @@ class Params:
         settings = self.resolved.calibration.params(without=chosen_by)
         if temperature is not None:
             settings["temperature"] = float(temperature)
-        return {"calibration": settings, "prompt": self.resolved.prompt.params()}
+        return {"calibration": settings, "prompt": self.resolved.prompt.params()} | self.verifier
 
     def training_set(self) -> Settings:
         chosen_by = self.resolved.calibration.params(only={"levels", "window"})
@@ -47,7 +52,11 @@ class Params:
 
     def evaluation(self, part: Literal["answers", "samples"]) -> Settings:
         evaluation: Evaluation | None = getattr(self.resolved.evaluation, part)
-        return ({} if evaluation is None else {"evaluation": evaluation.params()}) | self.sections("prompt")
+        return (
+            ({} if evaluation is None else {"evaluation": evaluation.params()})
+            | self.sections("prompt")
+            | self.verifier
+        )
 
     def contamination(self) -> Settings:
         contamination = self.config.contamination
@@ -59,7 +68,7 @@ class Params:
         return {"open_ended": sampling, "reward": reward_params(self.judge_of_replies(by)), **self.sections("prompt")}
 
     def harvest(self, online: Arm) -> Settings:
-        return self.sections("harvest", "prompt") | self.reward(online)
+        return self.sections("harvest", "prompt") | self.verifier | self.reward(online)
 
     def pairs(self) -> Settings:
         return self.sections("prompt", "pairs")
@@ -91,9 +100,9 @@ class Params:
             return {section or arm.regime: self._left_open(arm, values), **shared}
         if not section:
             values = {arm.regime: self._left_open(arm, arm.settings.trajectory()), "engine": self.engine}
-            return values | self.sections("lora", "prompt") | self.reward(arm)
+            return values | self.sections("lora", "prompt") | self.verifier | self.reward(arm)
         (g, k), engine, lora = point, self.resolved.engine, self.resolved.lora
-        values = {section: self._left_open(arm, arm.settings.trajectory(k, g))}
+        values = {section: self._left_open(arm, arm.settings.trajectory(k, g))} | self.verifier
         if arm.stops:
             values |= {"auto": arm.settings.auto.params()} | arm.settings.drawn_by(engine, lora)
             return values | self.sections("harvest", "lora", "prompt")

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from g2d.jobs.files import parse_json, read_lines, write_text
+from g2d.verifier.verifier import Reference, Verifier
 
 Kind = Literal["verifiable", "open_ended"]
 
@@ -20,18 +21,32 @@ class Problem:
     subject: str | None
     source: str  # like "hub:openai/gsm8k@<sha>"
     cluster: str | None = None  # problems that share a template or a passage
+    metadata: Any = field(default=None, hash=False)  # JSON, for a verifier in Python
 
     @property
     def kind(self) -> Kind:
         return "open_ended" if self.answer is None else "verifiable"
 
+    @property
+    def as_judged(self) -> dict[str, Any]:
+        """The problem as a verifier in Python sees it."""
+        names = ("prompt", "answer", "level", "subject", "metadata")
+        return {name: getattr(self, name) for name in names}
+
+
+def references(problems: Iterable[Problem], verifier: Verifier) -> list[Reference]:
+    """Return what the verifier compares completions with; None for an open-ended problem."""
+    if verifier.file is None:
+        return [problem.answer for problem in problems]
+    return [None if problem.answer is None else problem.as_judged for problem in problems]
+
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """Return one JSON object per line, without `cluster` if it is None."""
+    """Return one JSON object per line, without `cluster` and `metadata` if they are None."""
 
     def record(problem: Problem) -> dict[str, Any]:
         values = asdict(problem)
-        return {key: value for key, value in values.items() if key != "cluster" or value is not None}
+        return {key: value for key, value in values.items() if key not in ("cluster", "metadata") or value is not None}
 
     return "".join(json.dumps(record(problem), ensure_ascii=False) + "\n" for problem in problems)
 

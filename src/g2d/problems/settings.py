@@ -20,6 +20,7 @@ class Fields(Section):
     level: str | None = key(None, 'Difficulty level; 3, "3" and "Level 3" are equal.')
     subject: str | None = key(None, "Subject.")
     id: str | None = key(None, "Identifier; null: the row number.")
+    metadata: str | None = key(None, "Any JSON, for a verifier in Python (docs/verifier.md).", neutral=None)
     cluster: str | None = key(
         None, "Group of dependent problems, as of a passage or template; tests allow for it.", neutral=None
     )

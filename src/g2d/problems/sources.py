@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import reprlib
@@ -10,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.files import read_rows
+from g2d.jobs.files import parse_json, read_rows
 from g2d.plain import first_line
 from g2d.problems import synthetic
 from g2d.problems.problem import Problem
@@ -77,7 +78,7 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
             raise ProblemError(f"{place}: {_no_column(column, list(row), at)}")
         try:
             return parsers[field](row[column])
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             at = f"{key}.answer_format" if field == "answer" else at
             raise ProblemError(f"{place}: column {column!r}: {error}: correct the row or {at}") from None
 
@@ -92,6 +93,7 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
             subject=cell("subject", place, row),
             source=origin,
             cluster=cell("cluster", place, row),
+            metadata=cell("metadata", place, row),
         )
         if (first := places.setdefault(problem.problem_id, place)) != place:
             raise ProblemError(
@@ -178,6 +180,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "level": parse_level,
     "subject": lambda value: None if value is None else _text(value),
     "cluster": _filled,
+    "metadata": lambda value: parse_json(json.dumps(value)),
 }
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, WithJsonSchema
 from g2d.plain import plain
 from g2d.rewards.controls import FORMAT, MATH_VERIFY, RANDOM, WRONG, MathVerify
 from g2d.rewards.model import MODEL
-from g2d.rewards.python import PLUGIN, PYTHON, PythonReward
+from g2d.rewards.python import PYTHON, PythonReward
 from g2d.rewards.reward import Reward
 from g2d.settings import Name, Section
 
@@ -48,25 +48,18 @@ def parts(settings: Section) -> list[Section]:
     return [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
 
 
-def reward_of(settings: Section) -> tuple[Reward, Section]:
-    if isinstance(settings, PythonReward):
-        return settings.selected
-    return REWARDS[settings.reward], settings  # type: ignore[attr-defined]
-
-
-def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
-    return values | {"reward": "python"} if values.get("reward") == PLUGIN else values
+def reward_of(settings: Section) -> Reward:
+    return settings.as_reward if isinstance(settings, PythonReward) else REWARDS[settings.reward]  # type: ignore[attr-defined]
 
 
 def words_of(settings: Section) -> str:
     if isinstance(settings, ByKind):
         return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
-    reward, selected = reward_of(settings)
-    return plain(reward.words(selected))
+    return plain(reward_of(settings).words(settings))
 
 
 def is_scalar(settings: Section) -> bool:
-    return any(not reward_of(part)[0].binary for part in parts(settings))
+    return any(not reward_of(part).binary for part in parts(settings))
 
 
 ADDED = ("version", "content")  # keys that `reward_params` adds
@@ -75,8 +68,8 @@ ADDED = ("version", "content")  # keys that `reward_params` adds
 def reward_params(settings: Section) -> dict[str, Any]:
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
-    reward, selected = reward_of(settings)
-    content = reward.content(selected)
+    reward = reward_of(settings)
+    content = reward.content(settings)
     return settings.params() | {"version": reward.version} | ({} if content is None else {"content": content})
 
 
@@ -87,7 +80,7 @@ def reward_settings(params: dict[str, Any] | None) -> Section:
     if "reward" not in params:
         return ByKind(**{kind: reward_settings(part) for kind, part in params.items()})
     values = {name: value for name, value in params.items() if name not in ADDED}
-    settings: Section = _SETTINGS.validate_python(with_current_name(values))
+    settings: Section = _SETTINGS.validate_python(values)
     content = reward_params(settings).get("content")
     if content != params.get("content", content):
         raise ValueError(

@@ -12,7 +12,7 @@ from g2d.settings import Section
 from g2d.verifier import Judgement as Verified
 from g2d.verifier import Verifier
 
-# `error`: it failed on this group. `late`: it exceeded its time limit.
+# `error`: a function in Python failed on this group. `late`: it exceeded its time limit.
 Status = Literal["judged", "not_finite", "error", "late"]
 
 

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any, get_args
 
 from g2d.problems import Problem
+from g2d.problems.problem import references
 from g2d.rewards.catalogue import TRUTH, ByKind, is_scalar, parts, reward_of
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context, Status
@@ -18,7 +19,8 @@ from g2d.rewards.reward import Judgement as Rewarded
 from g2d.settings import Section
 from g2d.verifier import Judgement, shared_verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.verdict import NO_REFERENCE, Verdict
+from g2d.verifier.settings import PythonVerifier, file_of
+from g2d.verifier.verdict import NO_REFERENCE, OfMathVerify
 
 Completion = str | Sequence[dict[str, Any]]
 
@@ -38,14 +40,16 @@ class TrainingReward:
         *,
         seed: int,
         group_size: int,
+        verifier: PythonVerifier | None = None,
         eos_token_ids: Collection[int] = (),
         on_judged: Callable[..., None] | None = None,
     ) -> None:
         self.settings, self.seed, self.group_size, self.on_judged = settings, seed, group_size, on_judged
+        self.verifier = verifier
         self.problems = {problem.problem_id: problem for problem in problems}
         self.eos_token_ids = frozenset(eos_token_ids)
         self.scalar = is_scalar(settings)
-        names = [reward_of(part)[0].name for part in parts(settings)]
+        names = [reward_of(part).name for part in parts(settings)]
         self.__name__ = "_and_".join(names) + "_reward"  # TRL logs it under this name
 
     def __call__(
@@ -85,13 +89,12 @@ class TrainingReward:
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
-        verifier = shared_verifier(default_workers())
+        verifier = shared_verifier(default_workers(), file=file_of(self.verifier))
         texts, reasons = [completion_text(completion) for completion in completions], None
         if self.eos_token_ids and completion_ids is not None:
             reasons = ["stop" if ids and ids[-1] in self.eos_token_ids else "length" for ids in completion_ids]
         problems = [self.problems[name] for name in problem_id]
-        references = [problem.answer for problem in problems]
-        verified = verifier.verify(list(zip(references, texts, strict=True)), reasons)
+        verified = verifier.verify(list(zip(references(problems, verifier), texts, strict=True)), reasons)
         seen: Counter[str] = Counter()
         attempts = []
         for problem, visit, text, found in zip(problems, group, texts, verified, strict=True):
@@ -129,7 +132,7 @@ def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, flo
     counts = Counter(judgement.verdict for judgement in judgements)
     del counts[NO_REFERENCE]
     if counts and log_metric:
-        for verdict in get_args(Verdict):
+        for verdict in dict.fromkeys((*get_args(OfMathVerify), *counts)):
             if verdict != NO_REFERENCE:
                 log_metric(f"verdicts/{verdict}", counts[verdict] / counts.total())
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from g2d.policies.policy import Policy, tokenizer_sha256
 from g2d.problems import Problem
+from g2d.problems.problem import references
 from g2d.problems.prompts import Prompt, conversation
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.judging import judge
@@ -62,7 +63,6 @@ def draw_rollouts(
     prompt: Prompt | None,
     decoding: Decoding,
     *,
-    workers: int = 1,
     engine: Engine | None = None,
     verifier: Verifier | None = None,
     token_ids: bool = False,
@@ -72,19 +72,24 @@ def draw_rollouts(
     Args:
         prompt: template of the messages; None: continue the bare text of a problem.
         engine: None: load the policy.
-        verifier: stays open; None: start one with `workers` workers.
+        verifier: stays open; None: Math-Verify, in one process that ends with this call.
         token_ids: keep the tokens, for training.
     """
     engine = engine or engine_for(policy)
     tokenizer = tokenizer_sha256(policy.base) if token_ids else None
     drawn = [*completed(engine, problems, prompt, decoding)]
     # Close it here, so that its CPU time is counted for this job.
-    with nullcontext(verifier) if verifier is not None else Verifier(workers) as open_verifier:
+    with nullcontext(verifier) if verifier is not None else Verifier() as open_verifier:
+        compared = references((problem for problem, *_ in drawn), open_verifier)
         judgements = open_verifier.verify(
-            [(problem.answer, completion.text) for problem, _, _, completion in drawn],
-            [completion.finish_reason for *_, completion in drawn],
+            [(reference, done.text) for reference, (*_, done) in zip(compared, drawn, strict=True)],
+            [done.finish_reason for *_, done in drawn],
         )
-        cut = [(problem.answer, text) for problem, _, _, done in drawn for text in done.prefixes.values()]
+        cut = [
+            (reference, text)
+            for reference, (*_, done) in zip(compared, drawn, strict=True)
+            for text in done.prefixes.values()
+        ]
         cut_verdicts = iter(found.verdict for found in open_verifier.verify(cut, ["length"] * len(cut)))
     at_budgets = [
         {b: next(cut_verdicts) if b in done.prefixes else judgement.verdict for b in decoding.token_budgets}

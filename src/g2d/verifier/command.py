@@ -1,9 +1,9 @@
 """`g2d verify IN.jsonl OUT.jsonl`: judge completions from any source.
 
-An input row has `answer`, `completion` and perhaps `finish_reason`. The output row adds `verdict`, `reward`,
-`extracted_answer` and `second_opinion`. "-" is standard input or output. OUT.jsonl is replaced after the last row and
-may be IN.jsonl; if a row is malformed, IN.jsonl is kept so that the row is not lost. A row whose answer is `NaN`,
-`Infinity` or the text "nan" is malformed.
+An input row has `answer`, `completion` and perhaps `finish_reason`; with --verifier, `completion` and what the file
+reads. The output row adds `verdict`, `reward`, `extracted_answer` and `second_opinion`. "-" is standard input or
+output. OUT.jsonl is replaced after the last row and may be IN.jsonl; if a row is malformed, IN.jsonl is kept so that
+the row is not lost. A row whose answer is `NaN`, `Infinity` or the text "nan" is malformed.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ def register(subparsers: Any) -> None:
         metavar="S",
         help="CPU seconds per answer",
     )
+    parser.add_argument(
+        "--verifier", metavar="FILE.py", help="a file with judge(problem, completion); problem: the row"
+    )
     parser.set_defaults(run=run)
 
 
@@ -64,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     with (
         open(0 if piped else arguments.input, "rb", closefd=not piped) as source,
         output(arguments.output) as target,
-        Verifier(arguments.workers, limits) as verifier,
+        Verifier(arguments.workers, limits, file=arguments.verifier) as verifier,
         tqdm(total=os.fstat(source.fileno()).st_size or None, unit="B", unit_scale=True, disable=None) as progress,
     ):
         while chunk := source.readlines(CHUNK_BYTES):
@@ -75,12 +78,13 @@ def run(arguments: argparse.Namespace) -> int:
                 if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                     raise ValueError(f"{arguments.input}: UTF-16 instead of UTF-8: convert the file")
                 try:
-                    rows.append(parse_row(line))
+                    rows.append(parse_row(line) if verifier.file is None else parse_problem(line))
                 except ValueError as error:
                     malformed += 1
                     progress.write(plain(f"{arguments.input}:{number}: {error}"), file=sys.stderr)
             judgements = verifier.verify(
-                [(row["answer"], row["completion"]) for row in rows], [row.get("finish_reason") for row in rows]
+                [(_reference(row, verifier), row["completion"]) for row in rows],
+                [row.get("finish_reason") for row in rows],
             )
             for row, judgement in zip(rows, judgements, strict=True):
                 target.write(dump(row | {name: getattr(judgement, name) for name in ADDED}) + "\n")
@@ -98,26 +102,43 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if malformed else 0
 
 
-def parse_row(line: bytes) -> dict[str, Any]:
+def parse_problem(line: bytes) -> dict[str, Any]:
+    """Return a row with a completion; a ValueError has reason and fix."""
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
     row = parse_line(line, surrogates=True)
+    _require_text(row, "completion")
+    if not isinstance(row.get("finish_reason"), (str, type(None))):
+        raise ValueError(f'"finish_reason" must be a string, not {json.dumps(row["finish_reason"])[:40]}')
+    return row
+
+
+def parse_row(line: bytes) -> dict[str, Any]:
+    """Return a row with an answer and a completion; a ValueError has reason and fix."""
+    row = parse_problem(line)
     if isinstance(row.get("answer"), (int, float)) and not isinstance(row["answer"], bool):
         if isinstance(row["answer"], float) and not math.isfinite(row["answer"]):
             raise ValueError(f'"answer" is {row["answer"]}, which is no number: write the answer or leave the row out')
         row["answer"] = written_out(row["answer"])
-    for column in ("answer", "completion"):
-        if column not in row:
-            raise ValueError(f'"{column}" is missing')
-        if not isinstance(row[column], str):
-            raise ValueError(f'"{column}" must be a string, not {json.dumps(row[column])[:40]}')
+    _require_text(row, "answer")
     try:
         require_answer(row["answer"])
     except ValueError as error:
         raise ValueError(f'"answer": {error}: write the answer or leave the row out') from None
-    if not isinstance(row.get("finish_reason"), (str, type(None))):
-        raise ValueError(f'"finish_reason" must be a string, not {json.dumps(row["finish_reason"])[:40]}')
     return row
+
+
+def _require_text(row: dict[str, Any], column: str) -> None:
+    if column not in row:
+        raise ValueError(f'"{column}" is missing')
+    if not isinstance(row[column], str):
+        raise ValueError(f'"{column}" must be a string, not {json.dumps(row[column])[:40]}')
+
+
+def _reference(row: dict[str, Any], verifier: Verifier) -> Any:
+    if verifier.file is None:
+        return row["answer"]
+    return {name: value for name, value in row.items() if name not in ("completion", "finish_reason")}
 
 
 def dump(row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A pool of worker processes. A pair that exceeds a limit ends its worker, and a new one continues the batch."""
+"""A pool of worker processes. A call that exceeds a limit ends its worker, and a new one continues the batch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from g2d.verifier.limits import Limits
-from g2d.verifier.verdict import Verdict
 
-Pair = tuple[str, str]  # reference, answer
+Arguments = tuple[Any, ...]  # of a call, as JSON
 
 START_S = 120.0  # to import sympy from a cold network file system
 REAP_S = 5.0  # to exit after closing the pipe
@@ -31,18 +32,31 @@ class VerifierError(RuntimeError):
 
 
 class Pool:
-    def __init__(self, size: int, limits: Limits) -> None:
+    """Calls a function in `size` worker processes; thread-safe.
+
+    Args:
+        function: kind of function, and what it needs (`g2d.verifier.worker`).
+    """
+
+    def __init__(self, size: int, limits: Limits, function: Sequence[str] = ("math_verify",)) -> None:
         if size < 1:
             raise ValueError(f"workers={size}: a verifier needs at least one worker")
         self.size = size
         self.limits = limits
+        self.function = function
         self.workers: list[_Worker] = []
+        self.lock = threading.RLock()
+        _pools.add(self)
 
-    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Return verdicts in order; a VerifierError if no worker can be started."""
-        batch = _Batch(self, pairs)
+    def replies(self, calls: Sequence[Arguments]) -> list[Any]:
+        """Return replies in order, `timeout` or `limit` if there is none; a VerifierError if no worker can start."""
+        with self.lock:
+            return self._replies(calls)
+
+    def _replies(self, calls: Sequence[Arguments]) -> list[Any]:
+        batch = _Batch(self, calls)
         threads = ThreadPoolExecutor(self.size)
-        serving = [*self.workers, *[None] * self.size][: min(self.size, len(pairs))]
+        serving = [*self.workers, *[None] * self.size][: min(self.size, len(calls))]
         try:
             for done in [threads.submit(batch.work, worker) for worker in serving]:
                 done.result()
@@ -55,16 +69,27 @@ class Pool:
             self.close()
             raise
         threads.shutdown()
-        return [batch.verdicts[i] for i in range(len(pairs))]
+        return [batch.replies[i] for i in range(len(calls))]
 
     def close(self) -> None:
-        while self.workers:
-            self.workers.pop().end()
+        with self.lock:
+            while self.workers:
+                self.workers.pop().end()
 
-    def abandon(self) -> None:
-        """Drop the workers without stopping them: after a fork they are the parent's."""
+    def after_fork(self) -> None:
+        """Drop the parent's workers without stopping them, and the lock, which another thread may have held."""
+        self.lock = threading.RLock()
         while self.workers:
             self.workers.pop().abandon()
+
+
+def _after_fork() -> None:
+    for pool in _pools:
+        pool.after_fork()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def default_workers() -> int:
@@ -73,28 +98,29 @@ def default_workers() -> int:
 
 
 class _Batch:
-    def __init__(self, pool: Pool, pairs: Sequence[Pair]) -> None:
-        self.pool, self.pairs = pool, pairs
-        self.waiting = deque(range(len(pairs)))
-        self.verdicts: dict[int, Verdict] = {}
+    def __init__(self, pool: Pool, calls: Sequence[Arguments]) -> None:
+        self.pool, self.calls = pool, calls
+        self.waiting = deque(range(len(calls)))
+        self.replies: dict[int, Any] = {}
         self.suspects: set[int] = set()
         self.given_up = False
 
     def work(self, worker: _Worker | None) -> None:
         while not self.given_up and (chunk := self._take()):
             worker = worker or self._hire()
-            worker.ask([self.pairs[i] for i in chunk])
-            while chunk and (verdict := worker.reply(worker.wall_s)):
-                self.verdicts[chunk.popleft()] = verdict
+            worker.ask([self.calls[i] for i in chunk])
+            n = len(chunk)
+            while chunk and (reply := worker.reply(worker.wall_s)) is not None:
+                self.replies[chunk.popleft()] = reply
             if chunk:
                 self.pool.workers.remove(worker)
                 worker.end()
-                self._blame(chunk, worker)
+                self._blame(chunk, worker, has_replied=len(chunk) < n)
                 self.waiting.extendleft(reversed(chunk))
                 worker = None
 
     def _take(self) -> deque[int]:
-        """Take the next pairs, fewer towards the end so that workers finish together."""
+        """Take the next calls, fewer towards the end so that workers finish together."""
         chunk: deque[int] = deque()
         with suppress(IndexError):
             for _ in range(max(1, min(CHUNK, len(self.waiting) // (2 * self.pool.size)))):
@@ -102,36 +128,36 @@ class _Batch:
         return chunk
 
     def _hire(self) -> _Worker:
-        worker = _Worker(self.pool.limits)
+        worker = _Worker(self.pool.limits, self.pool.function)
         self.pool.workers.append(worker)
-        if not worker.reply(START_S):
+        if worker.reply(START_S) is None:
             self.pool.workers.remove(worker)
             stderr = worker.end() or "no output"
             raise VerifierError(f"a verifier worker did not start (exit {worker.process.returncode}): {stderr}")
         return worker
 
-    def _blame(self, chunk: deque[int], worker: _Worker) -> None:
-        """Decide the pair that ended a worker, or have it tried again."""
+    def _blame(self, chunk: deque[int], worker: _Worker, *, has_replied: bool) -> None:
+        """Decide the call that ended a worker, or have it tried again."""
         code = worker.process.returncode
-        if code == 0:  # it has sent a verdict, and exited because of its memory
+        if code == 0 and has_replied:  # probably exited because of its memory
             return
         if not worker.hung_up or code == -signal.SIGPROF:
-            self.verdicts[chunk.popleft()] = "timeout"
+            self.replies[chunk.popleft()] = "timeout"
         elif chunk[0] in self.suspects:
-            self.verdicts[chunk.popleft()] = "limit"
-        else:  # an earlier pair may have filled the memory
+            self.replies[chunk.popleft()] = "limit"
+        else:  # an earlier call may have filled the memory
             self.suspects.add(chunk[0])
 
 
 class _Worker:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, function: Sequence[str]) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.wall_s = limits.wall_s
         self.connection, theirs = Pipe()
         with theirs:
             self.process = subprocess.Popen(
-                [*command, str(limits.deadline_s), str(limits.memory_bytes)],
+                [*command, str(limits.deadline_s), str(limits.memory_bytes), *function],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -141,9 +167,9 @@ class _Worker:
             )
         self.hung_up = False
 
-    def ask(self, pairs: list[Pair]) -> None:
+    def ask(self, calls: list[Arguments]) -> None:
         with suppress(OSError):  # the worker exited: `reply` reports it
-            self.connection.send_bytes(json.dumps(pairs).encode())
+            self.connection.send_bytes(json.dumps(calls).encode())
 
     def reply(self, patience_s: float) -> Any:
         try:

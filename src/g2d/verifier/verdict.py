@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["correct", "incorrect", "no_boxed", "truncated", "parse_error", "timeout", "limit", "no_reference"]
+OfMathVerify = Literal[
+    "correct", "incorrect", "no_boxed", "truncated", "parse_error", "timeout", "limit", "no_reference"
+]
+Verdict = OfMathVerify | Literal["error", "not_bool"]  # the others are those of a verifier in Python
 NO_REFERENCE: Verdict = "no_reference"
 
 
@@ -14,10 +17,11 @@ class Judgement:
     r"""The verdict on one completion and the answer it is based on.
 
     Attributes:
-        verdict: `no_boxed`: no terminated box; `truncated`: the same because the token budget ran out; `parse_error`:
+        verdict: `no_boxed`: no terminated box; `truncated`: not right, and the token budget ran out; `parse_error`:
             Math-Verify cannot read the answer; `limit`: of size, nesting or memory; `no_reference`:
-            there is no right answer.
-        extracted_answer: content of the last terminated \boxed{}.
+            there is no right answer; `error`: the user's function raised an exception; `not_bool`: it returned
+            something else.
+        extracted_answer: content of the last terminated \boxed{}; None if a user's function judged.
         second_opinion: whether an independent comparison finds the answer right; None if it cannot decide.
     """
 

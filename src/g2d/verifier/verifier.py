@@ -1,19 +1,25 @@
 from __future__ import annotations
 
 import atexit
-import os
+import logging
 import re
-import threading
-import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
+from g2d.plain import plain
 from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits
-from g2d.verifier.pool import Pair, Pool
+from g2d.verifier.pool import Pool
 from g2d.verifier.second_opinion import second_opinion
+from g2d.verifier.user_code import JUDGE, digest
 from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
+
+logger = logging.getLogger(__name__)
+
+Reference = str | Mapping[str, Any] | None  # the answer, or the problem for a verifier in Python
+Pair = tuple[str, str]  # reference, answer
 
 CACHE_SIZE = 2**16  # entries of a few hundred bytes
 
@@ -25,33 +31,39 @@ class Verifier:
     """Judges completions with a pool of workers; a context manager, thread-safe.
 
     Verdicts do not depend on order, number of workers or earlier batches.
+
+    Args:
+        file: with a function `judge` that decides instead of Math-Verify.
     """
 
-    def __init__(self, workers: int = 1, limits: Limits | None = None) -> None:
+    def __init__(self, workers: int = 1, limits: Limits | None = None, *, file: str | None = None) -> None:
         self.limits = limits or Limits()
-        self._pool = Pool(workers, self.limits)
+        self.file = file
+        function = ["math_verify"] if file is None else ["verifier", file, JUDGE, digest(file)]
+        self._pool = Pool(workers, self.limits, function)
         self._cache: OrderedDict[Pair, Judgement] = OrderedDict()
-        self._lock = threading.Lock()
-        _verifiers.add(self)
+        self._has_warned = False
 
     def verify(
-        self, items: Sequence[tuple[str | None, str]], finish_reasons: Sequence[str | None] | None = None
+        self, items: Sequence[tuple[Reference, str]], finish_reasons: Sequence[str | None] | None = None
     ) -> list[Judgement]:
         """Judge completions, in order; a VerifierError if no worker can be started.
 
         Args:
             items: (reference, completion); the reference is None without a right answer.
-            finish_reasons: "length" distinguishes `truncated` from `no_boxed`.
+            finish_reasons: "length" if the token budget ran out, for `truncated`.
         """
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
         if len(reasons) != len(items):
             raise ValueError(f"{len(items)} items but {len(reasons)} finish reasons")
+        if self.file is not None:
+            return self._by_file(items, reasons)
         extracted = [self._extract(*item, reason) for item, reason in zip(items, reasons, strict=True)]
-        with self._lock:
+        with self._pool.lock:
             judged = self._judge(dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple)))
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
 
-    def _extract(self, reference: str | None, text: str, finish_reason: str | None) -> Pair | Judgement:
+    def _extract(self, reference: Any, text: str, finish_reason: str | None) -> Pair | Judgement:
         if reference is None:
             return Judgement(NO_REFERENCE, None)
         if len(text) > self.limits.max_completion_chars:
@@ -69,7 +81,7 @@ class Verifier:
         verdicts = {pair: verdict for pair in unknown if (verdict := _compare_integers(*pair)) is not None}
         hard = [pair for pair in unknown if pair not in verdicts]
         if hard:
-            verdicts.update(zip(hard, self._pool.judge(hard), strict=True))
+            verdicts.update(zip(hard, self._pool.replies(hard), strict=True))
         for pair, verdict in verdicts.items():
             reference, answer = pair
             judged[pair] = Judgement(verdict, answer, second_opinion(reference, answer))
@@ -78,14 +90,30 @@ class Verifier:
             self._cache.popitem(last=False)
         return judged
 
-    def close(self) -> None:
-        with self._lock:
-            self._pool.close()
+    def _by_file(self, items: Sequence[tuple[Reference, str]], reasons: Sequence[str | None]) -> list[Judgement]:
+        known = [self._without_judging(*item) for item in items]
+        replies = iter(self._pool.replies([item for item, verdict in zip(items, known, strict=True) if not verdict]))
+        judgements = []
+        for before, reason in zip(known, reasons, strict=True):
+            verdict = before or self._verdict(next(replies))
+            is_cut = verdict == "incorrect" and reason == "length"
+            judgements.append(Judgement("truncated" if is_cut else verdict, None))
+        return judgements
 
-    def _after_fork(self) -> None:
-        """Drop the parent's workers, and the lock, which another thread may have held."""
-        self._lock = threading.Lock()
-        self._pool.abandon()
+    def _without_judging(self, reference: Reference, text: str) -> Verdict | None:
+        if reference is None:
+            return NO_REFERENCE
+        return "limit" if len(text) > self.limits.max_completion_chars else None
+
+    def _verdict(self, reply: Any) -> Any:
+        verdict, why = (reply, None) if isinstance(reply, str) else reply
+        if why and not self._has_warned:
+            logger.warning("%s: %s: a completion has the verdict %s", self.file, plain(why), verdict)
+            self._has_warned = True
+        return verdict
+
+    def close(self) -> None:
+        self._pool.close()
 
     def __enter__(self) -> Verifier:
         return self
@@ -101,7 +129,7 @@ def _compare_integers(reference: str, answer: str) -> Verdict | None:
 
 
 def verify_batch(
-    items: Sequence[tuple[str | None, str]],
+    items: Sequence[tuple[Reference, str]],
     *,
     finish_reasons: Sequence[str | None] | None = None,
     workers: int = 1,
@@ -116,17 +144,8 @@ def verify_batch(
 
 
 @cache
-def shared_verifier(workers: int = 1, limits: Limits | None = None) -> Verifier:
+def shared_verifier(workers: int = 1, limits: Limits | None = None, file: str | None = None) -> Verifier:
     """Return this process's verifier, closed at exit."""
-    verifier = Verifier(workers, limits)
+    verifier = Verifier(workers, limits, file=file)
     atexit.register(verifier.close)
     return verifier
-
-
-def _after_fork() -> None:
-    for verifier in _verifiers:
-        verifier._after_fork()
-
-
-_verifiers: weakref.WeakSet[Verifier] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_after_fork)

@@ -1,77 +1,140 @@
-"""A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with a `Connection` as standard input.
+"""A worker process: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES KIND ...`.
 
-The parent sends lists of [reference, answer] as JSON; the worker sends one message per pair. It is
-a fresh interpreter, so without torch, CUDA or threads.
+Standard input is a `Connection`. The parent sends lists of arguments as JSON; the worker calls the function of `KINDS`
+with each and sends one reply per call. It is a fresh interpreter, so without torch, CUDA or threads.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import reprlib
 import resource
 import signal
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
-from g2d.verifier.verdict import Verdict
+from g2d.verifier.user_code import UserCodeError, first_words, load_function
+
+Reply = str | list[Any]  # a status, or a status and what belongs to it
+Call = Callable[..., Reply]
+
+
+def math_verify() -> Call:
+    from g2d.verifier.symbolic import judge, parse_in_two_stages
+
+    parse_in_two_stages()
+
+    def call(reference: str, answer: str) -> Reply:
+        try:
+            return judge(reference, answer)
+        except (MemoryError, RecursionError):
+            raise
+        except Exception:  # Math-Verify and sympy raise many types
+            return "parse_error"
+
+    return call
+
+
+def verifier(*file: str) -> Call:
+    judge = load_function(*file)
+
+    def call(problem: dict[str, Any], completion: str) -> Reply:
+        right = judge(problem, completion)
+        if not isinstance(right, bool):
+            return ["not_bool", f"judge returned {reprlib.repr(right)}"]
+        return "correct" if right else "incorrect"
+
+    return call
+
+
+def reward(*file: str) -> Call:
+    function = load_function(*file)
+
+    def call(given: dict[str, list[Any]]) -> Reply:
+        return ["judged", [_number(item) for item in function(**given)]]
+
+    return call
+
+
+KINDS: dict[str, Callable[..., Call]] = {"math_verify": math_verify, "verifier": verifier, "reward": reward}
 
 
 def main() -> None:
-    deadline_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
+    deadline_s, memory_bytes, kind, *file = sys.argv[1:]
     # A scheduler sends SIGTERM to every process, but a training needs this worker until its step is finished. SIGPROF
     # must kill, even if the parent ignores it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    parent = Connection(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a user's function may read standard input
 
-    from g2d.verifier.symbolic import judge, parse_in_two_stages
-
-    parse_in_two_stages()
-
+    try:
+        call = KINDS[kind](*file)
+    except UserCodeError as error:
+        sys.exit(str(error))
     # Math-Verify treats a failed allocation as a failed comparison, so the peak is checked; this limit only stops huge
     # allocations.
-    _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
+    imported = address_space() if file else 0
+    _restrict(resource.RLIMIT_AS, imported + 2 * int(memory_bytes))
     _restrict(resource.RLIMIT_CORE, 0)
 
-    def bounded(judge: Callable[[str, str], Verdict], reference: str, answer: str) -> Verdict:
+    def bounded(arguments: list[Any]) -> Reply:
         # The kernel kills this process, even inside C code.
-        signal.setitimer(signal.ITIMER_PROF, deadline_s)
+        signal.setitimer(signal.ITIMER_PROF, float(deadline_s))
         try:
-            return judge(reference, answer)
+            return call(*arguments)
         except (MemoryError, RecursionError):
             return "limit"
-        except Exception:  # Math-Verify and sympy raise many types
-            return "parse_error"
+        except BaseException as error:  # also `sys.exit`
+            return ["error", first_words(error)]
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def send(message: str) -> None:
-        parent.send_bytes(json.dumps(message).encode())
+    def send(reply: Reply) -> None:
+        parent.send_bytes(json.dumps(reply).encode())
 
-    parent = Connection(os.dup(0))
     send("ready")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the parent reads stderr only at the start
     while True:
         try:
-            pairs = json.loads(parent.recv_bytes())
+            calls = json.loads(parent.recv_bytes())
         except EOFError:
             return
-        for reference, answer in pairs:
-            verdict = bounded(judge, reference, answer)
-            exceeded = peak_memory() > memory_bytes
-            send("limit" if exceeded else verdict)
+        for arguments in calls:
+            reply = bounded(arguments)
+            exceeded = peak_memory() > int(memory_bytes)
+            send("limit" if exceeded else reply)
             if exceeded:
                 return
 
 
+def _number(item: Any) -> float | None:
+    try:
+        return float(item)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
 def peak_memory() -> int:
     """Return the largest resident size in bytes; `ru_maxrss` would include the parent's on Linux."""
+    return _size_of("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def address_space() -> int:
+    return _size_of("VmSize") or 0
+
+
+def _size_of(name: str) -> int | None:
     try:
-        with open("/proc/self/status", "rb") as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmHWM:"))
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+        with open("/proc/self/status", encoding="utf-8") as status:
+            lines = [line for line in status if line.startswith(f"{name}:")]
+    except OSError:
+        return None
+    return int(lines[0].split()[1]) * 1024 if lines else None
 
 
 def _restrict(kind: int, value: int) -> None:

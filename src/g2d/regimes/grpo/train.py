@@ -62,7 +62,13 @@ def train_grpo(job: TrainingJob) -> Trained:
         statuses=job.reward != TRUTH,
     )
     rewards = TrainingReward(
-        job.reward, problems, seed=job.seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
+        job.reward,
+        problems,
+        seed=job.seed,
+        group_size=group_size,
+        verifier=job.verifier,
+        eos_token_ids=ends,
+        on_judged=rollouts.record,
     )
     generation = EngineGeneration(job, problems if choice else prompts, ends)
     model = starting_model(job.base, None, job.lora)

@@ -36,6 +36,7 @@ from g2d.rollouts.tokens import with_token_ids
 from g2d.rollouts.weights_check import is_due, require_adapter
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
+from g2d.verifier.settings import file_of
 
 TOGETHER = 1024  # most rollouts per call; a run can stop between calls
 BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
@@ -67,7 +68,7 @@ class OnPolicyRollouts:
             batch_size=settings.batch_size,
             seed=job.seed,
         )
-        self.verifier = shared_verifier(default_workers())
+        self.verifier = shared_verifier(default_workers(), file=file_of(job.verifier))
         self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
         self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
         # `generated_at` is the first update that the generator has not seen.

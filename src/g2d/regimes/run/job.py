@@ -15,6 +15,7 @@ from g2d.regimes.run.tracking import finish_tracking
 from g2d.rewards.catalogue import TRUTH
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.settings import Section
+from g2d.verifier.settings import PythonVerifier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +46,7 @@ class TrainingJob:
     prompt: Prompt = field(default_factory=Prompt)
     prompt_mix: PromptMix = VERIFIABLE
     reward: Section = TRUTH
+    verifier: PythonVerifier | None = None  # None: Math-Verify
     engine: EngineSettings | None = None  # None: transformers
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
 

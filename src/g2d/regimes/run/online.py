@@ -21,6 +21,7 @@ from g2d.regimes.run.training import evaluation_mode, export_trained, read_log
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import require_room
 from g2d.rollouts.weights_check import Reference, fixed_texts, trainer_reference
+from g2d.verifier.settings import verifier_params
 
 ROLLOUTS = "rollouts.parquet"
 
@@ -36,6 +37,7 @@ def identity(job: TrainingJob) -> dict[str, Any]:
         "problems": [asdict(problem) for problem in job.data],
         "prompt": job.prompt.params(),
         "engine": job.engine.name if job.engine else None,
+        **verifier_params(job.verifier),
         **job.settings.identity(job),
     }
 

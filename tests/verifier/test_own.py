@@ -1,0 +1,250 @@
+"""A verifier of the user's: a file with `judge(problem, completion) -> bool`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.cli import main
+from g2d.experiment.config import load
+from g2d.experiment.requirements import require_files
+from g2d.graph.build import grid_jobs
+from g2d.problems import Problem, read_problems, write_problems
+from g2d.problems.problem import references
+from g2d.problems.settings import LocalProblems
+from g2d.problems.sources import ProblemError, load_problems
+from g2d.settings import ConfigError
+from g2d.verifier import Limits, Verifier, VerifierError
+from g2d.verifier.settings import PythonVerifier, verifier_of, verifier_params
+from g2d.verifier.user_code import signature
+from tests.experiment.test_config import MINIMAL
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROBLEM = {"prompt": "1 + 1?", "answer": "2", "level": 1, "subject": None, "metadata": {"n": [1, 1]}}
+LIMITS = Limits(deadline_s=0.5, wall_s=2.0, memory_bytes=300 * 2**20)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a path is relative to the working directory
+    signature.cache_clear()
+
+
+def verdicts(body: str, *completions: str, reasons: list[str | None] | None = None, workers: int = 1) -> list[str]:
+    """Judge by the body of a `judge`."""
+    Path("mine.py").write_text("def judge(problem, completion):\n" + "".join(f"    {x}\n" for x in body.splitlines()))
+    with Verifier(workers, LIMITS, file="mine.py") as verifier:
+        return [judged.verdict for judged in verifier.verify([(PROBLEM, text) for text in completions], reasons)]
+
+
+def test_it_sees_the_problem_and_the_whole_completion() -> None:
+    body = f"assert problem == {PROBLEM!r}, problem\nproblem.clear()\nreturn completion == 'so 2'"
+    assert verdicts(body, "so 2", "so 3") == ["correct", "incorrect"]
+
+
+def test_a_wrong_completion_that_ran_out_of_tokens_is_truncated() -> None:
+    reasons: list[str | None] = ["length", "length", "stop"]
+    assert verdicts("return completion == '2'", "2", "3", "3", reasons=reasons) == ["correct", "truncated", "incorrect"]
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict"),
+    [
+        ("raise ValueError('no')", "error"),
+        ("raise KeyboardInterrupt", "error"),
+        ("import sys\nsys.exit(0)", "error"),
+        ("return 1", "not_bool"),
+        ("return None", "not_bool"),
+        ("return float('nan')", "not_bool"),
+        ("return 'True'", "not_bool"),
+        ("while True:\n    pass", "timeout"),
+        ("import re\nreturn bool(re.match('(a+)+$', 'a' * 40 + 'b'))", "timeout"),  # in C, where no signal is handled
+        ("import time\ntime.sleep(60)", "timeout"),
+        ("import os\nos._exit(0)", "limit"),
+        ("import os\nos.kill(os.getpid(), 11)", "limit"),
+        ("return len(bytearray(400 * 2**20)) > 0", "limit"),
+        ("def deeper(n):\n    return deeper(n + 1)\nreturn deeper(0)", "limit"),
+    ],
+)
+def test_a_failure_is_a_verdict_of_that_completion_alone(body: str, verdict: str) -> None:
+    hostile = "if completion != 'hostile':\n    return completion == '2'\n" + body
+    assert verdicts(hostile, "2", "hostile", "3") == ["correct", verdict, "incorrect"]
+
+
+def test_standard_input_and_output_are_no_way_to_the_parent() -> None:
+    body = "import sys\nprint('noise')\nprint('noise', file=sys.stderr)\nreturn sys.stdin.read() == ''"
+    assert verdicts(body, "2", "3") == ["correct", "correct"]
+
+
+def test_verdicts_do_not_depend_on_workers(caplog: pytest.LogCaptureFixture) -> None:
+    body = "if completion == '7':\n    raise ValueError('seven')\nreturn int(completion) % 2 == 0"
+    texts = [str(n) for n in range(20)]
+    with caplog.at_level(logging.WARNING):
+        assert verdicts(body, *texts, workers=3) == verdicts(body, *texts)
+    assert "mine.py: ValueError: seven: a completion has the verdict error" in caplog.text
+
+
+def test_open_ended_problems_are_not_judged() -> None:
+    Path("mine.py").write_text("def judge(problem, completion):\n    return True\n")
+    problems = [Problem("a", "?", None, None, None, "s"), Problem("b", "?", "1", None, None, "s", metadata=[1])]
+    with Verifier(1, LIMITS, file="mine.py") as verifier:
+        asked = references(problems, verifier)
+        assert asked[1] == {"prompt": "?", "answer": "1", "level": None, "subject": None, "metadata": [1]}
+        found = [judged.verdict for judged in verifier.verify([(reference, "x") for reference in asked])]
+    assert found == ["no_reference", "correct"]
+    with Verifier(1) as verifier:
+        assert references(problems, verifier) == [None, "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "mine.py does not exist: correct the path or put the file there"),
+        ("def judge(problem\n", r"mine.py cannot be read as Python \(SyntaxError: .*, line 1\): mend it"),
+        ("def score(problem, completion): ...\n", r"mine.py has no function judge \(its functions: score\): define it"),
+        ("async def judge(problem, completion): ...\n", "judge in mine.py is async: make it a plain function"),
+        ("def judge(completion): ...\n", r"judge in mine.py has other parameters: write def judge\(problem, compl"),
+        ("def judge(problem, completion, more): ...\n", "judge in mine.py has other parameters"),
+        ("def judge(problem, completion, *, more): ...\n", "judge in mine.py has other parameters"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_runs(text: str | None, message: str) -> None:
+    if text is not None:
+        Path("mine.py").write_text(text)
+    config = load(MINIMAL | {"verifier": {"source": "python", "file": "mine.py"}})
+    with pytest.raises(ConfigError, match=rf"^verifier.file: {message}"):
+        require_files(config)
+
+
+@pytest.mark.parametrize("text", ["judge(problem, completion, more=1)", "judge(*given)", "judge(a, b, **more)"])
+def test_any_function_of_two_arguments_will_do(text: str) -> None:
+    Path("mine.py").write_text(f"raise SystemExit  # planning does not execute it\ndef {text}: ...\n")
+    require_files(load(MINIMAL | {"verifier": {"source": "python", "file": "mine.py"}}))
+
+
+def test_a_file_that_cannot_be_executed_is_named_with_the_line() -> None:
+    Path("mine.py").write_text("import not_there\ndef judge(problem, completion): ...\n")
+    with (
+        pytest.raises(VerifierError, match=r"mine\.py cannot be executed \(ModuleNotFoundError: .*, line 1\): mend it"),
+        Verifier(1, file="mine.py") as verifier,
+    ):
+        verifier.verify([(PROBLEM, "2")])
+
+
+def test_a_changed_file_is_another_verifier() -> None:
+    Path("mine.py").write_text("def judge(problem, completion): ...\n")
+    own = PythonVerifier(source="python", file="mine.py")
+    params = verifier_params(own)
+    assert verifier_of(params) == own
+    assert (verifier_params(None), verifier_of({})) == ({}, None)
+    with Verifier(1, file="mine.py") as verifier:
+        Path("mine.py").write_text("def judge(problem, completion):\n    return True\n")
+        assert verifier_params(own) != params
+        with pytest.raises(ValueError, match=r"mine\.py: changed after this job was planned: sha256"):
+            verifier_of(params)
+        with pytest.raises(VerifierError, match=r"mine\.py changed after this job began: put it back"):
+            verifier.verify([(PROBLEM, "2")])
+
+
+def test_it_is_a_parameter_of_the_jobs_that_judge_and_of_no_others() -> None:
+    entries = {"online": {"regime": "semi_online_dpo", "steps": [2], "prompts_per_update": 4}, "rft": {"regime": "rft"}}
+    grid = MINIMAL | {"training_set": {"n": 60}, "warmup": {"steps": [0, 2], "horizon": 8}, "regimes": entries}
+
+    def params(**keys: Any) -> dict[Any, str]:
+        return {job.key: repr(sorted(job.params.items())) for job in grid_jobs(load(grid | keys))}
+
+    Path("mine.py").write_text("def judge(problem, completion): ...\n")
+    without, own = params(), params(verifier={"source": "python", "file": "mine.py"})
+    changed = {key[0] for key in own if own[key] != without[key]}
+    assert changed == {"calibrate", "train_grpo", "harvest_rollouts", "train_semi_online_dpo", "evaluate"}
+    Path("mine.py").write_text("def judge(problem, completion): ...  # edited\n")
+    edited = params(verifier={"source": "python", "file": "mine.py"})
+    assert {key[0] for key in own if own[key] != edited[key]} == changed
+
+
+def test_any_json_of_a_column_reaches_it() -> None:
+    rows = [{"question": f"{n}?", "answer": str(n), "more": {"numbers": [n, None, 0.5]}} for n in range(2)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = {"prompt": "question", "metadata": "more"}
+    source = LocalProblems.model_validate({"source": "local", "path": "rows.jsonl", "fields": fields})
+    problems = load_problems("pool", source)
+    assert [problem.metadata for problem in problems] == [row["more"] for row in rows]
+    write_problems("problems.jsonl", problems)
+    assert read_problems("problems.jsonl") == problems
+    without = Problem("a", "?", "1", None, None, "s")
+    write_problems("without.jsonl", [without])
+    assert "metadata" not in Path("without.jsonl").read_text()
+    source = source.model_copy(update={"fields": source.fields.model_copy(update={"metadata": "extra"})})
+    with pytest.raises(ProblemError, match="no column 'extra'"):
+        load_problems("pool", source)
+
+
+def test_g2d_verify_gives_it_the_whole_row() -> None:
+    Path("mine.py").write_text("def judge(problem, completion):\n    return problem == {'limit': len(completion)}\n")
+    rows = [{"limit": 1, "completion": "a", "finish_reason": "stop"}, {"limit": 3, "completion": "ab"}]
+    Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["verify", "in.jsonl", "out.jsonl", "--verifier", "mine.py"]) == 0
+    judged: list[dict[str, Any]] = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [(row["verdict"], row["reward"]) for row in judged] == [("correct", 1.0), ("incorrect", 0.0)]
+    assert main(["verify", "in.jsonl", "out.jsonl", "--verifier", "not-there.py"]) == 2
+
+
+# ------------------------------------------------------------------------------------------------------------ examples
+
+
+def test_exact_match() -> None:
+    items = [(PROBLEM | {"answer": "New York"}, text) for text in ("I think\n new  york ", "new\nyork", "", "York")]
+    with Verifier(1, file=str(EXAMPLES / "exact_match.py")) as verifier:
+        assert [judged.verdict for judged in verifier.verify(items)] == ["correct", *["incorrect"] * 3]
+
+
+needs_package = pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed")
+
+
+@needs_package
+def test_reasoning_gym_judges_where_several_answers_are_right_and_no_answer_runs_code(tmp_path: Path) -> None:
+    import reasoning_gym
+
+    def problem(task: str, **config: Any) -> dict[str, Any]:
+        entry = reasoning_gym.create_dataset(task, size=1, seed=0, **config)[0]
+        written = json.loads(json.dumps({"prompt": entry["question"]} | entry))  # through a file of problems
+        return PROBLEM | {name: written[name] for name in ("prompt", "answer", "metadata")}
+
+    sums = problem("countdown", min_numbers=2, max_numbers=2, operators=["+"])
+    a, b = sums["metadata"]["numbers"]
+    text = problem("string_insertion")
+    touched = tmp_path / "touched"
+    code = f"__import__('pathlib').Path({str(touched)!r}).touch()"
+    answers = [f"{a} + {b}", f"{b} + {a}", f"{a} - {b}", code, "(1).real", "lambdify(x, x)"]
+    items = [(sums, rf"\boxed{{{answer}}}") for answer in answers] + [(sums, "none")]
+    items += [(text, rf"\boxed{{{text['answer']}}}"), (text, rf"\boxed{{[{code}]}}")]
+    with Verifier(1, file=str(EXAMPLES / "reasoning_gym_verifier.py")) as verifier:
+        found = [judged.verdict for judged in verifier.verify(items)]
+    assert found == ["correct", "correct", *["incorrect"] * 5, "correct", "incorrect"]
+    assert not touched.exists()
+
+
+@needs_package
+def test_every_task_of_reasoning_gym_that_evaluates_an_answer_is_known() -> None:
+    import re
+    import runpy
+
+    known = runpy.run_path(str(EXAMPLES / "reasoning_gym_verifier.py"))
+    spec = find_spec("reasoning_gym")
+    assert spec is not None
+    folder = Path(next(iter(spec.submodule_search_locations or [])))
+    evaluating, formulas = set(), set()
+    for file in folder.rglob("*.py"):
+        text = file.read_text()
+        where = ".".join(file.relative_to(folder).with_suffix("").parts)
+        if re.search(r"\beval\((answer|user_answer|solution)\b", text):
+            evaluating.add(where)
+        if re.search(r"(?:sympy\.|sp\.|\b)(?:parse_expr|sympify)\(", text) and "sympy" in text:
+            formulas.add(where.rpartition(".")[2])
+    assert evaluating == set(known["EVALUATING"])
+    assert formulas == set(known["FORMULAS"])
