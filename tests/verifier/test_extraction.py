@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from g2d.verifier import last_boxed
@@ -25,6 +25,18 @@ REST = [
     ("\\boxed 5\nmore", "5"),
     ("\\boxed{6\n\\boxed{5}", "5"),
 ]
+# A later box that holds nothing, or a mention of the command, hides no answer.
+MENTIONED = [
+    r"\boxed{42}. The answer is inside \boxed as you asked.",
+    r"\boxed{42}. As asked, I used `\boxed`.",
+    r"\boxed{42}, in \boxed{}",
+    r"\boxed{42}, in \boxed{...}",
+    r"\boxed{42}, in \boxed{ \ldots }",
+    r"\boxed{42} and not \boxed{your answer}",
+    r"\boxed{42} and not \boxed{\text{answer}}",
+    r"Put it in \boxed{}: \boxed{42}",
+    r"Use \boxed as asked: $\boxed 42$",
+]
 UNTERMINATED = r"""
 5   \boxed   \boxed{   \boxed{5   \boxed{\frac{1}{2}   \boxed{5\}   \boxed 5   \boxed 5\$   \boxed{5} \boxed{   boxed{5}
 \boxed{5} \boxed 6   \boxedfoo{5}   \Boxed{5}   \{\boxed{5\}   \boxed{6 \boxed{5}   \boxed{ 0. \boxed{ 0 =0}
@@ -34,6 +46,11 @@ UNTERMINATED = r"""
 @pytest.mark.parametrize(("text", "content"), [cell.split(" -> ") for cell in re.split("   |\n", CASES.strip())] + REST)
 def test_terminated(text, content):
     assert last_boxed(text) == content
+
+
+def test_boxes_that_hold_nothing_do_not_count():
+    assert {text: last_boxed(text) for text in MENTIONED} == dict.fromkeys(MENTIONED, "42")
+    assert last_boxed(r"\boxed{\boxed{5}} \boxed{...") is None  # cut inside the last box
 
 
 @pytest.mark.parametrize("text", ["", *re.split("   |\n", UNTERMINATED.strip())])
@@ -49,6 +66,7 @@ def test_size_does_not_matter():
     assert last_boxed(r"\boxed{" * n + "5") is None
     assert last_boxed(r"\boxed{5} " * n) == "5"
     assert last_boxed(r"\boxed 5 " * n) is None
+    assert last_boxed(r"\boxed{5} " + r"\boxed{} \boxed as you " * n) == "5"
     assert last_boxed("{" * n + r"\boxed{5}" + " " * 10 * n) == "5"
     assert last_boxed(r"\boxed" + " " * 10 * n) is None
     assert last_boxed("\\" * 10 * n + r" \boxed{5}") == "5"
@@ -65,6 +83,7 @@ balanced = st.recursive(
 
 @given(any_text, balanced)
 def test_the_last_box_counts_whatever_precedes_it(text, content):
+    assume(content.strip())  # a box that holds nothing does not count
     # An open box reaches at most to the end of its line; a backslash may escape the first line break.
     assert last_boxed(text + "\n\n" + rf"\boxed{{{content}}}") == content.strip()
 

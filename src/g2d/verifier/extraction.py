@@ -1,4 +1,4 @@
-r"""The answer of a completion: the content of its last `\boxed{...}`, if that is terminated.
+r"""The answer of a completion: the content of its last `\boxed{...}` that holds something, if that is terminated.
 
 Math-Verify's own extraction is not used: it accepts answers without a box and unterminated boxes.
 """
@@ -12,6 +12,11 @@ from decimal import Decimal
 
 # `\\boxed` is `\boxed` with one escape too many; other graders accept it too.
 BOX = r"\\{1,2}(?:boxed|fbox)(?![A-Za-z])\s*"
+# A box without content, `\boxed{...}`, `\boxed{answer}`, and a mention: "inside \boxed as you asked", "`\boxed`".
+_PLACEHOLDER = r"(?:\.{3}|…|\\[lc]?dots|(?:\\text\s*\{\s*)?(?:your |the )?(?:final )?answer(?: here)?\s*\}?)?"
+_EMPTY = re.compile(
+    rf"{BOX}(?:\{{\s*{_PLACEHOLDER}\s*\}}|(?=[A-Za-z]{{2,}}(?:[\s.,;:!?)]|\Z))|(?=[`'\".,:;!?)]))", re.IGNORECASE
+)
 _COMMAND = re.compile(r"\\(?:boxed|fbox)")
 _TOKEN = re.compile(rf"(?P<box>{BOX})(?P<brace>{{)?|\\[\s\S]|[{{}}]")
 _END_OF_MATH = re.compile(r"(?P<end>\\\)|\\\]|[$\n])|\\[\s\S]")
@@ -20,13 +25,17 @@ _END_OF_MATH = re.compile(r"(?P<end>\\\)|\\\]|[$\n])|\\[\s\S]")
 def last_boxed(text: str) -> str | None:
     r"""Return the content of the last `\boxed{...}` or `\fbox{...}`; None without one or if the text ends inside it.
 
-    The last box is the one that opens last. A nested box is part of the outer one: `\boxed{\boxed{5}}` holds
-    `\boxed{5}`, and `\boxed{1 \boxed{5}` is unterminated. An open box ends with its formula or line. A box without
-    braces (`\boxed 5$`) extends to the end of its formula and is unterminated if the text ends first. Linear time.
+    Boxes that hold nothing, and mentions of the command, do not count beside a box that holds something. The last box
+    is the one that opens last. A nested box is part of the outer one: `\boxed{\boxed{5}}` holds `\boxed{5}`, and
+    `\boxed{1 \boxed{5}` is unterminated. An open box ends with its formula or line. A box without braces (`\boxed 5$`)
+    extends to the end of its formula and is unterminated if the text ends first. Linear time.
     """
     first_box = _COMMAND.search(text)
     if first_box is None:
         return None
+    filled = _EMPTY.sub(lambda box: " " * len(box[0]), text)
+    if (filled_box := _COMMAND.search(filled)) is not None:
+        text, first_box = filled, filled_box
     open_braces: list[int | None] = []  # start of each box's content; None for an ordinary brace
     last_opening = content_start = content_end = -1
     braced = False

@@ -52,6 +52,22 @@ def numbers_side_by_side(reference: str, answer: str) -> bool:
     return re.sub(_SPACE, "", reference) != re.sub(_SPACE, "", answer)
 
 
+_ABSOLUTE_VALUE = re.compile(r"\s*(?:\\left)?(?:\||\\[lr]?vert\s)\s*[a-vxy]\s*(?:\\right)?(?:\||\\[lr]?vert)\s*=")
+_RATIO = re.compile(r"\s*[0-9]+\s*(?::|\\colon)\s*[0-9]+\s*")
+_INTEGER = re.compile(r"\s*-?[0-9]+\s*")
+
+
+def only_absolute_value(reference: str, answer: str) -> bool:
+    """Reject `|x|=7` for 7: Math-Verify compares the right sides. |z| and |w| usually are what was asked for."""
+    return bool(_ABSOLUTE_VALUE.match(answer)) and "=" not in reference
+
+
+def ratio_for_integer(reference: str, answer: str) -> bool:
+    """Reject `7:1` for 7, and 7 for `7:1`: Math-Verify divides."""
+    sides = (reference, answer)
+    return any(_RATIO.fullmatch(side) for side in sides) and any(_INTEGER.fullmatch(side) for side in sides)
+
+
 def not_a_number(reference: str, answer: str) -> bool:
     """Reject `nan`: Math-Verify reads it as a word, which equals itself."""
     return bool(_NAN.search(reference) or _NAN.search(answer))

@@ -10,7 +10,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 
+from g2d.verifier.characters import plain_characters
 from g2d.verifier.extraction import BOX
+from g2d.verifier.program_notation import as_latex
+from g2d.verifier.typesetting import without_typesetting
+from g2d.verifier.units import with_units_as_text
 
 _PLAIN = re.compile(r"-?[0-9]+(?:[,.][0-9]+)*|-?\\frac\{-?[0-9]+\}\{-?[0-9]+\}")
 _SPACE = r"(?:\s|~|\\[,;:!> ])"
@@ -24,8 +28,11 @@ def normalise(answer: str) -> str:
     """
     if _PLAIN.fullmatch(answer):
         return answer
-    text = unwrap(without_final_punctuation(without_end_tokens(answer)))
-    text = without_inner_boxes(without_final_punctuation(text))
+    text = plain_characters(without_end_tokens(answer))
+    text = unwrap(without_final_punctuation(text))
+    text = without_typesetting(text)
+    text = unwrap(without_final_punctuation(text))
+    text = without_inner_boxes(text)
     for rule in _RULES:
         text = rule(text)
     return re.sub(r"\s+", " ", text).strip()  # Math-Verify's patterns take seconds on long runs of space
@@ -162,12 +169,11 @@ def _rule(pattern: str, replacement: str | Callable[[re.Match[str]], str], flags
 
 
 _RULES: tuple[Callable[[str], str], ...] = (
-    _rule("∞", r"\\infty "),
-    _rule("°", r"^\\circ "),
-    _rule("\N{MINUS SIGN}", "-"),
-    _rule("\N{NO-BREAK SPACE}|~(?!=)", " "),
-    # Layout: `\big`, `\Biggl`; `\bigcup` stays.
-    _rule(r"\\(?:[bB]igg?[lrm]?|scriptstyle|textstyle|limits)(?![A-Za-z])\s*", ""),
+    _rule("~(?!=)", " "),
+    as_latex,
+    with_units_as_text,
+    # `(64)_9` is `64_9`.
+    _rule(r"(?<![A-Za-z0-9\\])\((?P<digits>[0-9A-F]+)\)(?=_)", r"\g<digits>"),
     # Math-Verify reads `x \leqq 3` as x <= 3q.
     _rule(rf"\\({'|'.join(_RELATIONS)})(?![A-Za-z])", lambda match: "\\" + _RELATIONS[match[1]]),
     _rule(

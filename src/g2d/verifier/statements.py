@@ -66,16 +66,18 @@ _LETTERS = rf"{_LETTER}(?:\s*,\s*{_LETTER})*"
 _IN = r"\s*(?:\\in(?![A-Za-z])|∈)\s*"
 _SET = r"(?:\\mathbb\s*\{?\s*)?(?P<set>[A-Z]|[ℤℝℕℚℂ])\s*\}?(?P<part>\s*[_^]\s*(?:\{[^{}]*\}|\\?[A-Za-z0-9+*-]+))*"
 _KIND = (
-    r"(?P<{}>(?:positive |negative |non-?negative |non-?zero )?(?:integer|real|natural|rational|whole)s?(?: numbers?)?)"
+    r"(?P<{}>(?:positive |negative |non-?negative |non-?zero |arbitrary |real )?"
+    r"(?:integer|real|natural|rational|whole|constant)s?(?: numbers?)?)"
 )
 _QUALIFIER = re.compile(
     r"(?P<opening>(?:for|where|with)\b)?\s*(?P<all>\\forall|(?:all|any|every|each|some)\b)?\s*"
     rf"(?:{_KIND.format('kind')}\s+)?(?P<letters>{_LETTERS})"
-    rf"(?:{_IN}{_SET}| is an? {_KIND.format('kind_of_one')}| are {_KIND.format('kind_of_many')})?"
+    rf"(?:{_IN}{_SET}| is an? {_KIND.format('kind_of_one')}| are {_KIND.format('kind_of_many')}|"
+    r" (?:is|are|denotes?|represents?) the [A-Za-z ]+)?"
 )
 _START = re.compile(
     rf"(?:[,;(\[]|\\q?quad(?![A-Za-z])|\\[,;: ])\s*(?={_LETTERS}{_IN})|(?=\\forall)|"
-    r"(?:\\(?:text|mbox|textrm|mathrm)\s*\{[\s,]*|(?<![A-Za-z\\]))(?=(?:for|where|with)\b)"
+    r"(?:\\(?:text|mbox|textrm|mathrm)\s*\{[\s,(]*|(?<![A-Za-z\\]))(?=(?:for|where|with)\b)"
 )
 _NAMES_OF_SETS = {"integer": "Z", "real": "R", "natural": "N", "rational": "Q"} | dict(
     zip("ℤℝℕℚℂ", "ZRNQC", strict=True)

@@ -20,7 +20,7 @@ from g2d.verifier import guards, statements, units
 from g2d.verifier.intervals import same_interval
 from g2d.verifier.normalise import normalise
 from g2d.verifier.verdict import Verdict
-from g2d.verifier.words import letters_differ, same_words
+from g2d.verifier.words import letters_differ, same_choice, same_words
 
 # Math-Verify logs a warning for calls without a timeout.
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
@@ -44,7 +44,7 @@ def judge(reference: str, answer: str) -> Verdict:
 def agree(gold: Prepared, target: Prepared) -> bool:
     if guards.not_a_number(gold.latex, target.latex):
         return False
-    if same_words(gold.latex, target.latex):
+    if same_words(gold.latex, target.latex) or same_choice(gold.latex, target.latex):
         return True
     expected, answered = readings(gold, target)
     if not (
@@ -57,6 +57,8 @@ def agree(gold: Prepared, target: Prepared) -> bool:
         or guards.bases_differ(gold.latex, target.latex)
         or guards.subscripts_differ(gold.latex, target.latex)
         or guards.numbers_side_by_side(gold.latex, target.latex)
+        or guards.only_absolute_value(gold.latex, target.latex)
+        or guards.ratio_for_integer(gold.latex, target.latex)
         or letters_differ(gold.latex, target.latex)
         or statements.names_differ(gold.latex, target.latex)
         or (None not in (gold.numbers, target.numbers) and gold.numbers != target.numbers)

@@ -59,7 +59,8 @@ _CALCULATES = re.compile(
     r"dozens?|doz|gross|score|thou|grand|mil|mill|mio|mln|kilo|mega|giga|micro|nano|permil(?:le)?|mille|basis|"
     r"percent(?:age)?|pct|squared|cubed|roots? of|root|power|exponent|factorial|choose|mod|modulo|base|binary|ternary|"
     r"octal|hex(?:adecimal)?|doubled|tripled|trebled|quadrupled|halved|twice|thrice|negated|inverse|inverted|"
-    r"reciprocal|negative$|or|and|not|but|plus|minus|times (?!as |a |per |more )(?=\S)|divided|over|by|to|than|least|"
+    r"reciprocal|negative$|or|and|not|but|plus|minus|less|fewer|times (?:more|less|fewer)|"
+    r"times (?!as |a |per |more )(?=\S)|divided|over|by|to|than|least|"
     r"most|(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|cosec)h?|sine|cosine|tangent|log|logarithm|exp|sqrt|max|min|gcd|lcm|"
     rf"inf|infinit[a-z]*|undefined|nan|frac|pi|(?:{GREEK.casefold()}))(?![a-z])"
 )
@@ -81,6 +82,41 @@ class Tail:
 
 
 NO_TAIL = Tail("", True)
+
+
+_WRITTEN = r"\\(?:text|textrm|mathrm|mbox)\s*\{{\s*(?P<{0}>[A-Za-z]+)\s*\}}(?:\^\{{?(?P<{0}_power>[23])\}}?)?"
+_RATIO = re.compile(rf"\\[dt]?frac\s*\{{\s*{_WRITTEN.format('top')}\s*\}}\s*\{{\s*{_WRITTEN.format('bottom')}\s*\}}")
+_BARE_POWER = re.compile(
+    rf"\s*(?P<number>{_NUMBER})(?P<space>(?:\s|~|\\[,;: ])*)(?P<unit>[A-Za-z]{{1,4}})"
+    r"\s*\^\s*(?:\{(?P<braced>[23])\}|(?P<power>[23]))\s*"
+)
+_ORDINAL = re.compile(
+    r"(?<=[0-9])(?:\s*\^\s*\{?\s*\\(?:text|textrm|mathrm|mbox)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|"
+    r"\s*\^\s*\{\s*(?:st|nd|rd|th)\s*\})"
+)
+
+
+def with_units_as_text(latex: str) -> str:
+    r"""Write units as text, and drop the ending of ordinals.
+
+    >>> with_units_as_text("40 cm^2"), with_units_as_text(r"5 \frac{\text{m}}{\text{s}}")
+    ('40\\text{ cm^2}', '5 \\text{ m/s}')
+    >>> with_units_as_text(r"26^{\text{th}}")
+    '26'
+    """
+    latex = _ORDINAL.sub("", latex)
+    latex = _RATIO.sub(_as_text, latex)
+    bare = _BARE_POWER.fullmatch(latex)
+    if bare is None or bare["unit"] not in _UNITS or (len(bare["unit"]) == 1 and not bare["space"]):
+        return latex
+    return rf"{bare['number']}\text{{ {bare['unit']}^{bare['braced'] or bare['power']}}}"
+
+
+def _as_text(ratio: re.Match[str]) -> str:
+    if ratio["top"] not in _UNITS or ratio["bottom"] not in _UNITS:
+        return ratio[0]
+    powers = {name: f"^{ratio[f'{name}_power']}" if ratio[f"{name}_power"] else "" for name in ("top", "bottom")}
+    return rf"\text{{ {ratio['top']}{powers['top']}/{ratio['bottom']}{powers['bottom']}}}"
 
 
 def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:

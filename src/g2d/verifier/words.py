@@ -53,6 +53,27 @@ def same_words(reference: str, answer: str) -> bool | None:
     )
 
 
+_CHOICE = re.compile(r"(?P<open>\(\s*)?(?P<letter>[A-J])\s*(?P<mark>\)|[.:])?(?P<text>.*)", re.DOTALL)
+
+
+def same_choice(reference: str, answer: str) -> bool:
+    """Return whether one side is a letter and the other the same letter with its option's text: `(C) both fall`."""
+    expected, answered = _choice(reference), _choice(answer)
+    if expected is None or answered is None:
+        return False
+    return expected[0] == answered[0] and not (expected[1] and answered[1])
+
+
+def _choice(latex: str) -> tuple[str, str] | None:
+    choice = _CHOICE.fullmatch(_plain(latex))
+    if choice is None or (choice["open"] and choice["mark"] != ")"):
+        return None
+    text = choice["text"].strip()
+    if text and (choice["mark"] is None or not choice["text"].startswith(" ")):
+        return None
+    return choice["letter"], text
+
+
 def letters_differ(reference: str, answer: str) -> bool:
     r"""Reject `E \cdot DACB` for `DAECB`: Math-Verify ignores the order of letters."""
     return _read(reference) is not None and _letters(reference) != _letters(answer)
