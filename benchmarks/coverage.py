@@ -2,10 +2,9 @@
 
 Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-up one against K=0 and all against M0;
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts.
-Advice: probes of harvests of 1500 prompts at four K that differ by much or by chance.
 
-    python benchmarks/coverage.py [tests pooling unstable entries table margins accuracy clusters harvest
-        advice] [--runs 500]
+    python benchmarks/coverage.py [tests pooling unstable entries table margins accuracy clusters harvest]
+        [--runs 500]
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import INFLATION, Error, SeedPool, error_of_difference, stable
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.arms import Arm
-from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.keys import PolicyKey
 from g2d.tables.families import comparison_table
 
 TRUTH = 0.6
@@ -339,40 +337,6 @@ def correction(runs: int, n_prompts: int = 300, n: int = 8) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-SHIFTS = {  # log-odds of a right answer, by K; the nearer to 0, the higher is H
-    "by much": (2.0, 1.0, 0.0, 2.5),
-    "by chance": (0.5, 0.5, 0.5, 0.5),
-}
-
-
-def advice(runs: int, n_prompts: int = 1500, n: int = 8) -> None:
-    print("| K differ | prompts probed | pairs: coverage | H | mu | advised K has the highest H | chance given |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for (name, shifts), n_probed in itertools.product(SHIFTS.items(), (20, 50, 200)):
-        rng = np.random.default_rng(0)
-        inside, right, chance = [], [], []
-        for _ in range(runs):
-            difficulty = rng.normal(size=n_prompts)
-            harvests = {}
-            for k, shift in enumerate(shifts):
-                correct = rng.binomial(n, 1 / (1 + np.exp(-difficulty - shift)))
-                harvests[HarvestKey("m", 2 if k else 0, k, 0)] = pd.DataFrame(
-                    {"problem_id": np.arange(n_prompts), "n": n, "correct": correct, "p_hat": correct / n}
-                )
-            steps = step_advice({key: frame.head(n_probed) for key, frame in harvests.items()}, n_prompts)
-            truth = step_advice(harvests, n_prompts)
-            inside.append(
-                [
-                    ((steps[f"{name}_low"] <= truth[name]) & (truth[name] <= steps[f"{name}_high"])).mean()
-                    for name in ("n_pairs", "entropy", "mid_band")
-                ]
-            )
-            right.append(bool(truth["entropy"][steps["advised"].argmax()] == truth["entropy"].max()))
-            chance.append(steps["p_best_entropy"][steps["advised"].argmax()])
-        covered = " | ".join(f"{share:.1%}" for share in np.mean(inside, axis=0))
-        print(f"| {name} | {n_probed} | {covered} | {np.mean(right):.0%} | {np.mean(chance):.0%} |", flush=True)
-
-
 SEEDS = (1, 2, 3, 5, 8)
 
 if __name__ == "__main__":
@@ -385,7 +349,6 @@ if __name__ == "__main__":
         "accuracy": coverage,
         "clusters": clusters,
         "harvest": correction,
-        "advice": advice,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help="which ones (default: all)")

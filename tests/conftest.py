@@ -33,12 +33,12 @@ LONGEST = (
     *(f"workflow/test_{name}" for name in ("stale", "reruns", "selection", "additions", "storage", "verify_run")),
     *("workflow/test_content", "workflow/test_processes", "workflow/test_offline", "jobs/test_shared_imports"),
     *("workflow/test_shared_imports", "workflow/test_ecosystem"),
-    *("regimes/test_auto_stop", "regimes/test_resume", "workflow/test_shards", "workflow/test_advice"),
+    *("regimes/test_auto_stop", "regimes/test_resume", "workflow/test_shards"),
     *("regimes/test_tokens", "policies/test_embedded"),
 )
 # Begun after those and before the many short ones.
 LONG = (
-    *(f"workflow/test_{name}" for name in ("dry_run", "owner", "replication", "race", "push", "graph")),
+    *(f"workflow/test_{name}" for name in ("dry_run", "owner", "replication", "push", "graph")),
     *("benchmarks/test_gpu", "verifier/test_hostile", "rewards/test_scratch", "memory/test_passes"),
 )
 # Tests with a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.

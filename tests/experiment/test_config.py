@@ -191,7 +191,6 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"calibration": {"sampled_levels": "pinned"}}, "calibration.sampled_levels: no levels are pinned"),
         ({"evaluation": {"token_budgets": [8, 2000]}}, "2000 exceeds evaluation.max_completion_length=1024"),
         ({"evaluation": {"token_budgets": [8, 8]}}, "my.yaml: evaluation.token_budgets: budgets must be positive and"),
-        ({"probe": {"prompts": 1}}, "my.yaml: probe.prompts: input should be greater than or equal to 2"),
         ({"seeds": []}, "my.yaml: seeds"),
         ({"title": "\ud800"}, "my.yaml: title: '\\ud800' holds a character that no file can"),
         ({"pool": MINIMAL["pool"] | {"n": 3e20}}, "my.yaml: pool.n: 3e+20 is beyond everything"),

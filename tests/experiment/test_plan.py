@@ -186,13 +186,11 @@ def work_of(config: Config, output: str) -> GpuJob:
 
 
 def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
-    config, folder = configured(**LOCAL, engine={"shards": {"harvest": 4}}, probe={"compare": True}), "big/seed0"
+    config, folder = configured(**LOCAL, engine={"shards": {"harvest": 4}}), "big/seed0"
     for k in (2, 6):
         trained = work_of(config, f"{folder}/grpo/g2/k{k}/policy.json")
         assert trained == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
     assert work_of(config, f"{folder}/harvest/g2/k2/rollouts.shards/1-of-4.parquet").units == 0.25
-    probe = work_of(config, f"{folder}/probe/g2/k2/rollouts.parquet")
-    assert (probe.units, probe.rate_of) == (50 / 1500, "harvest_rollouts")
     reused = configured(**LOCAL, warmup={"steps": [0, 2, 4, 6], "horizon": 8, "iterations": 2})
     trained = work_of(reused, f"{folder}/grpo/g2/k6/policy.json")
     assert trained == GpuJob("train_grpo", "big", 2 * 16, at_most=True, guess=ANY)

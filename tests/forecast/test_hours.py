@@ -164,12 +164,6 @@ def test_measured_rates_are_preferred_for_their_model() -> None:
     assert (other.hours, other.source) == (1.2, "guess")
 
 
-def test_a_probe_costs_its_part_of_a_harvest() -> None:
-    jobs = [GpuJob("draw_probe", "qwen", 50 / 1500, rate_of="harvest_rollouts")] * 2
-    (line,) = estimate(jobs, {("harvest_rollouts", "qwen"): [1.2]})
-    assert (line.stage, line.jobs, line.hours) == ("draw_probe", 2, pytest.approx(1.2 * 100 / 1500))
-
-
 def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> None:
     folder = tmp_path / "mine/seed0/grpo/g4/k150"
     settings = {"warmup": Warmup(prompts_per_step=8).trajectory(150, 4)}

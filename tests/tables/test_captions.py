@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from g2d.experiment.config import Config, load
+from g2d.experiment.config import Config
 from g2d.tables.captions import FILE, captions
 from tests.open_ended import JUDGE
-from tests.race import race_config, race_values
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 
 NAMES = list(yaml.safe_load(FILE.read_text(encoding="utf-8")))
@@ -47,14 +46,6 @@ def test_with_one_seed_no_caption_speaks_of_other_seeds(name: str) -> None:
     assert not re.search(r"seeds and (problems|questions|prompts)", one)
     if "over seeds and " in two:
         assert "for these weights" in one
-
-
-@pytest.mark.parametrize("name", ["main", "accuracy", "harvest"])
-def test_with_interim_analyses_no_caption_says_that_all_policies_have_all_seeds(name: str) -> None:
-    assert "up to 3 seeds" in caption(name, config=race_config())
-    listed = caption(name, config=load(race_values() | {"seeds": [1, 2, 3]}))
-    assert "3 seeds" in listed
-    assert "up to 3 seeds" not in listed
 
 
 @pytest.mark.parametrize(

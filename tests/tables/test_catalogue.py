@@ -13,11 +13,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from g2d.advice.check import CHECK_COLUMNS
-from g2d.advice.probe import LEVEL_COLUMNS, STEP_COLUMNS
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.forecast.probe_hours import HOURS_COLUMNS
 from g2d.graph import catalogue
 from g2d.graph.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.graph.parts import table_inputs
@@ -40,9 +37,8 @@ SMALL: dict[str, Any] = {
 OPEN_ENDED = {"reward": "polite", "pool": open_ended.POOL, "held_out": open_ended.HELD_OUT}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "auto", "sweep"),
-    *("selection", "looks"),
+    "selection",
     *("contamination", "samples", "training", "win_rates"),
-    *("advice", "advice_hours", "advice_check"),
 }
 
 
@@ -55,7 +51,7 @@ def test_every_table_and_figure_has_a_name_a_place_and_a_caption() -> None:
 
 def test_left_over_are_tables_of_other_configurations(tmp_path: Path) -> None:
     config = Config.model_validate(SMALL)
-    for name in ("main.csv", "sweep.csv", "advice.csv", "mine.csv"):
+    for name in ("main.csv", "sweep.csv", "mine.csv"):
         (tmp_path / name).touch()
     names = {file.name for file in catalogue.left_over(config, tmp_path)}
     assert names == {"sweep.csv"}
@@ -68,14 +64,13 @@ def test_a_table_outside_the_catalogue_is_in_the_section_tables() -> None:
 def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
     assert columns("K accuracy", "model") == {"K": "int64", "accuracy": "float64", "model": "object"}
     assert columns("K", K="Int64") == {"K": "Int64"}
-    others = (LEVEL_COLUMNS, STEP_COLUMNS, HOURS_COLUMNS, CHECK_COLUMNS, POWER_COLUMNS)
+    others = (POWER_COLUMNS,)
     declared = (*(getattr(table.build, "columns", {}) for table in TABLES), *others)
     assert not TYPE_OF.keys() - {name for columns in declared for name in columns}
 
 
 TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "plain": ({}, set()),
-    "advice": ({"probe": {"compare": True}}, {"advice", "advice_hours", "advice_check"}),
     "factorial": ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
     "auto": ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
     "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"training"}),
@@ -89,7 +84,6 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"selection"},
     ),
     "contamination": ({"contamination": {}}, {"contamination"}),
-    "looks": ({"seeds": [1, 2], "looks": {"looks": [2]}}, {"looks"}),
     "samples": ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
     "one sample": ({"evaluation": {"sampled": {"n": 1}}}, set()),
     "rewards": ({"rewards": {"coin": {"reward": "random"}}}, set()),

@@ -10,9 +10,19 @@ from g2d.experiment.config import load
 from g2d.jobs.files import read_json, write_json
 from g2d.settings import ConfigError
 from g2d.tables.dated_plan import plan_words, primary, read_plan, write_plan
-from tests.race import race_values
 
-LISTED = race_values() | {"seeds": [1, 2]}
+LISTED = {
+    "seeds": [1, 2],
+    "models": {"m": {"source": "embedded"}},
+    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 2000},
+    "benchmarks": {"arithmetic": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 40}},
+    "warmup": {"steps": [0, 2, 4], "horizon": 6, "max_completion_length": 16},
+    "baselines": {"grpo_group_sizes": [2]},
+    "frontier": {"margin": 0.1},
+    "calibration": {"max_completion_length": 24},
+    "harvest": {"max_completion_length": 24},
+    "evaluation": {"max_completion_length": 24},
+}
 
 
 def evaluated(results: Path, seed: int) -> None:

@@ -49,7 +49,7 @@ IMPORTS = (
     *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "altair", "psutil"),
 )
 OF_PACKAGE = (
-    *("g2d.graph.params", "g2d.experiment.race", "g2d.experiment.requirements", "g2d.jobs.recover"),
+    *("g2d.graph.params", "g2d.experiment.requirements", "g2d.jobs.recover"),
     "g2d.graph.build",
     *("g2d.graph.catalogue", "g2d.graph.parts", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
 )

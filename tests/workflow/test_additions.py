@@ -23,7 +23,7 @@ FRESH = {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 12
 POLICIES = 7  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, RFT
 CONTINUED = {"continue_questions": 2, "make_contamination_table": 1}
 # Tables that the configuration has no longer, and files in the same folder that make_tables does not write.
-FORMER_TABLES, OTHER_FILES = ["auto.csv", "selection.csv"], ["advice.csv", "mine.csv"]
+FORMER_TABLES, OTHER_FILES = ["auto.csv", "selection.csv"], ["mine.csv"]
 
 
 @pytest.fixture(scope="module")

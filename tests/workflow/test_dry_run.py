@@ -74,7 +74,6 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
         "seeds": [0, 1],
         "engine": {"shards": {"calibration": 2, "harvest": 3, "evaluation": 2}},
         "calibration": micro_config["calibration"] | {"factorial_temperatures": [0.5]},
-        "probe": {"compare": True},
         "warmup": micro_config["warmup"] | {"auto": {"every": 1, "prompts": 20}},
         "ablations": micro_config["ablations"]
         | {
@@ -152,8 +151,8 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours() -> None:
 
 def test_the_ladder_of_sizes_lists_its_jobs() -> None:
     # Three sizes; per seed two K of GRPO, and DPO at three.
-    expected = {"scratch_model": 3, "draw_probe": 3 * 3, "train_grpo": 3 * 3 * 2, "train_dpo": 3 * 3 * 3}
-    expected |= {"evaluate": 3 * 2 * (1 + 3 * 5), "check_advice": 1}
+    expected = {"scratch_model": 3, "train_grpo": 3 * 3 * 2, "train_dpo": 3 * 3 * 3}
+    expected |= {"evaluate": 3 * 2 * (1 + 3 * 5)}
     jobs = jobs_of("ladder.yaml")
     assert {rule: jobs[rule] for rule in expected} == expected
 
@@ -388,4 +387,4 @@ def test_another_snakemake_is_refused_by_name(project: Project, tmp_path: Path) 
 
 def test_targets_are_listed(project: Project) -> None:
     listed = project.snakemake("--list-target-rules").stdout
-    assert {"calibration", "advice", "advice_check", "harvest", "tables", "k0", "k2"} <= set(listed.split())
+    assert {"calibration", "harvest", "tables", "k0", "k2"} <= set(listed.split())

@@ -172,10 +172,6 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         put("training", threads=2, shared_prompts=False, precision="float32"),
         {},
     ),
-    "set probe.compare": (
-        configured(lambda config: config.update(probe={"compare": True})),
-        {"draw_probe": 3, "advise": 1, "check_advice": 1} | TABLES,
-    ),
     "change title": (configured(lambda config: config.update(title="Another")), TABLES),
     "add a comment in src/g2d": (
         edited("src/g2d/regimes/grpo/train.py", "def train_grpo(", "# A comment.\ndef train_grpo("),

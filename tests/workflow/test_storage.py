@@ -100,16 +100,6 @@ def test_jobs_that_share_only_a_storage_make_the_same_bytes(grid: Project, stora
     assert planned.keys() == {"build_pairs", "train_dpo", "evaluate"}
 
 
-@NEEDS_STORAGE
-def test_interim_analyses_need_results_in_the_working_directory(
-    grid: Project, micro_config: dict[str, Any], tmp_path: Path
-) -> None:
-    grid.configure(micro_config | {"seeds": {"looks": [2, 3]}})
-    output = grid.refused("-n", *in_storage(tmp_path / "storage"))
-    assert "seeds.looks: " in output
-    assert "--default-storage-provider fs" in output
-
-
 # --------------------------------------------------------------------------------------------------------- Kubernetes
 
 

@@ -1,14 +1,13 @@
 # Model and data set cards in the Hub's format.
 
-# Cards of every grid of the configuration; the rule also writes the cards of later seeds.
 CARDS = JOBS["write_cards",].outputs[""]
 
 
 rule write_cards:
     input:
         table="results/tables/main.csv",
-        policies=at_last("write_cards", "policies"),
-        informativeness=at_last("write_cards", "informativeness"),
+        policies=planned("write_cards", "policies"),
+        informativeness=planned("write_cards", "informativeness"),
     output:
         CARDS,
     log:

@@ -24,7 +24,6 @@ try:
     from g2d.experiment.config import load
     from g2d.experiment.grid import selecting
     from g2d.experiment.config_file import read_files, require_whole
-    from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
     from g2d.experiment.requirements import (
         fetch_reward_models,
         require_files,
@@ -97,17 +96,7 @@ try:
     CONFIG = load(config, "--config", SOURCES | ({"--config": given_here} if given_here else {}))
     if not STORED:
         require_files(CONFIG)
-    elif CONFIG.looks:
-        raise ConfigError(
-            f"seeds.looks: interim analyses cannot be read from a storage (--default-storage-provider {STORED}) while "
-            "planning: list the seeds, or run without a storage"
-        )
     require_windows(CONFIG)
-    NOW = decided(CONFIG)  # seeds of the interim analyses so far
-    if CONFIG.looks:
-        from g2d.tables.looks import require_plan, write_plan
-
-        require_plan(CONFIG)
 except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
 
@@ -137,7 +126,7 @@ if STORED:
     config["checkpoints"]["keep"] = "all"  # only local copies would be emptied
 
 try:
-    JOBS = build(NOW, after=True)
+    JOBS = build(CONFIG, after=True)
     if workflow.is_main_process:
         JOBS.behind("all")  # a job makes whatever another one needs
 except (OSError, ValueError, LookupError) as error:

@@ -10,7 +10,6 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from g2d.experiment.config import owner, read as read_config
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import hours_left, report as report_hours
-from g2d.graph.build import grid_jobs
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import from_elsewhere
 from g2d.regimes.run.checkpoints import MANIFEST, is_whole
@@ -18,7 +17,6 @@ from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 JOBS_OF_TARGET = {
     "calibration": {"calibrate", "calibrate_shard"},
-    "advice": {"draw_probe"},
     "harvest": {"harvest_rollouts", "harvest_rollouts_shard"},
     "tables": {"make_tables"},
 }
@@ -233,14 +231,7 @@ def say_hours(dag):
         device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
         planned = jobs_of_g2d(dag.needrun_jobs(exclude_finished=False))
         in_table = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
-        parts = [report_hours(hours_left(CONFIG, filter(None, in_table), RESULTS, device), device)]
-        if LOOKS and not NOW.reached.is_over:
-            left = [job for job in grid_jobs(CONFIG) if not all(map(os.path.exists, job.done))]
-            most = hours_left(CONFIG, left, RESULTS, device)
-            total = sum(line.hours or 0.0 for line in most)
-            parts += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
-            parts += [f"At most, whatever the looks decide: {total:.1f} {device.unit}."] if most else []
-        return "\n".join(filter(None, parts))
+        return report_hours(hours_left(CONFIG, filter(None, in_table), RESULTS, device), device)
 
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):

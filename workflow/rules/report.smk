@@ -5,7 +5,7 @@ rule record_provenance:
     input:
         planned("record_provenance", ""),
         base=expand("results/{model}/base/policy.json", model=CONFIG.models),
-        policies=at_last("record_provenance", "policies"),
+        policies=planned("record_provenance", "policies"),
         manifests=expand("results/problems/{name}.manifest.json", name=CONFIG.problem_sources),
         bill="results/tables/cost.csv",
     output:
@@ -31,12 +31,11 @@ rule build_report:
         tables=expand("results/tables/{table}.csv", table=TABLES),
         figures=expand("results/figures/{figure}.svg", figure=FIGURES),
         provenance="results/provenance.json",
-        advice="results/advice.md" if CONFIG.probe.compare else [],
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
-        pairs=at_last("build_report", "pairs"),
-        rollouts=at_last("build_report", "rollouts"),
+        pairs=planned("build_report", "pairs"),
+        rollouts=planned("build_report", "rollouts"),
         questions=expand("results/problems/{name}.jsonl", name=CONFIG.benchmarks),
-        answers=at_last("build_report", "answers"),
+        answers=planned("build_report", "answers"),
     output:
         in_report("results/report/index.html", "Page", "The page: answer, tables and provenance"),
     log:

@@ -25,15 +25,11 @@ TABLE_PARAMS = {
 
 
 for name, what in TABLE_RULES.items():
-    parts = dict(JOBS[name,].inputs) if (name,) in JOBS else {}
-    checked = parts.pop("checked", [])  # benchmarks, before a table shows what was chosen
-
     rule:
         name:
             name
         input:
-            **{part: at_last(name, part) for part in parts},
-            checked=checked,
+            **(JOBS[name,].inputs if (name,) in JOBS else {}),
         output:
             **{table.name: table_file(table) for table in catalogue.tables_of_rule(CONFIG, name)},
         log:

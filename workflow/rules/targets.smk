@@ -1,10 +1,9 @@
-# Policies, harvests, tables and figures of the grid, as far as interim analyses have decided.
+# Policies, harvests, tables and figures of the grid.
 
-HARVESTS = grid.harvests(NOW)
-PROBES = grid.probes(CONFIG)
-POLICIES = grid.policies(NOW)
+HARVESTS = grid.harvests(CONFIG)
+POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
-AUTO_WARMUPS = grid.auto_warmups(NOW)
+AUTO_WARMUPS = grid.auto_warmups(CONFIG)
 # Swept regimes, and development problems; the pool is then the rest.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
 TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"

@@ -4,12 +4,10 @@ from pathlib import Path
 
 from g2d.experiment.config import load
 from g2d.experiment.grid import harvests, harvests_of_controls
-from g2d.experiment.race import decided
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
 from g2d.report.browsers import ROLLOUT_COLUMNS, browse_answers, browse_pairs
-from g2d.report.looks import look_sentences
 from g2d.report.page import build
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
@@ -19,7 +17,7 @@ from g2d.tables.dated_plan import plan_words, read_plan
 def main(snakemake):
     with stage(snakemake):
         given, params, out = snakemake.input, snakemake.params, Path(snakemake.output[0])
-        config = decided(load(snakemake.config))
+        config = load(snakemake.config)
         series = browse_pairs(
             [*harvests(config), *harvests_of_controls(config)],
             pairs=lambda key: read_pairs(f"results/{key.folder}/pairs.jsonl"),
@@ -43,8 +41,6 @@ def main(snakemake):
             answered=answered,
             provenance=read_json(given.provenance),
             folder=out.parent,
-            advice=Path(given.advice).read_text(encoding="utf-8") if given.get("advice") else "",
-            looks=look_sentences(config),
             plan=plan_words(read_plan()),
         )
         write_text(out, page)

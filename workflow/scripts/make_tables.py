@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from g2d.experiment.config import load
-from g2d.experiment.race import decided
 from g2d.jobs.stage import stage
 from g2d.tables.frames import write_table
 from g2d.tables.inputs import Inputs
@@ -11,7 +10,7 @@ from g2d.tables.inputs import Inputs
 
 def main(snakemake):
     with stage(snakemake):
-        results = Inputs(Path("results"), decided(load(snakemake.config)), whole=True, threads=snakemake.threads)
+        results = Inputs(Path("results"), load(snakemake.config), whole=True, threads=snakemake.threads)
         for name, file in snakemake.output.items():
             write_table(file, results.build(name))
 

@@ -3,7 +3,6 @@
 from g2d.analysis.informativeness import read_informativeness
 from g2d.experiment import grid
 from g2d.experiment.config import load
-from g2d.experiment.race import decided
 from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage
 from g2d.policies import read_policy
@@ -15,7 +14,7 @@ def main(snakemake):
     with stage(snakemake):
         from g2d.report.cards import harvest_card, model_card, results_of  # imports the Hub's client
 
-        config, note = decided(load(snakemake.config)), snakemake.params.note
+        config, note = load(snakemake.config), snakemake.params.note
         table = read_table(snakemake.input.table, MAIN_COLUMNS)
         bases = {name: read_policy(f"results/{name}/base/policy.json") for name in config.models}
         records = {key: read_policy(f"results/{key.folder}/policy.json") for key in grid.policies(config)}

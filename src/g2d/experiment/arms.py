@@ -115,22 +115,6 @@ class Arm:
 Arms = Mapping[str, Arm]  # name -> arm
 
 
-def all_behind(policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
-    ancestors, new = {policy: None}, [policy]
-    while new:
-        arm, point = new.pop()
-        before = [(online_arm(arm.all, variant), at) for variant, at in arm.harvests_read(point)]
-        if arm.selected:
-            before += [(arm.online, at) for at in arm.points]
-        elif arm.phase == "online":
-            earlier = None if arm.stops else arm.before(*point)
-            before += [(arm, (point[0], earlier))] if earlier is not None else []
-            before += [arm.start] if arm.start is not None else []
-        new += (at for at in before if at not in ancestors and (at[1][1] or at[0].phase == "offline"))
-        ancestors |= dict.fromkeys(new)
-    return list(ancestors)[1:]
-
-
 @cached_method
 def arms(config: Config, model: str) -> Arms:
     return expanded(config.for_model(model))

@@ -24,17 +24,15 @@ from g2d.rewards.catalogue import reward_of
 from g2d.settings import Section, repeated
 
 # Names in a results folder, and in a model's folder, that are not models and regimes.
-RESERVED_FOLDERS = {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"}
-RESERVED_FILES = {
-    *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip")
-}
-RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO}
+RESERVED_FOLDERS = {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report"}
+RESERVED_FILES = {*("config.yaml", "plan.json", "methods.md", "provenance.json", "report.html", "report.zip")}
+RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "calibration", AUTO}
 
 
 def mistakes(config: Config) -> list[str]:
     """Return the mistakes of a configuration with valid sections, one line each; of each model, only the first."""
     lines = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
-    for check in (_of_names, _of_looks, _of_open_ended_prompts, _of_references, _of_draws):
+    for check in (_of_names, _of_open_ended_prompts, _of_references, _of_draws):
         lines += check(config)
     for model in config.models:
         lines += first_mistake(config, model)
@@ -78,16 +76,6 @@ def _of_copies(config: Config) -> Iterator[str]:
 def _resolved(source: Any) -> dict[str, Any]:
     values: dict[str, Any] = source.params(without={"settings"})
     return values | ({"path": os.path.realpath(values["path"])} if "path" in values else {})
-
-
-def _of_looks(config: Config) -> Iterator[str]:
-    looks = config.looks
-    if looks is None:
-        return
-    if config.seeds != list(range(1, looks.looks[-1] + 1)):
-        yield f"seeds: must be 1 to {looks.looks[-1]} with looks: write seeds: {{looks: {looks.looks}}}"
-    if looks.until is not None and looks.until > looks.most:
-        yield f"seeds.until={looks.until}: there are at most {looks.most} looks: lower it, or drop the key"
 
 
 def _of_references(config: Config) -> Iterator[str]:

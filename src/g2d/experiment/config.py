@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from g2d.experiment.checks import mistakes
 from g2d.experiment.config_file import merged, read_files, require_whole, source_of
-from g2d.experiment.race import decided
-from g2d.experiment.sections import FILES, MOST_SEEDS, Config
+from g2d.experiment.sections import FILES, Config
 from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
@@ -31,12 +30,12 @@ def load(
     Args:
         sources: values of files, and of --config, in the order of merging; instead of the name of one `file`.
     """
-    values = with_looks(with_file_rewards(values))
+    values = with_file_rewards(values)
     try:
         config = Config.model_validate(values)
         lines = mistakes(config)
     except ValidationError as error:
-        lines = [re.sub(r"^looks\.", "seeds.", line) for line in messages(error, values, Config)]
+        lines = messages(error, values, Config)
     refuse(f"{source_of(line, sources) if sources else file}: {line}" for line in lines)
     return config
 
@@ -57,17 +56,6 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(given := section[key], dict) and isinstance(given.get("file"), str):
             section[key] = _entry_of({"reward": "python"} | given, rewards)
     return copied | ({"rewards": rewards} if rewards else {})
-
-
-def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with `seeds: {looks: [2, 3, 5]}` as the section `looks` and the seeds 1 to 5."""
-    looks = values.get("seeds")
-    if not isinstance(looks, Mapping):
-        return dict(values)
-    at = looks.get("looks")
-    last = str(at[-1]) if isinstance(at, list) and at else ""  # text on the command line
-    most = min(int(last), MOST_SEEDS) if last.isdecimal() else 1
-    return {**values, "seeds": list(range(1, most + 1)), "looks": dict(looks)}
 
 
 def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
@@ -96,7 +84,7 @@ def read_sources(sources: Mapping[str, Mapping[str, Any]]) -> Config:
     """Validate the merged values of files."""
     values = reduce(merged, sources.values())
     require_whole(values, list(sources))
-    return decided(load(values, sources=sources), Path(next(iter(sources))).parent)
+    return load(values, sources=sources)
 
 
 # ------------------------------------------------------------------------------------------- of finished results

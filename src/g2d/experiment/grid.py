@@ -8,9 +8,8 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from g2d.experiment.arms import Arm, Point, all_behind, any_arms, arms, online_arm
+from g2d.experiment.arms import Arm, Point, any_arms, arms, online_arm
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.race import n_seeds, whole
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
@@ -33,8 +32,7 @@ def policies(config: Config) -> list[PolicyKey]:
     for model in config.models:
         evaluated.append(PolicyKey(model, "base", 0, 0, None))
         for arm in arms(config, model).values():
-            of_all_seeds = keys(config, model, arm, arm.evaluated)
-            evaluated += [key for key in of_all_seeds if key.seed in config.seeds[: n_seeds(config, key)]]
+            evaluated += keys(config, model, arm, arm.evaluated)
     return evaluated
 
 
@@ -57,13 +55,7 @@ def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
 
 @cached_method
 def trainings(config: Config) -> list[PolicyKey]:
-    """Return all trained policies: evaluated ones, then online ones that are only harvested or continued.
-
-    After an interim analysis, only the policies that it selects and their ancestors.
-    """
-    if config.reached is not None:
-        needed = set(with_all_behind(policies(config)))
-        return [key for key in trainings(whole(config)) if key in needed]
+    """Return all trained policies: evaluated ones, then online ones that are only harvested or continued."""
     trained = [key for key in policies(config) if key.role != "base" and not key.arm.selected]
     for roles in (("grpo", "ablation", "entry"), ("auto",)):
         for model, role in product(config.models, roles):
@@ -75,16 +67,6 @@ def trainings(config: Config) -> list[PolicyKey]:
 
 def auto_warmups(config: Config) -> list[PolicyKey]:
     return [key for key in trainings(config) if key.role == "auto" and key.arm.phase == "online"]
-
-
-def with_all_behind(wanted: Iterable[PolicyKey]) -> list[PolicyKey]:
-    ordered: dict[PolicyKey, None] = {}
-    for key in wanted:
-        if key.seed is not None:
-            ancestors = reversed(all_behind((key.arm, (key.group_size, key.k))))
-            ordered |= {PolicyKey.of(key.model, arm, point, key.seed): None for arm, point in ancestors}
-        ordered[key] = None
-    return list(ordered)
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
@@ -144,24 +126,12 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
 
 def harvests(config: Config) -> list[HarvestKey]:
     """Return the harvests of the main grid."""
-    all_seeds = [
+    return [
         HarvestKey(model, g, k, seed)
         for model in config.models
         for seed in config.seeds
         for g, k in arms(config, model)["dpo"].points
     ]
-    if config.reached is None:
-        return all_seeds
-    needed = set()
-    for key in with_all_behind(trainings(config)):
-        assert key.seed is not None
-        read = key.arm.harvests_read((key.group_size, key.k))
-        needed |= {HarvestKey(key.model, *point, key.seed, variant) for variant, point in read}
-    return [key for key in all_seeds if key in needed]
-
-
-def probes(config: Config) -> list[HarvestKey]:
-    return [key for key in harvests(config) if key.seed == config.seeds[0]]
 
 
 def variants(config: Config) -> list[str]:

@@ -119,7 +119,3 @@ class HarvestKey:
     def folder(self) -> str:
         variant = f"{self.variant}/" if self.variant else ""
         return f"{self.model}/seed{self.seed}/{variant}harvest/g{self.group_size}/k{self.k}"
-
-    @property
-    def probe_folder(self) -> str:
-        return f"{self.model}/seed{self.seed}/probe/g{self.group_size}/k{self.k}"

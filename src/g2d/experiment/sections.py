@@ -7,14 +7,12 @@ Nothing here imports torch, so mistakes are reported within a second. Defaults a
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from g2d.jobs.files import write_text
 from g2d.plain import plain
@@ -32,73 +30,12 @@ from g2d.regimes.run.tracking import Logging
 from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import AnyReward, RewardName
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
-from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, repeated
+from g2d.settings import Name, Section, Seed, Steps, key, repeated
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 from g2d.verifier.settings import PythonVerifier
 
-MOST_SEEDS = 1000  # seeds in stages
 FILES = "# files: "  # first line of a saved configuration: a list, in JSON
-
-
-class Probe(Section):
-    """A cheap test before the grid: harvest a few prompts at every K of the first seed (`snakemake advice`)."""
-
-    prompts: int = key(50, "Prompts to harvest: the first of the training set.", ge=2)
-    compare: bool = key(False, "Compare the advice with the grid's results.")
-
-
-class Looks(Section):
-    """Seeds in stages: an interim analysis after each stage decides which policies get further seeds (docs/race.md)."""
-
-    looks: list[Annotated[int, Field(ge=2, le=MOST_SEEDS)]] = key(
-        ..., "Number of seeds at each interim analysis, ascending.", min_length=1
-    )
-    plan: Name | None = key(None, "Name of the plan; a changed plan needs a new name.")
-    spending: Literal["obrien_fleming", "pocock"] = key(
-        "obrien_fleming", "Lan-DeMets spending function; pocock spends more of the error early."
-    )
-    error: float = key(
-        0.05,
-        "Probability of a wrong verdict per family over all analyses; the same again for equivalence.",
-        gt=0,
-        lt=0.5,
-    )
-    futility: float = key(0.015, "Stop a comparison if more seeds settle it with a smaller chance.", ge=0, lt=1)
-    until: int | None = key(None, "Last analysis to run; null: as many as needed.", ge=1, neutral=None)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_waiting(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping) or "waiting" not in values:
-            return values
-        if values["waiting"]:
-            raise MistakeInKeyError(
-                "waiting", "no longer a key: remove it (after a look, set seeds.plan to a new name)"
-            )
-        return {name: value for name, value in values.items() if name != "waiting"}
-
-    @field_validator("looks")
-    @classmethod
-    def _ascending(cls, looks: list[int]) -> list[int]:
-        if sorted(set(looks)) != looks:
-            raise ValueError(f"looks must ascend: {looks}")
-        return looks
-
-    @field_validator("plan")
-    @classmethod
-    def _is_no_file(cls, plan: str | None) -> str | None:
-        if plan is not None and re.fullmatch(r"(look.*|plan)\.json", plan, re.IGNORECASE):
-            raise ValueError(f"{plan} is the name of a file in the same folder: choose another, for example again")
-        return plan
-
-    @property
-    def most(self) -> int:
-        return len(self.looks)
-
-    @property
-    def folder(self) -> str:
-        return f"looks/{self.plan}" if self.plan else "looks"
 
 
 class Contamination(Section):
@@ -223,22 +160,12 @@ MODEL_SECTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Reached:
-    seeds: Mapping[str, int] = field(default_factory=dict)  # number by policy (`PolicyKey.name`), including the next
-    files: tuple[str, ...] = ()  # interim analyses, first to last; paths begin with `results/`
-    is_over: bool = False
-
-
 class Config(Section):
     """All settings that affect results. Settings of the execution (cluster, cores) are in `profiles/`."""
 
     title: str = key("G2D", "Title of the report.")
     demonstration: str | None = key(None, "Mark on pages and figures of a demonstration.")
-    seeds: list[Seed] = key(
-        [0, 1, 2, 3, 4], "Seeds: a list, or stages as `{looks: [2, 3, 5, 8]}`.", paper="5 seeds", min_length=1
-    )
-    looks: Looks | None = key(None, "Seeds in stages (docs/race.md), as `seeds: {looks: ...}`.", neutral=None)
+    seeds: list[Seed] = key([0, 1, 2, 3, 4], "Seeds.", paper="5 seeds", min_length=1)
     models: dict[Name, ModelSource] = key(..., "Base models M0, by name.", min_length=1)
     pool: ProblemSource = key(..., "Problems to calibrate and train on.", paper="MATH train")
     benchmarks: dict[Name, ProblemSource] = key(
@@ -252,7 +179,6 @@ class Config(Section):
     training_set: TrainingSet = key(TrainingSet(), "Training prompts.")
     warmup: Warmup = key(Warmup(), "GRPO warm-up.")
     harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
-    probe: Probe = key(Probe(), "Cheap test before the grid.")
     pairs: Pairs = key(Pairs(), "Sampling of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Variants of the main policies (paper, Table 3).")
@@ -270,7 +196,6 @@ class Config(Section):
     training: Processes = key(Processes(), "GPUs and precision of a training.")
     checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints of interrupted trainings.")
     logging: Logging = key(Logging(), "Logging of training curves.")
-    _reached: Reached | None = PrivateAttr(None)  # None: the whole grid (`g2d.experiment.race`)
 
     @field_validator("title", "demonstration")
     @classmethod
@@ -283,11 +208,6 @@ class Config(Section):
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
         return {**sources, DEVELOPMENT: self.sweep.development}
-
-    @property
-    def reached(self) -> Reached | None:
-        """Return the seeds after the interim analyses; None for the whole grid."""
-        return self._reached
 
     @property
     def continued_benchmarks(self) -> list[str]:

@@ -124,7 +124,7 @@ def _training(config: Config, arm: Arm, group_size: int, completions: float) -> 
 
 def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:
     calibrate, harvest, evaluate, *_ = drawings(config)
-    if stage in ("harvest_rollouts", "draw_probe"):
+    if stage == "harvest_rollouts":
         job, n, group = harvest, harvest.completions, config.harvest.samples_per_prompt
     elif stage.startswith("calibrate"):
         job, n, group = calibrate, calibrate.completions, config.calibration.samples_per_prompt

@@ -5,7 +5,6 @@ A rate is the mean over finished jobs of the stage and model, or a guess.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +12,12 @@ from statistics import mean
 from typing import Any
 
 from g2d.experiment import grid
-from g2d.experiment.race import at_look, decided
 from g2d.experiment.sections import Config
 from g2d.experiment.stages import AUTO_STAGE, ONLINE_STAGES
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
 from g2d.forecast.rates import measured_rates
-from g2d.graph.build import grid_jobs
-from g2d.graph.job import Job, Key
+from g2d.graph.job import Job
 
 
 @dataclass(frozen=True)
@@ -30,13 +27,12 @@ class GpuJob:
     stage: str
     model: str
     units: float = 1.0
-    rate_of: str | None = None  # a probe has the rate of a harvest
     at_most: bool = False
     guess: float | None = None  # hours per unit, if not measured
 
     @property
     def rated_as(self) -> tuple[str, str]:
-        return self.rate_of or self.stage, self.model
+        return self.stage, self.model
 
 
 @dataclass(frozen=True)
@@ -58,10 +54,6 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
         steps, settings = int(w.k) - (job.continues or 0), job.arm.settings
         units = steps * settings.completions_per_step(int(w.g))  # at most: auto-stop and iterations need fewer
         more = {"at_most": getattr(settings, "iterations", 1) > 1}
-    elif stage == "draw_probe":
-        prompts = model_config.training_set.n
-        units = min(config.probe.prompts, prompts) / prompts
-        more = {"rate_of": "harvest_rollouts"}
     elif job.arm is None:
         units = 1 / int(w.get("shards", 1))
     work = GpuJob(stage, model, units, **more)
@@ -117,25 +109,3 @@ def report(lines: Sequence[Line], device: Device = CARD) -> str:
     rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{more}")
     caveat = f" ({device.caveat})" if any(SOURCE in line.source for line in lines) else ""
     return f"Estimated {device.unit}{caveat}:\n" + "\n".join(rows)
-
-
-def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
-    """Return the device-`hours` of the next look at the rates of finished jobs, None if unknown.
-
-    Keys with `_at_most`: each policy that gets seeds gets all.
-    """
-    rates = mean_rates(measured_rates(results, config.models, lambda cost: cost.device_s / 3600))
-    before = _device_jobs(decided(config, results))
-    most = {**look, "seeds": {**look["seeds"], **dict.fromkeys(look["next"], len(config.seeds))}}
-    costs: dict[str, Any] = {}
-    for ending, then in (("", look), ("_at_most", most)):
-        jobs = [job for key, job in _device_jobs(at_look(config, {"": then})).items() if key not in before]
-        work = [replace(gpu_job(config, job), guess=None) for job in jobs]
-        spent = [hours_of(job, rates) for job in work]
-        known = [hours for hours in spent if hours is not None]
-        costs[f"hours{ending}"] = math.fsum(known) if len(known) == len(spent) else None
-    return costs
-
-
-def _device_jobs(config: Config) -> dict[Key, Job]:
-    return {job.key: job for job in grid_jobs(config) if job.holds_device}

@@ -1,4 +1,4 @@
-"""Statistical power of a grid in words, for `g2d plan`, the advice and the page."""
+"""Statistical power of a grid in words, for `g2d plan` and the page."""
 
 from __future__ import annotations
 

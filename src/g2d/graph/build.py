@@ -1,7 +1,6 @@
 """The table of jobs of a configuration, with one function per stage.
 
-It has all jobs that may be needed, whatever interim analyses decide; `Jobs.behind` selects jobs of a target. Only
-`g2d.graph.finished` reads results.
+`Jobs.behind` selects the jobs of a target. Only `g2d.graph.finished` reads results.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from g2d.experiment import grid
 from g2d.experiment.arms import Arm, Point, arms, online_arm
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey
-from g2d.experiment.race import whole
 from g2d.experiment.sweep import development_of, held_out, sweep_seed, with_candidates
 from g2d.graph.finished import continued_step, n_shards
 from g2d.graph.job import Deferred, Files, Job, Jobs, Wildcards, job_of, key_of, model_of, problems_of
@@ -34,17 +32,16 @@ Param = Callable[[], Any]  # computes a param of a job when it is needed
 
 @cached_method
 def build(config: Config, after: bool = False) -> Jobs:
-    """Return the table of jobs; tables and page are as far as interim analyses have decided.
+    """Return the table of jobs.
 
     Args:
         after: read finished results (`g2d.graph.finished`) on lookup; otherwise plan for an empty folder.
     """
-    jobs = chain(_Stages(whole(config), after).jobs(), summaries(config))
-    return Jobs(jobs, config.reached.files if config.reached else ())
+    return Jobs(chain(_Stages(config, after).jobs(), summaries(config)))
 
 
 def grid_jobs(config: Config) -> list[Job]:
-    """Return the jobs of the target `all` in an empty folder, up to the next interim analysis."""
+    """Return the jobs of the target `all` in an empty folder."""
     return build(config).behind("all")
 
 
@@ -62,7 +59,6 @@ class _Stages:
         yield from chain.from_iterable(map(self.calibration, self.config.models))
         yield from self.trainings("online")
         yield from self.selections()
-        yield from self.probes()
         yield from self.harvests()
         yield from self.trainings("offline")
         yield from self.evaluations()
@@ -348,13 +344,6 @@ class _Stages:
             settings = partial(self.params_of(key.model).replies, "judged_by")
             stem = f"results/{key.folder}/open-ended/rollouts"
             yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT)
-
-    def probes(self) -> Iterator[Job | Deferred]:
-        for key in grid.probes(self.config):
-            wildcards, given, bills = self._drawn_from(key, arms(self.with_candidates, key.model)["grpo"])
-            stem = f"results/{key.probe_folder}/rollouts"
-            settings = partial(self.params_of(key.model).sections, "harvest", "prompt")
-            yield from self._generation("draw_probe", given, stem, wildcards, settings, bills=bills)
 
     # ------------------------------------------------------------------------------------------------------------ jobs
 

@@ -21,15 +21,13 @@ SWEEP = "Hyperparameter sweep"
 TRAINING = "Online training"
 CONTAMINATION = "Contamination check"
 OPEN_ENDED = "Open-ended prompts"
-RACE = "Interim analyses"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
-ADVISED = "Advice"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    *(OTHERS, RACE, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
-    *(GAINS, BILL, BESIDE, ADVISED, DISPUTES),
+    *(OTHERS, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(GAINS, BILL, BESIDE, DISPUTES),
 )
 
 
@@ -71,8 +69,6 @@ TABLES = (
           "accuracy:main_table", "answers device_hours calibrated spent changes"),
     Table("comparisons", "Paired tests between policies",
           "families:comparison_table", "answers"),
-    Table("looks", "Comparisons at each interim analysis",
-          "looks:looks_table", "config looks", section=RACE, enabled=lambda config: config.looks is not None),
     Table("decomposition", "Gains by finishing, format and reasoning",
           "parts:decomposition_table", "answers", section=GAINS),
     Table("budgets", "Accuracy by token budget",
@@ -111,14 +107,6 @@ TABLES = (
     Table("win_rates", "Win rate against M0",
           "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED,
           enabled=lambda config: config.open_ended is not None, rule="make_win_rates"),
-    *(
-        Table(name, title, section=ADVISED, rule=rule, enabled=lambda config: config.probe.compare)
-        for name, title, rule in (
-            ("advice", "Advice: choice of K", "advise"),
-            ("advice_hours", "Advice: device-hours", "advise"),
-            ("advice_check", "Advice: predictions and results", "check_advice"),
-        )
-    ),
 )
 # fmt: on
 FIGURES = (
@@ -145,9 +133,8 @@ def tables_of_rule(config: Config, rule: str) -> list[Table]:
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Return files in a folder of tables that belong to other configurations, without the advice."""
-    advised = {table.name for table in TABLES if table.section == ADVISED}
-    others = {table.name for table in TABLES} - advised - tables_of(config).keys()
+    """Return files in a folder of tables that belong to other configurations."""
+    others = {table.name for table in TABLES} - tables_of(config).keys()
     files = [folder / f"{name}.csv" for name in sorted(others)]
     return [file for file in files if file.exists()]
 

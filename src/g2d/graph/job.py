@@ -16,7 +16,7 @@ from g2d.policies.settings import ADAPTER_FILES, ALL_FILES
 Files = str | list[str]
 Key = tuple[Any, ...]  # rule and wildcards
 
-DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "draw_probe", "continue_questions"}
+DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "continue_questions"}
 
 
 class Wildcards(SimpleNamespace):
@@ -135,9 +135,8 @@ class Deferred:
 class Jobs(Mapping[Key, Job]):
     """Jobs by rule and wildcards, roughly in the order in which they run."""
 
-    def __init__(self, jobs: Iterable[Job | Deferred], given: Iterable[str] = ()) -> None:
+    def __init__(self, jobs: Iterable[Job | Deferred]) -> None:
         self._jobs = {job.key: job for job in jobs}
-        self.given = frozenset(given)  # files that no job makes
 
     def __getitem__(self, key: Key) -> Job:
         if key not in self._jobs and len(key) > 1:  # perhaps only a finished result needs it; such a job has wildcards
@@ -198,14 +197,14 @@ class Jobs(Mapping[Key, Job]):
         return self.needed_for(self[rule,].files, rule)
 
     def needed_for(self, files: Iterable[str], rule: str = "") -> list[Job]:
-        makers, given = self.makers, self.given
+        makers = self.makers
         todo, needed = [(file, rule) for file in files], set[Job]()
         while todo:
             file, reader = todo.pop()
             maker = makers.get(file)
             if maker is None:
                 # Files that the configuration names may be anywhere.
-                if file.startswith("results/") and file not in given and reader not in FETCHING:
+                if file.startswith("results/") and reader not in FETCHING:
                     raise LookupError(f"{file}: {reader} needs it, and no rule of this configuration makes it")
             elif maker not in needed:
                 needed.add(maker)

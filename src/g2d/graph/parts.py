@@ -113,5 +113,4 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
         "{}/contamination/{}/rollouts.parquet",
     ),
     "questions": (lambda config: config.continued_benchmarks, "problems/{}.jsonl"),
-    "looks": (lambda config: {file: file for file in (config.reached.files if config.reached else ())}, ""),
 }

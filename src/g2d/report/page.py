@@ -22,16 +22,13 @@ import vl_convert
 import yaml
 from markupsafe import Markup
 
-from g2d.advice.words import score_words
 from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
 from g2d.graph import catalogue
-from g2d.markdown import literal, shown
 from g2d.plain import plain
 from g2d.report import charts, summary, training
 from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
 from g2d.report.contamination import contamination_sentences
-from g2d.report.looks import path as look_path
 from g2d.report.markup import coded
 from g2d.report.provenance import without_folders
 from g2d.report.styles import Styles, series_styles
@@ -78,8 +75,6 @@ def build(
     answered: Sequence[Answered],
     provenance: Mapping[str, Any],
     folder: str | Path,
-    advice: str = "",
-    looks: Sequence[str] = (),
     plan: str = "",
 ) -> str:
     """Return the page as HTML.
@@ -87,7 +82,6 @@ def build(
     Args:
         tables: CSV files by name, in order.
         captions: by name of the table or figure, from `g2d.tables.captions`.
-        advice: Markdown; its tables are left out.
         folder: folder of the page; links are relative to it.
         plan: `g2d.tables.dated_plan.plan_words`.
     """
@@ -112,13 +106,10 @@ def build(
     sections = []
     for title in catalogue.SECTIONS:
         members = tuple(entry for name, entry in entries.items() if catalogue.section_of(name) == title)
-        paragraphs = advice.strip().split("\n\n") if title == catalogue.ADVISED else []
-        demonstration = literal(config.demonstration or "")
-        text = tuple(shown(part) for part in paragraphs if part != demonstration and not part.startswith(("# ", "|")))
+        text: tuple[str, ...] = ()
         sentences, *read = _SECTION_SENTENCES.get(title, (None,))
-        if sentences and frames.keys() >= set(read):
-            text += tuple(sentences(*(frames[name] for name in read)))
-        text = tuple(looks) if title == catalogue.RACE else text if members else ()
+        if members and sentences and frames.keys() >= set(read):
+            text = tuple(sentences(*(frames[name] for name in read)))
         sections.append(Section(title.lower().replace(" ", "-"), title, members, title == catalogue.OTHERS, text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
@@ -175,7 +166,6 @@ def content_security_policy(scripts: Sequence[str]) -> str:
 
 
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
-    catalogue.ADVISED: (score_words, "advice_check"),
     catalogue.SWEEP: (sweep_sentences, "sweep"),
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
     catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
@@ -186,7 +176,6 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
-    "looks": (["model", "family"], lambda rows, _: look_path(rows)),
     "training": (["model", "measure"], training.course),
     "samples": (["model", "benchmark"], charts.pass_at_k),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),

@@ -15,7 +15,6 @@ from g2d.policies.gguf import origin
 from g2d.report import charts, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
-from g2d.report.looks import CAVEAT as STAGED_SEEDS
 from g2d.report.phrases import listed, percent
 from g2d.report.styles import Styles
 from g2d.report.vega import Spec
@@ -116,7 +115,6 @@ def model_caveats(
         *([f"M0 was {origin(converted)}."] if converted else []),
         *loss_caveats(provenance.get("lost_losses", {}), model),
         *rounding_caveats(provenance.get("effect_left", {}), model, config),
-        *([STAGED_SEEDS] if config.looks else []),
         *([few] if few else []),
     )
 

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from g2d.experiment.race import policy_words
 from g2d.report.markup import cut, plain
 from g2d.report.styles import names
 
@@ -81,8 +80,6 @@ def _place(column: str) -> int:
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
-    if "look" in frame:  # folders name policies
-        frame = frame.assign(**{name: frame[name].map(policy_words) for name in ("policy", "reference")})
     for name in _FIRST:
         k, size = ("K", "group_size") if name == "policy" else (f"{name}_K", f"{name}_group_size")
         if {name, k, size} <= set(frame.columns):

@@ -59,6 +59,9 @@ GONE: dict[str, str] = {
     "regimes.*.harvest": "an entry is trained on the main grid's harvests: write an ablation to change the warm-up",
     "regimes.*.policies": "an online entry is evaluated and not harvested: drop it",
     "regimes.*.auto": "only the warm-up stops automatically (warmup.auto)",
+    "seeds.looks": "list the seeds; interim analyses were removed",
+    "looks": "list the seeds; interim analyses were removed",
+    "probe": "remove it; warmup.auto stops a warm-up when the harvest gets less informative",
     "dpo.pairs_per_prompt": "a prompt gives one pair, as in the paper: drop it",
 }
 

@@ -103,7 +103,6 @@ def hours_to_go(lines: Sequence[Line], device: Device) -> Iterator[str]:
 def _foot(snapshot: Snapshot) -> Iterator[str]:
     yield f"spent: {snapshot.device_hours:.1f} device-hours"
     yield from hours_to_go(snapshot.to_go, snapshot.device)
-    yield from snapshot.looks
     left = len(snapshot.states) - snapshot.counts["finished"]
     if not left:
         yield "all jobs have finished"

@@ -8,10 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from g2d.experiment.config import Config, read
-from g2d.experiment.race import next_look_words, taken
 from g2d.forecast.devices import CARD, Device, device_here
 from g2d.forecast.hours import Line, hours_left
 from g2d.graph.build import grid_jobs
@@ -33,7 +31,6 @@ class Snapshot:
     to_go: Sequence[Line]  # hours of unfinished jobs on a device, running ones as a whole
     device: Device
     is_locked: bool  # a running or killed Snakemake has the lock
-    looks: Sequence[str]  # lines on the next interim analysis
     unreadable: Sequence[str]  # records, with the reason
 
     @property
@@ -71,7 +68,7 @@ class Grid:
     def __init__(self, results: Path) -> None:
         self.results = results
         self.records = Records(results / "attempts")
-        self._recorded: list[Any] = []
+        self._recorded = 0.0  # time stamp of the configuration
         self._read_config()
 
     def look(self) -> Snapshot:
@@ -90,18 +87,15 @@ class Grid:
             to_go=hours_left(self.config, unfinished, self.results, device),
             device=device,
             is_locked=is_locked(self.results.resolve().parent),
-            looks=[plain(line) for line in self._next_look],
             unreadable=[plain(reason) for reason in self.records.unreadable],
         )
 
     def _read_config(self) -> None:
         file = self.results / "config.yaml"
-        recorded = [file.stat().st_mtime, *sorted(self.results.glob("looks/**/look*.json"))]
+        recorded = file.stat().st_mtime
         if recorded != self._recorded:
             self._recorded = recorded
             self.config: Config = read(file)
-            looks = self.config.looks
-            self._next_look = next_look_words(self.config, taken(looks, self.results)) if looks else []
             self.jobs = grid_jobs(self.config)
 
 

@@ -36,7 +36,6 @@ def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def _names(config: Config) -> dict[str, Any]:
     n_seeds = len(config.seeds)
-    at_most = "up to " if config.looks else ""
 
     def over(units: str) -> str:
         return f"seeds and {units}" if n_seeds > 1 else f"{units}, for these weights"
@@ -44,7 +43,7 @@ def _names(config: Config) -> dict[str, Any]:
     return {
         "config": config,
         "benchmark": next(iter(config.benchmarks)),  # shown in figures
-        "seeds": f"{at_most}{n_seeds} seed{'s' if n_seeds > 1 else ''}",
+        "seeds": f"{n_seeds} seed{'s' if n_seeds > 1 else ''}",
         "over": over,
         "these_weights": "" if n_seeds > 1 else ", for these weights",
         "sampling": _sampling(config.evaluation.answers.sampled),

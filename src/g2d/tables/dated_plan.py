@@ -12,12 +12,12 @@ from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.race import PLAN, whole
 from g2d.jobs.files import json_sha256, read_json, write_json
 from g2d.problems.settings import DEVELOPMENT
 from g2d.settings import ConfigError
 from g2d.tables.families import families
 
+PLAN = "plan.json"
 PRIMARY = "DPO against K=0"  # the family that answers how much online RL is enough
 NOT_PLANNED = frozenset({"title", "demonstration"})  # keys that change no comparison
 
@@ -27,7 +27,7 @@ def primary(config: Config) -> dict[str, Any]:
     benchmark = next(iter(config.benchmarks))
     comparisons = {}
     for model in config.models:
-        policies = dict.fromkeys(key.over_seeds for key in grid.policies(whole(config)) if key.model == model)
+        policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
         by_name = dict(families([(key, benchmark) for key in policies]))
         name = PRIMARY if PRIMARY in by_name else next(iter(by_name), None)
         if name is not None:

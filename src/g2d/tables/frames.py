@@ -23,11 +23,11 @@ Columns = Mapping[str, str]  # type by name, in the order of the file
 TYPES = {
     "object": "model policy regime benchmark by_seed measure stage device change swept settings edge prompts"
     " reference family against metric pooling verdict source problem_id reference_answer"
-    " extracted_answer levels scope note",
-    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_asked n_probed n_jobs devices n k"
-    " family_size reference_K look step level budget verbatim cut_off not_judged",
+    " extracted_answer levels",
+    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_asked n_jobs devices n k"
+    " family_size reference_K step level budget verbatim cut_off not_judged",
     "Int64": "group_size seed reference_group_size problems_needed fresh_asked fresh_verbatim",
-    "bool": "chosen selected fresh this_grid in_window as_good advised",
+    "bool": "chosen selected fresh this_grid",
 }
 TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()}
 

@@ -23,7 +23,6 @@ from g2d.experiment.sections import Contamination
 from g2d.graph import catalogue
 from g2d.graph.parts import files_of
 from g2d.jobs.cost import Cost, read_cost
-from g2d.jobs.files import read_json
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import is_fresh
@@ -74,7 +73,6 @@ class Inputs:
     harvested = _Part(read_rollouts, WITHOUT_TEXTS)
     # Other keys.
     levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
-    looks = _Part(read_json)  # file, first to last
     candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime
     continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # model and benchmark
     questions = _Part(read_problems)  # benchmark: the problems whose beginnings were continued

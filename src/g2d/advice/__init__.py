@@ -1,1 +1,0 @@
-"""Advice from calibration and a probe: levels, K, and their cost (docs/analysis.md)."""
