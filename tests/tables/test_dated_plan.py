@@ -18,7 +18,7 @@ LISTED = {
     "benchmarks": {"arithmetic": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 40}},
     "warmup": {"steps": [0, 2, 4], "horizon": 6, "max_completion_length": 16},
     "baselines": {"grpo_group_sizes": [2]},
-    "frontier": {"margin": 0.1},
+    "margin": 0.1,
     "calibration": {"max_completion_length": 24},
     "harvest": {"max_completion_length": 24},
     "evaluation": {"max_completion_length": 24},
