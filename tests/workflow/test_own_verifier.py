@@ -1,0 +1,35 @@
+"""A verifier of the user's in a grid: it judges answers and trainings, and an edit runs both again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tests.workflow.conftest import Project
+
+JUDGE = "def judge(problem, completion):\n    return len(completion) % 2 == 0\n"
+ANSWERS, TRAINED = "results/micro/base/eval/arithmetic.parquet", "results/micro/seed0/grpo/g2/k2/rollouts.parquet"
+
+
+def test_it_judges_answers_and_trainings_and_an_edit_runs_them_again(
+    tmp_path: Path, micro_config: dict[str, Any]
+) -> None:
+    project = Project.create(
+        tmp_path / "g2d", micro_config | {"verifier": {"source": "python", "file": "my_verifier.py"}}
+    )
+    (project.root / "my_verifier.py").write_text(JUDGE)
+    project.build("--quiet", "rules", "--", ANSWERS, TRAINED)
+    for file in (ANSWERS, TRAINED):
+        rows = pd.read_parquet(project.root / file)
+        is_even = rows["completion_text"].str.len() % 2 == 0
+        assert is_even.any()
+        assert ((rows["verdict"] == "correct") == is_even).all()
+        assert set(rows.loc[~is_even, "verdict"]) <= {"incorrect", "truncated"}
+        assert rows["extracted_answer"].isna().all()
+    assert project.planned(ANSWERS, TRAINED) == {}
+    (project.root / "my_verifier.py").write_text(JUDGE + "# edited\n")
+    again = project.planned(ANSWERS, TRAINED)
+    assert again.keys() >= {"calibrate", "train_grpo", "evaluate"}
+    assert not {"load_problems", "check_leakage"} & again.keys()
