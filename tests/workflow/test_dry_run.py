@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +389,9 @@ def test_another_snakemake_is_refused_by_name(project: Project, tmp_path: Path) 
 def test_targets_are_listed(project: Project) -> None:
     listed = project.snakemake("--list-target-rules").stdout
     assert {"calibration", "harvest", "tables", "k0", "k2"} <= set(listed.split())
+
+
+@pytest.mark.skipif(find_spec("snakemake_storage_plugin_fs") is None, reason="needs a storage plugin")
+def test_a_storage_is_refused(project: Project) -> None:
+    output = project.refused("-n", "--default-storage-provider", "fs", "--default-storage-prefix", "somewhere")
+    assert "--default-storage-provider fs: results cannot be in a storage: drop it, and name a folder of" in output

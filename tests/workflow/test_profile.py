@@ -49,9 +49,8 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
             on_gpu |= {match[1]} if re.search(r"^        gpu=", block, re.M) else set()
         elif match := re.match(r"use rule (\w+) as (\w+) with:", block):
             on_gpu |= {match[2]} if match[1] in on_gpu else set()
-    for name in ("slurm", "kubernetes"):
-        profile = read_profile(name)
-        assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
+    profile = read_profile("slurm")
+    assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
     threads = read_profile("workstation")["set-threads"]
     assert set(threads) == on_gpu
     assert len(set(threads.values())) == 1

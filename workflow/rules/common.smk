@@ -9,7 +9,6 @@ from itertools import count, islice
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.io import get_flag_value, is_flagged
 from snakemake.sourcecache import LocalSourceFile
 
 HERE = workflow.current_basedir
@@ -34,7 +33,7 @@ try:
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, swept_section, with_candidates
-    from g2d.jobs import recover, storage as job_storage
+    from g2d.jobs import recover
     from g2d.jobs.digests import recorded_files
     from g2d.jobs.orphans import name_of
     from g2d.jobs.stage import RULE_NAMES, own_name
@@ -57,36 +56,12 @@ CONFIG_FILES = workflow.configfiles
 if workflow.config_settings.replace_workflow_config and workflow.config_settings.configfiles:
     CONFIG_FILES = workflow.config_settings.configfiles
 
-STORED = workflow.storage_settings.default_storage_provider  # None: results are in the working directory
-RESULTS = Path(workflow.modifier.modify_path("results"))  # local copies if they are in a storage
-KEPT = ["results/config.yaml", "results/plan.json"]  # written by Snakemake itself, not by a job
-
-
-def stored(file):
-    """Return the object of a result in the default storage."""
-    path = file if is_flagged(file, "storage_object") else workflow.modifier.modify_path(file)
-    return get_flag_value(path, "storage_object")
-
-
-def is_made(file):
-    """Return whether a result exists, in the storage if there is one."""
-    return stored(file).exists() if STORED else os.path.exists(file)
-
-
-def fetched(file):
-    """Return the local copy of a result in the storage, None if there is no such result."""
-    found = stored(file)
-    if not found.exists():
-        return None
-    found.local_path().parent.mkdir(parents=True, exist_ok=True)
-    found.retrieve_object()
-    return str(found.local_path())
-
-
-if STORED and workflow.is_main_process:
-    for file in KEPT:
-        fetched(file)
-
+if provider := workflow.storage_settings.default_storage_provider:
+    raise WorkflowError(
+        f"--default-storage-provider {provider}: results cannot be in a storage: drop it, and name a folder of a shared "
+        "file system with --directory"
+    )
+RESULTS = Path("results")
 
 try:
     of_module = "add --replace-workflow-config to use only the first"
@@ -94,8 +69,7 @@ try:
     require_whole(config, CONFIG_FILES)
     given_here = workflow.config_settings.config
     CONFIG = load(config, "--config", SOURCES | ({"--config": given_here} if given_here else {}))
-    if not STORED:
-        require_files(CONFIG)
+    require_files(CONFIG)
     require_windows(CONFIG)
 except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
@@ -121,9 +95,6 @@ os.environ.update(G2D_RUN=name_of(os.getpid()))
 
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
 config["share_imports"] &= workflow.is_main_process  # a cluster job has its own Snakemake
-if STORED:
-    job_storage.find = fetched
-    config["checkpoints"]["keep"] = "all"  # only local copies would be emptied
 
 try:
     JOBS = build(CONFIG, after=True)
@@ -152,9 +123,7 @@ def inspected(function):
 
 def planned(rule, name):
     """Input: files of a job under this name ("": under none)."""
-    if name:
-        return inspected(lambda w: find_job(rule, w).inputs[name])
-    return inspected(lambda w: JOBS.beside(find_job(rule, w)) if STORED else find_job(rule, w).inputs.get("", []))
+    return inspected(lambda w: find_job(rule, w).inputs[name] if name else find_job(rule, w).inputs.get("", []))
 
 
 def param(rule, name):
@@ -168,9 +137,7 @@ def gpus(wildcards, rulename):
 
 
 def given(files, log):
-    """External inputs: time stamps count only if the job with this log recorded no digests. A storage has none."""
-    if STORED:
-        return [local(file) if os.path.isabs(file) else file for file in files]
+    """External inputs: time stamps count only if the job with this log recorded no digests."""
     try:
         recorded = recorded_files(log, files)
     except (OSError, ValueError) as error:

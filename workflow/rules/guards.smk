@@ -94,13 +94,13 @@ def plan_what_is_due():
     jobs = [job for job in JOBS.needed_for(wanted(targets)) if job.merged_into is None]
     if settings.allowed_rules:
         jobs = [job for job in jobs if renamed(job.rule) in settings.allowed_rules]
-    missing = {job: [file for file in flat(job.outputs) if not is_made(file)] for job in jobs}
+    missing = {job: [file for file in flat(job.outputs) if not os.path.exists(file)] for job in jobs}
     read_by_finished = {file for job in jobs if not missing[job] for file in job.files}
     files, due = {"are missing": [], "have changed": []}, set()
     for job in jobs:
         outputs = set(flat(job.outputs))
         lost = missing[job] if read_by_finished & outputs or len(missing[job]) < len(outputs) else []
-        edited = edited_files(job) if not missing[job] and not STORED else []
+        edited = edited_files(job) if not missing[job] else []
         files["are missing"] += recorded_files(log_of(job), lost) if lost else []
         files["have changed"] += edited
         LOST.update(lost)
@@ -190,7 +190,7 @@ def refuse_to_replace(dag):
         for j in jobs_of_g2d(dag.needrun_jobs())
         if own_name(j.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
     ]
-    again = [job for job in made if dag.reason(job).params_changed and any(map(is_made, job.output))]
+    again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
     others = (before.files or []) != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
         return
@@ -213,7 +213,7 @@ def say_what_looks_newer(dag):
         job
         for job in jobs_of_g2d(dag.needrun_jobs())
         if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
-        and all(map(is_made, job.output))
+        and all(map(os.path.exists, job.output))
     ]
     if newer and workflow.is_main_process:
         logger.warning(
@@ -281,7 +281,7 @@ def refuse_unrecorded(dag):
     record, so a changed learning rate would silently leave them stale.
     """
     jobs = [job for job in jobs_of_g2d(dag.jobs) if dag.reason(job).no_metadata and not dag.needrun(job)]
-    unrecorded = sum(job.rule.is_script and all(map(is_made, job.output)) for job in jobs)
+    unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
     if not unrecorded:
         return
     if not RECORD.exists():

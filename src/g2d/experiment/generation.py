@@ -14,7 +14,6 @@ import pandas as pd
 
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
-from g2d.jobs.storage import work_place
 from g2d.plain import say
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
@@ -81,7 +80,7 @@ def _drawn(
         **{name: snakemake.params.settings[name] for name in ("verifier",) if name in snakemake.params.settings},
     }
     return draw_in_parts(
-        work_place(Path(f"{snakemake.output.rollouts}.parts")),
+        Path(f"{snakemake.output.rollouts}.parts"),
         problems,
         lambda dealt: draw_rollouts(
             policy, dealt, prompt, decoding, engine=engine, verifier=verifier, token_ids=token_ids

@@ -18,7 +18,6 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import own_name, stage
-from g2d.jobs.storage import work_place
 from g2d.policies.policy import Policy, read_own_policy, read_policy, require_own_weights, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
@@ -111,7 +110,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
-        with work_folder(work_place(folder / "work")) as work:
+        with work_folder(folder / "work") as work:
             with stage(snakemake) as meter:
                 config, model = load(snakemake.config), snakemake.wildcards.model
                 arm = arms(with_candidates(config), model)[_arm_name(folder)]

@@ -11,7 +11,6 @@ from typing import Any
 from g2d.experiment.arms import Arm
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.jobs.stage import FETCHING
-from g2d.policies.settings import ADAPTER_FILES, ALL_FILES
 
 Files = str | list[str]
 Key = tuple[Any, ...]  # rule and wildcards
@@ -165,28 +164,6 @@ class Jobs(Mapping[Key, Job]):
     @cached_property
     def makers(self) -> dict[str, Job]:
         return {file: job for job in self.values() for file in flat(job.outputs)}
-
-    def beside(self, job: Job) -> list[str]:
-        """Return a job's unnamed inputs, and files beside its inputs that a storage would not retrieve.
-
-        They are no inputs without a storage, because a new input makes finished jobs run again.
-        """
-        files = [*job.inputs.get("", [])]
-        for file in job.files:
-            for weights, config in (ADAPTER_FILES, ALL_FILES):
-                files += [file.removesuffix(weights) + config] if file.endswith(f"/{weights}") else []
-            if file.endswith("/base/policy.json"):
-                files += self._base_models[file]
-            elif file.endswith("/policy.json") and job.rule == "record_provenance":
-                files += [other for other in flat(self.makers[file].outputs) if other.endswith("/metrics.jsonl")]
-        return list(dict.fromkeys(files))
-
-    @cached_property
-    def _base_models(self) -> dict[str, list[str]]:
-        """Files of each M0 that a rule makes, by its record, without reading results."""
-        jobs = [job for job in self._jobs.values() if isinstance(job, Job) and job.rule.endswith("_model")]
-        made = {str(job.outputs["policy"]): flat(job.outputs) for job in jobs if "policy" in job.outputs}
-        return {record: [file for file in files if "/base/model/" in file] for record, files in made.items()}
 
     def behind(self, rule: str) -> list[Job]:
         """Return the jobs that the one job of a rule needs, in the order of the table.

@@ -27,7 +27,6 @@ from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import accept, connect, current_run, listen, only_one, socket_of
 from g2d.jobs.stage import LOGS, go_offline, set_trackio_folder
-from g2d.jobs.storage import enter
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds, memory_peak
 from g2d.plain import say
 
@@ -53,7 +52,6 @@ LOG = f"{LOGS}/shared_imports.log"
 
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
     end_with_snakemake()  # imports take long
-    enter(snakemake)
     try:
         shared = _shared(snakemake)
     except KeyboardInterrupt:

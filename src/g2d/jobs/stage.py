@@ -18,7 +18,6 @@ from g2d.jobs.digests import remembered_digests, require_recorded, snapshots, wr
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
-from g2d.jobs.storage import enter
 from g2d.plain import say
 
 # Rules that may use the network; all others run offline and without a token.
@@ -35,7 +34,6 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 
     An exception or SIGTERM ends the process with a traceback in the log and one line on the terminal.
     """
-    enter(snakemake)
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
     # torch reads this at import, and no script imports it earlier.

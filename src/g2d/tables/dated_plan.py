@@ -41,18 +41,14 @@ def planned(config: Config) -> dict[str, Any]:
     return {"primary": primary(config), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
 
 
-def write_plan(config: Config, results: str | Path = "results", evaluations: int | None = None) -> None:
+def write_plan(config: Config, results: str | Path = "results") -> None:
     """Write `plan.json`: a changed configuration replaces the plan until a trained policy has been evaluated, and then
     adds an entry.
-
-    Args:
-        evaluations: finished evaluations of trained policies, if they are in a storage.
     """
     entries, plan = read_plan(results), planned(config)
     if entries and entries[-1]["plan"] == plan:
         return
-    if evaluations is None:
-        evaluations = sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
+    evaluations = sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
     kept = entries if evaluations else []
     write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": json_sha256(entry)}]})
