@@ -182,10 +182,6 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         (of_demo({"lora": "none"}), "models.demo.settings.lora: "),
         ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),
         ({"engine": {"name": "vllm"}, "warmup": {"steps": [0, 4, 6], "sync_every": 4}}, "K=6 is no multiple"),
-        (
-            {"contamination": {"benchmarks": ["math"]}},
-            f"math is no benchmark ({', '.join(MINIMAL['benchmarks'])}): add it there or drop it",
-        ),
         ({"pool": MINIMAL["pool"] | {"levels": [1], "n": 10**6}}, "my.yaml: pool.n:"),
         ({"pool": MINIMAL["pool"] | {"levels": [6]}}, "pool.levels: arithmetic has no level 6: choose from 1 to 5"),
         ({"calibration": {"sampled_levels": "pinned"}}, "calibration.sampled_levels: no levels are pinned"),
@@ -244,8 +240,7 @@ def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], messa
 
 def test_unusual_valid_values_are_allowed() -> None:
     test = MINIMAL["benchmarks"]["held-out"]
-    fresh = {name: test | {"seed": "run"} for name in ("today", "tomorrow")}  # other problems in each
-    load(MINIMAL | {"benchmarks": {"more": test | {"n": 20}, "other": test | {"seed": 1}, **fresh}})
+    load(MINIMAL | {"benchmarks": {"more": test | {"n": 20}, "other": test | {"seed": 1}}})
     hot = {"source": "scratch", "settings": {"harvest": {"temperature": 1.5}}}
     load(MINIMAL | {"models": {"demo": {"source": "scratch"}, "hot": hot}})
     load(MINIMAL | {"calibration": {"samples_per_prompt": 1, "levels": [1]}, "training_set": {"n": 400}})

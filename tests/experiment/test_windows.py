@@ -41,7 +41,6 @@ def test_a_budget_that_fills_the_window_is_named_with_its_key() -> None:
         ("calibration", {"calibration": LONG}),
         ("evaluation", {"evaluation": LONG}),
         ("warmup", {"warmup": LONG}),
-        ("contamination", {"contamination": {}}),
         ("regimes.online", {"regimes": {"online": SEMI_ONLINE | LONG}}),
         (
             "ablations.long.warmup",

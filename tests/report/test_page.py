@@ -14,15 +14,11 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
-from g2d.analysis.contamination import partial_problems
 from g2d.experiment.config import Config
-from g2d.problems import Problem
 from g2d.report.page import TEMPLATES, content_security_policy
 from g2d.report.provenance import without_folders
 from g2d.report.styles import series_styles
 from g2d.report.summary import loss_caveats, panels, rounding_caveats
-from g2d.tables.contamination import contamination_table
-from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name
 from tests.report.browser import PHONE, chromium, draw_all, open_sections, opened, require_accessible
 from tests.report.conftest import texts, write_tables
@@ -326,26 +322,6 @@ def test_an_ablation_is_a_row_of_table_1_and_in_no_chart(frames: dict[str, pd.Da
     panels(frames, config.margin, list(config.benchmarks), specs, series_styles(config), {})
     assert "G2D" in json.dumps(specs, allow_nan=False)
     assert "ipo" not in json.dumps(specs)
-
-
-def test_accuracy_that_may_be_memory_is_a_caveat(
-    tmp_path: Path, config: Config, frames: dict[str, pd.DataFrame]
-) -> None:
-    questions, fresh = [Problem(f"p{i}", f"How many are in box {i} ?", "1", 1, None, "s") for i in range(20)], "hard"
-    partial = partial_problems(questions, 0.6)
-    rests = [problem.prompt[len(cut.prompt) :] for problem, cut in zip(questions, partial, strict=True)]
-    continued = {
-        ("tiny", name): pd.DataFrame(
-            {"problem_id": [p.problem_id for p in partial], "completion_text": texts, "verdict": "no_boxed"}
-        )
-        for name, texts in (("easy", rests), (fresh, ["else"] * 20))
-    }
-    table = contamination_table(continued, dict.fromkeys(config.benchmarks, questions), [fresh], 0.6)
-    write_table(tmp_path / "contamination.csv", table)
-    warning = "So accuracy on easy may be memory"
-    assert caveats(frames, config, warning) == {"easy": [], fresh: []}
-    shown = caveats(frames | {"contamination": read_by_name(tmp_path / "contamination.csv")}, config, warning)
-    assert (len(shown["easy"]), shown[fresh]) == (1, [])
 
 
 def test_policies_that_answer_nothing_right_are_named_where_m0_does(

@@ -60,16 +60,6 @@ def test_losses_that_were_not_finite_are_counted(tmp_path: Path) -> None:
     assert "lost_losses" not in record(config)
 
 
-def test_a_seed_that_was_drawn_for_the_run_is_in_it() -> None:
-    config = read(CONFIG / "config.yaml")
-    fresh = config.pool.model_copy(update={"seed": "run"})
-    manifest = MANIFEST | {"source": {"source": "synthetic", "seed": 123}}
-    for pool, expected in ((fresh, 123), (config.pool, None)):
-        other = config.model_copy(update={"pool": pool})
-        run = provenance(other, [], {"pool": manifest}, [], __file__)
-        assert run["problems"]["pool"].get("seed") == expected
-
-
 def test_the_digest_of_a_configuration_changes_with_its_meaning_alone() -> None:
     config = read(CONFIG / "config.yaml")
     faster = config.model_copy(update={"engine": config.engine.model_copy(update={"gpu_memory_utilization": 0.5})})

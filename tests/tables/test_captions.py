@@ -16,7 +16,6 @@ from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 NAMES = list(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 RICH: dict[str, Any] = SMALL | {
     "training_set": {"n": 10},
-    "contamination": {},
     "sweep": {"development": 5},
     "evaluation": {"sampled": {"n": 4, "beside_greedy": True}, "token_budgets": [32, 64]},
     "rewards": {"polite": JUDGE},

@@ -38,7 +38,7 @@ OPEN_ENDED = {"reward": "polite", "pool": open_ended.POOL, "held_out": open_ende
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "auto", "sweep"),
     "selection",
-    *("contamination", "samples", "training", "win_rates"),
+    *("samples", "training", "win_rates"),
 }
 
 
@@ -83,7 +83,6 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
         },
         {"selection"},
     ),
-    "contamination": ({"contamination": {}}, {"contamination"}),
     "samples": ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
     "one sample": ({"evaluation": {"sampled": {"n": 1}}}, set()),
     "rewards": ({"rewards": {"coin": {"reward": "random"}}}, set()),

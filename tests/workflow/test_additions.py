@@ -1,27 +1,20 @@
-"""A finished grid with a sweep and a contamination check; test_reruns.py has the jobs that each of them plans."""
+"""A finished grid with a sweep; test_reruns.py has the jobs that it plans."""
 
 from __future__ import annotations
 
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import scipy
 
-from g2d.experiment.config import load
 from g2d.jobs.files import read_json
-from g2d.problems import Problem, read_problems
-from g2d.problems.sources import load_problems
 from tests.workflow.conftest import Project, copy_of_micro
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
-from tests.workflow.test_grid import SUMMARIES as NOT_OF_TRAININGS
 from tests.workflow.test_sweep import DEVELOPMENT, RATES, RFT
 
-FRESH = {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 12, "levels": [2, 3], "seed": "run"}
+FURTHER = {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 12, "levels": [2, 3], "seed": 11}
 POLICIES = 7  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, RFT
-CONTINUED = {"continue_questions": 2, "make_contamination_table": 1}
 # Tables that the configuration has no longer, and files in the same folder that make_tables does not write.
 FORMER_TABLES, OTHER_FILES = ["auto.csv", "selection.csv"], ["mine.csv"]
 
@@ -29,9 +22,8 @@ FORMER_TABLES, OTHER_FILES = ["auto.csv", "selection.csv"], ["mine.csv"]
 @pytest.fixture(scope="module")
 def added_config(micro_config: dict[str, Any]) -> dict[str, Any]:
     return micro_config | {
-        "benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"], "fresh": FRESH},
+        "benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"], "further": FURTHER},
         "ablations": {},
-        "contamination": {"max_completion_length": 24, "batch_size": 256},
         "regimes": {"rft": RFT},
         "sweep": with_rates(RATES),
     }
@@ -61,7 +53,7 @@ def test_only_jobs_of_the_added_sections_run(extended: tuple[Project, dict[str, 
     project, planned = extended
     sweep = {"check_development": 2, "choose_settings": 1, "train_rft": 3 + 1, "make_sweep_table": 1}
     benchmark = {"load_problems": 2, "check_leakage": 2, "evaluate": 3 + POLICIES + 1}
-    assert planned == sweep | benchmark | CONTINUED | SUMMARIES
+    assert planned == sweep | benchmark | SUMMARIES
     assert project.planned() == {}
 
 
@@ -116,65 +108,3 @@ def test_another_list_of_candidates_with_the_same_choice_trains_nothing_again(
     assert project.planned("sweep") == {"choose_settings": 1, "make_sweep_table": 1, "sweep": 1}
     project.build("sweep", "--quiet", "rules")
     assert project.planned() == SUMMARIES
-
-
-# ------------------------------------------------------------------------------------------------------- contamination
-
-
-def missing_words(problem: Problem) -> list[str]:
-    """The last four tenths of a question's words, rounded up."""
-    words = problem.prompt.split()
-    return words[len(words) * 6 // 10 :]
-
-
-def test_m0_continues_published_and_fresh_questions(project: Project, added_config: dict[str, Any]) -> None:
-    results, benchmarks = project.results, ("arithmetic", "fresh")
-    problems = {name: read_problems(results / f"problems/{name}.jsonl") for name in benchmarks}
-    seed = read_json(results / "problems/fresh.manifest.json")["source"]["seed"]
-    assert problems["fresh"] == load_problems(
-        "fresh", load(added_config).benchmarks["fresh"].model_copy(update={"seed": seed})
-    )
-
-    # The table summarises the files of continuations.
-    table = pd.read_csv(results / "tables/contamination.csv").set_index("benchmark")
-    counts = {}
-    for name, questions in problems.items():
-        rows = pd.read_parquet(results / f"micro/contamination/{name}/rollouts.parquet").set_index("problem_id")
-        missing = {f"{question.problem_id}@0.6": missing_words(question) for question in questions}
-        assert set(rows.index) == set(missing)
-        counts[name] = sum(rows.completion_text[at].split()[: len(rest)] == rest for at, rest in missing.items())
-        row = table.loc[name]
-        assert (row.n_asked, row.verbatim) == (len(questions), counts[name])
-        assert row.right == (rows.verdict == "correct").sum()
-        assert row.rest_words == pd.Series([len(rest) for rest in missing.values()]).median()
-    assert list(table.fresh) == [False, True]
-    assert table.p_value.isna()["fresh"]
-    others = [[counts[name], len(problems[name]) - counts[name]] for name in benchmarks]
-    p = scipy.stats.fisher_exact(others).pvalue
-    assert table.p_value["arithmetic"] == table.p_holm["arithmetic"] == pytest.approx(p, rel=1e-5)
-
-    page = unescape((results / "report/index.html").read_text()).replace("\N{NO-BREAK SPACE}", " ")
-    assert f"{counts['arithmetic']} of 40 " in page
-    assert f"fresh questions, {counts['fresh']} of 12" in page
-    significant = p <= 0.05 and counts["arithmetic"] / 40 > counts["fresh"] / 12
-    assert ("may be memory" in page) == significant
-
-
-def test_a_longer_budget_continues_the_same_questions_and_a_lost_seed_makes_others(
-    project: Project, added_config: dict[str, Any]
-) -> None:
-    fresh = project.results / "problems/fresh.jsonl"
-    project.configure(added_config | {"contamination": added_config["contamination"] | {"max_completion_length": 25}})
-    try:
-        assert project.planned() == CONTINUED | SUMMARIES
-    finally:
-        project.configure(added_config)
-    lost = fresh.rename(fresh.with_suffix(".lost"))
-    try:
-        planned = project.planned()
-    finally:
-        lost.rename(fresh)
-    again = {"load_problems": 1, "check_leakage": 1, "check_development": 1, "evaluate": POLICIES}
-    again |= {"continue_questions": 1, "make_contamination_table": 1, "make_sweep_table": 1}
-    assert planned == again | NOT_OF_TRAININGS
-    assert project.planned() == {}

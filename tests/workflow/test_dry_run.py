@@ -93,7 +93,6 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
             "at": {"two": 2},
             "seed": 7,
         },
-        "contamination": short | {"benchmarks": ["arithmetic"]},
         "baselines": {"grpo_steps": "all"},
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "rewards": {

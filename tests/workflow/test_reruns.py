@@ -140,10 +140,6 @@ CASES: dict[str, tuple[Change, Jobs]] = {
     ),
     "set evaluation.sampled": (put("evaluation", sampled={"n": 4}), {"evaluate": 18, "make_sample_table": 1} | TABLES),
     "set baselines.grpo_steps to all": (put("baselines", grpo_steps="all"), {"evaluate": 2} | TABLES),
-    "set contamination": (
-        configured(lambda config: config.update(contamination={"max_completion_length": 24})),
-        {"continue_questions": 2, "make_contamination_table": 1} | TABLES,
-    ),
     "remove a K": (
         configured(lambda config: (config["warmup"].update(steps=[0, 4]), config.update(ablations={}))),
         TABLES,

@@ -30,7 +30,6 @@ try:
         require_repositories,
         require_windows,
     )
-    from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, swept_section, with_candidates
     from g2d.jobs import recover
@@ -41,7 +40,7 @@ try:
     from g2d.policies import embedded
     from g2d.plain import plain, say
     from g2d.policies.settings import CONVERTED, model_files
-    from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
+    from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, problem_files
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.run.training import AUTO
     from g2d.settings import ConfigError

@@ -5,7 +5,6 @@
 TABLE_RULES = {
     "make_tables": "Make the tables",
     "make_factorial": "Tabulate difficulty by level and temperature",
-    "make_contamination_table": "Count the questions that are completed word for word",
     "make_sample_table": "Compute pass@k and maj@n",
     "make_training_tables": "Tabulate the training curves",
     "make_sweep_table": "List the values that the sweep tried and chose",
@@ -14,12 +13,6 @@ TABLE_RULES = {
 # Params of rules that do not depend on the whole configuration.
 TABLE_PARAMS = {
     "make_factorial": {"rollouts": FACTORIAL},
-    "make_contamination_table": {
-        "models": list(CONFIG.models),
-        "benchmarks": CONFIG.continued_benchmarks,
-        "fresh": [name for name in CONFIG.continued_benchmarks if is_fresh(CONFIG.benchmarks[name])],
-        "share": CONTAMINATION.share,
-    },
     "make_sweep_table": {},
 }
 

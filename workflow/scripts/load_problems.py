@@ -8,7 +8,7 @@ from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.problems import write_problems
 from g2d.problems.manifest import manifest
-from g2d.problems.settings import ProblemSource, with_seed
+from g2d.problems.settings import ProblemSource
 from g2d.problems.sources import load_problems
 from g2d.verifier import verify_batch
 
@@ -16,7 +16,7 @@ from g2d.verifier import verify_batch
 def main(snakemake):
     with stage(snakemake):
         name = snakemake.wildcards.set
-        source = with_seed(TypeAdapter(ProblemSource).validate_python(snakemake.params.source))
+        source = TypeAdapter(ProblemSource).validate_python(snakemake.params.source)
         problems = load_problems(name, source)
         if name == "pool":  # fail before the calibration uses a GPU
             config = load(snakemake.config)

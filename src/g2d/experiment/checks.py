@@ -14,7 +14,6 @@ from g2d.problems.settings import (
     DEVELOPMENT,
     OPEN_ENDED_SETS,
     SyntheticProblems,
-    is_fresh,
     place_of,
 )
 from g2d.regimes.regime import SELECTED
@@ -66,7 +65,7 @@ def _of_names(config: Config) -> Iterator[str]:
 
 def _of_copies(config: Config) -> Iterator[str]:
     models = [(name, (_resolved(source), config.for_model(name))) for name, source in config.models.items()]
-    benchmarks = [(name, _resolved(source)) for name, source in config.benchmarks.items() if not is_fresh(source)]
+    benchmarks = [(name, _resolved(source)) for name, source in config.benchmarks.items()]
     for section, named in (("models", models), ("benchmarks", benchmarks)):
         for number, (name, values) in enumerate(named):
             if first := next((earlier for earlier, other in named[:number] if other == values), None):
@@ -84,10 +83,6 @@ def _of_references(config: Config) -> Iterator[str]:
     for where, reward in named.items():
         if reward is not None and reward not in config.rewards:
             yield f"{where}: {reward} is no entry of rewards ({', '.join(config.rewards) or 'none'}): add it there"
-    for name in config.continued_benchmarks:
-        if name not in config.benchmarks:
-            names = ", ".join(config.benchmarks)
-            yield f"contamination.benchmarks: {name} is no benchmark ({names}): add it there or drop it"
 
 
 def _of_draws(config: Config) -> Iterator[str]:

@@ -66,15 +66,14 @@ def _drawn(
     snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding, verifier: Verifier, token_ids: bool
 ) -> pd.DataFrame:
     policy = read_own_policy(snakemake.input.policy)
-    shown = snakemake.params.settings.get("prompt")  # None: raw text is continued
-    prompt = None if shown is None else Prompt.model_validate(shown)
+    prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
     config = load(snakemake.config).for_model(policy.model)
     engine = engine_for(policy, config.engine)
     job = {
         "version": snakemake.params.version,
         "policy": as_json(policy),
         "problems": [asdict(problem) for problem in problems],
-        "prompt": None if prompt is None else prompt.params(),
+        "prompt": prompt.params(),
         "decoding": asdict(decoding),
         "engine": config.engine.name,
         **{name: snakemake.params.settings[name] for name in ("verifier",) if name in snakemake.params.settings},

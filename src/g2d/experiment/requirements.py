@@ -143,7 +143,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
-    drawn = ("calibration", "harvest", "evaluation", "contamination", "open_ended")
+    drawn = ("calibration", "harvest", "evaluation", "open_ended")
     trained = {section: arms[0].settings for section, arms in by_section(expanded(config)).items()}
     for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
         budget = getattr(section, "max_completion_length", None)

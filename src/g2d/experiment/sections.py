@@ -38,22 +38,6 @@ from g2d.verifier.settings import PythonVerifier
 FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 
 
-class Contamination(Section):
-    """Contamination check: M0 continues the beginning of every question (`g2d.analysis.contamination`)."""
-
-    benchmarks: list[Name] = key([], "Benchmarks to check; empty: all.")
-    share: float = key(0.6, "Share of a question's words to show, rounded down.", gt=0, lt=1)
-    max_completion_length: int = key(1024, "Token budget of a continuation.", unit="tokens", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
-
-    @field_validator("benchmarks")
-    @classmethod
-    def _distinct(cls, benchmarks: list[str]) -> list[str]:
-        if repeated(benchmarks):
-            raise ValueError(f"benchmarks repeat: {benchmarks}")
-        return benchmarks
-
-
 class Ablation(Selects, PromptMix):
     """Policies that differ from the main ones in the keys given here (paper, Table 3).
 
@@ -191,7 +175,6 @@ class Config(Section):
         0.02, "Accuracy that a K may be behind the best K and still be enough (0.02: two points).", gt=0, lt=1
     )
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
-    contamination: Contamination | None = key(None, "Contamination check of the benchmarks.", neutral=None)
     share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")
     training: Processes = key(Processes(), "GPUs and precision of a training.")
     checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints of interrupted trainings.")
@@ -208,10 +191,6 @@ class Config(Section):
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
         return {**sources, DEVELOPMENT: self.sweep.development}
-
-    @property
-    def continued_benchmarks(self) -> list[str]:
-        return [] if self.contamination is None else self.contamination.benchmarks or list(self.benchmarks)
 
     @property
     def further(self) -> dict[str, Any]:

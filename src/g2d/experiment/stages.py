@@ -25,8 +25,6 @@ VERSIONS = {
     "evaluate": 4,
     "make_sample_table": 1,
     "make_training_tables": 2,
-    "continue_questions": 2,
-    "make_contamination_table": 1,
     "draw_replies": 1,
     "make_win_rates": 4,
     "choose_settings": 1,

@@ -38,7 +38,6 @@ from g2d.policies.policy import Policy, read_policy
 from g2d.policies.pretrained import make_base, resolve_base
 from g2d.policies.settings import EmbeddedModel, GgufModel, ModelSource, ScratchModel
 from g2d.problems import Problem
-from g2d.problems.settings import with_seed
 from g2d.problems.sources import load_problems
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling, with_rewards
@@ -136,7 +135,7 @@ def tried(
     section = "evaluation" if problems in config.benchmarks else "harvest"
     decoding = evaluation_decoding(resolved.evaluation) if section == "evaluation" else sampling(resolved.harvest, seed)
     decoding = replace(decoding, samples_per_prompt=1, token_budgets=())
-    chosen = drawn(load_problems(problems, with_seed(config.problem_sources[problems])), resolved, problems, n, seed)
+    chosen = drawn(load_problems(problems, config.problem_sources[problems]), resolved, problems, n, seed)
     judge = TRUTH if reward is None else config.rewards[reward]
     if judge != TRUTH:
         say(f"rewards: {words_of(judge)}", file=sys.stderr)

@@ -333,13 +333,6 @@ class _Stages:
             stem = f"results/{key.folder}/samples/{name}"
             settings = partial(self.params_of(key.model).evaluation, "samples")
             yield from self._answers("draw_samples", key.folder, stem, settings, "evaluation", benchmark=name)
-        for model, name in product(config.models, config.continued_benchmarks):
-            given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
-            stem, wildcards = f"results/{model}/contamination/{name}/rollouts", {"model": model, "benchmark": name}
-            given |= {"problems": problems_of(name)}
-            yield from self._generation(
-                "continue_questions", given, stem, wildcards, self.params_of(model).contamination
-            )
         for key in grid.policies(config) if config.open_ended else ():
             settings = partial(self.params_of(key.model).replies, "judged_by")
             stem = f"results/{key.folder}/open-ended/rollouts"

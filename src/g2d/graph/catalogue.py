@@ -19,14 +19,13 @@ from g2d.experiment.config import Config
 OTHERS = "Tables"
 SWEEP = "Hyperparameter sweep"
 TRAINING = "Online training"
-CONTAMINATION = "Contamination check"
 OPEN_ENDED = "Open-ended prompts"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    *(OTHERS, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(OTHERS, TRAINING, SWEEP, OPEN_ENDED),
     *(GAINS, BILL, BESIDE, DISPUTES),
 )
 
@@ -101,9 +100,6 @@ TABLES = (
     Table("sweep", "Values tried and chosen",
           "choices:sweep_table", "candidates", section=SWEEP,
           enabled=lambda config: config.sweep is not None and bool(config.sweep.regimes), rule="make_sweep_table"),
-    Table("contamination", "Questions completed word for word",
-          "contamination:contamination_table", "continued questions fresh shown_share", section=CONTAMINATION,
-          enabled=lambda config: config.contamination is not None, rule="make_contamination_table"),
     Table("win_rates", "Win rate against M0",
           "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED,
           enabled=lambda config: config.open_ended is not None, rule="make_win_rates"),

@@ -58,10 +58,6 @@ class Params:
             | self.verifier
         )
 
-    def contamination(self) -> Settings:
-        contamination = self.config.contamination
-        return {"contamination": contamination.params(without={"benchmarks"}) if contamination else {}}
-
     def replies(self, by: Judge) -> Settings:
         assert self.config.open_ended is not None
         sampling = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})

@@ -108,9 +108,4 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "probes": (grid.auto_warmups, "{.folder}/probes.csv"),
     "logs": (grid.trajectories, "{.folder}/metrics.jsonl"),
     "ages": (lambda config: chain.from_iterable(grid.trajectories(config).values()), "{.folder}/rollouts.parquet"),
-    "continued": (
-        lambda config: product(config.models, config.continued_benchmarks),
-        "{}/contamination/{}/rollouts.parquet",
-    ),
-    "questions": (lambda config: config.continued_benchmarks, "problems/{}.jsonl"),
 }

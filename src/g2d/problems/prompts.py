@@ -64,15 +64,6 @@ def conversation(problem: Problem, prompt: Prompt) -> Messages:
     return [*messages, {"role": "user", "content": prompt.template.replace("{problem}", problem.prompt)}]
 
 
-def document(tokenizer: Any, text: str) -> str:
-    """Return a text after the first token that the tokenizer adds to a document."""
-    return f"{tokenizer.bos_token}{text}" if _adds_first_token(tokenizer) else text
-
-
-def _adds_first_token(tokenizer: Any) -> bool:
-    return tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
-
-
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
     """Return the tokens of texts, without those that the tokenizer would add."""
     return tokenizer([*texts], add_special_tokens=False)["input_ids"]
@@ -80,14 +71,6 @@ def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
 
 def render(tokenizer: Any, conversation: Messages) -> str:
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
-
-
-def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
-    """Return the tokens of a conversation up to the assistant's turn, or of a `document`."""
-    if not isinstance(shown, str):
-        return conversation_ids(tokenizer, shown)
-    first = [tokenizer.bos_token_id] if _adds_first_token(tokenizer) else []
-    return first + plain_ids(tokenizer, shown)
 
 
 def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_prompt: bool = True) -> list[int]:

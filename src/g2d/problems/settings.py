@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -28,8 +27,6 @@ class Fields(Section):
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
 
-OF_THE_RUN = "run"  # a seed that is drawn when the problems are made
-
 ANSWER_FORMAT_DOC = (
     "Reference answer: the column (plain), its last \\boxed{} (boxed), or the number after #### (gsm8k)."
 )
@@ -46,7 +43,7 @@ class SyntheticProblems(Section):
     )
     split: Split = key(..., "Part of the problem space to sample from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
-    seed: Seed | Literal["run"] = key(0, "Seed; run: a random one, recorded in the manifest.")
+    seed: Seed = key(0, "Seed.")
 
     levels: list[int] | None = key(None, "Levels (numbers of operations); null: all.", neutral=None, min_length=1)
 
@@ -110,15 +107,6 @@ def place_of(problems: str) -> str:
         OPEN_ENDED_DEVELOPMENT: "open_ended.development",
     }
     return named.get(problems, f"benchmarks.{problems}")
-
-
-def is_fresh(source: ProblemSource) -> bool:
-    """Return whether the problems are generated for the run, so that no model can have seen them."""
-    return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
-
-
-def with_seed(source: ProblemSource) -> ProblemSource:
-    return source.model_copy(update={"seed": secrets.randbelow(2**31)}) if is_fresh(source) else source
 
 
 class TrainingSet(Section):

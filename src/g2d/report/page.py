@@ -28,7 +28,6 @@ from g2d.graph import catalogue
 from g2d.plain import plain
 from g2d.report import charts, summary, training
 from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
-from g2d.report.contamination import contamination_sentences
 from g2d.report.markup import coded
 from g2d.report.provenance import without_folders
 from g2d.report.styles import Styles, series_styles
@@ -168,7 +167,6 @@ def content_security_policy(scripts: Sequence[str]) -> str:
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
     catalogue.SWEEP: (sweep_sentences, "sweep"),
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
-    catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
 }
 _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec | None]]] = {
     # Columns to group by, and the function that draws a group.

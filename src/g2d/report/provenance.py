@@ -18,7 +18,6 @@ from g2d.experiment.stages import VERSIONS
 from g2d.jobs.files import json_sha256
 from g2d.jobs.kernels import kernels
 from g2d.policies.policy import Policy
-from g2d.problems.settings import OF_THE_RUN
 from g2d.tables.costs import read_log
 
 PACKAGES = (  # versions that can change results
@@ -72,8 +71,6 @@ def provenance(
                 "id": manifest["source"].get("id"),
                 "file": Path(manifest["source"]["path"]).name if "path" in manifest["source"] else None,
                 "revision": manifest["source"].get("revision"),
-                **_seed_of_the_run(config, name, manifest),
-                **({"version": manifest["version"]} if "version" in manifest else {}),
                 "n": manifest["n"],
                 "sha256": manifest["sha256"],
             }
@@ -99,11 +96,6 @@ def without_folders(settings: Any) -> Any:
     if isinstance(settings, str) and settings.startswith(("/", "~/")) and len(Path(settings).parts) > 2:
         return f"path/to/{Path(settings).name}"
     return settings
-
-
-def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> dict[str, int]:
-    configured = getattr(config.problem_sources.get(name), "seed", None)
-    return {"seed": manifest["source"]["seed"]} if configured == OF_THE_RUN else {}
 
 
 def packages() -> dict[str, str]:

@@ -14,7 +14,6 @@ from g2d.experiment.keys import called
 from g2d.policies.gguf import origin
 from g2d.report import charts, training
 from g2d.report.answer import answer
-from g2d.report.contamination import memory_warnings
 from g2d.report.phrases import listed, percent
 from g2d.report.styles import Styles
 from g2d.report.vega import Spec
@@ -62,8 +61,7 @@ def _panel(
     every = tables["main"]
     rows = charts.without_ablations(every)
     answered = answer(rows, model, benchmark, margin, tables.get("comparisons"))
-    caveats = zero_caveats(every) + sentences_of("contamination", memory_warnings)
-    caveats += sentences_of("training", training.mismatch_caveats) + more
+    caveats = zero_caveats(every) + sentences_of("training", training.mismatch_caveats) + more
     answered = replace(answered, caveats=caveats)
     drawn = {"steps": charts.accuracy_by_k(rows, styles)}
     if rows["device_hours"].notna().any():

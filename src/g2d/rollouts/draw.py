@@ -60,7 +60,7 @@ def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine
 def draw_rollouts(
     policy: Policy,
     problems: Sequence[Problem],
-    prompt: Prompt | None,
+    prompt: Prompt,
     decoding: Decoding,
     *,
     engine: Engine | None = None,
@@ -70,7 +70,7 @@ def draw_rollouts(
     """Generate and judge `samples_per_prompt` rollouts per problem, ordered by problem and sample.
 
     Args:
-        prompt: template of the messages; None: continue the bare text of a problem.
+        prompt: template of the messages.
         engine: None: load the policy.
         verifier: stays open; None: Math-Verify, in one process that ends with this call.
         token_ids: keep the tokens, for training.
@@ -154,9 +154,9 @@ def with_rewards(
 
 
 def completed(
-    engine: Engine, problems: Sequence[Problem], prompt: Prompt | None, decoding: Decoding
+    engine: Engine, problems: Sequence[Problem], prompt: Prompt, decoding: Decoding
 ) -> Iterator[tuple[Problem, Request, int, Completion]]:
-    requests = [engine.request(p.problem_id, conversation(p, prompt) if prompt else p.prompt) for p in problems]
+    requests = [engine.request(p.problem_id, conversation(p, prompt)) for p in problems]
     for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True):
         for sample, completion in enumerate(completions):
             yield problem, request, sample, completion

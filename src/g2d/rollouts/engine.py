@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from g2d.problems.prompts import Messages, document, prompt_ids, render, token_ids
+from g2d.problems.prompts import Messages, conversation_ids, render, token_ids
 from g2d.rollouts.rollout import FinishReason
 
 
@@ -47,10 +47,10 @@ Drawn = tuple[list[int], FinishReason]  # (tokens of a completion, reason why it
 class Engine(Protocol):
     name: str
 
-    def render(self, shown: Messages | str) -> str:
-        """Return the text to continue: a conversation in the chat template, or the beginning of a document."""
+    def render(self, conversation: Messages) -> str:
+        """Return the text to continue, in the chat template."""
 
-    def request(self, problem_id: str, shown: Messages | str) -> Request:
+    def request(self, problem_id: str, conversation: Messages) -> Request:
         """Build the request; special tokens inside the text are plain text."""
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
@@ -65,16 +65,16 @@ class ModelEngine:
         self.end_ids = frozenset(end_ids)
         self.context = context
 
-    def render(self, shown: Messages | str) -> str:
-        return document(self.tokenizer, shown) if isinstance(shown, str) else render(self.tokenizer, shown)
+    def render(self, conversation: Messages) -> str:
+        return render(self.tokenizer, conversation)
 
-    def request(self, problem_id: str, shown: Messages | str) -> Request:
+    def request(self, problem_id: str, conversation: Messages) -> Request:
         """See `Engine`; a ValueError names a problem with a special token that the tokenizer cannot spell out."""
         try:
-            ids = prompt_ids(self.tokenizer, shown)
+            ids = conversation_ids(self.tokenizer, conversation)
         except ValueError as error:
             raise ValueError(f"problem {problem_id}: {error}") from None
-        return Request(problem_id, self.render(shown), tuple(ids))
+        return Request(problem_id, self.render(conversation), tuple(ids))
 
     def tokens_of(self, requests: Iterable[Request]) -> list[list[int]]:
         return [

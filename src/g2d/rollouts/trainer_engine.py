@@ -49,11 +49,11 @@ class SubprocessEngine:
         self._connection = Connection(ours.detach())
         self._ask("open", policy, settings, keywords)
 
-    def request(self, problem_id: str, shown: Any) -> Request:
-        return self._ask("request", problem_id, shown)
+    def request(self, problem_id: str, conversation: Any) -> Request:
+        return self._ask("request", problem_id, conversation)
 
-    def render(self, shown: Any) -> str:
-        return self._ask("render", shown)
+    def render(self, conversation: Any) -> str:
+        return self._ask("render", conversation)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         return self._ask("generate", requests, decoding)

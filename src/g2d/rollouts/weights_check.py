@@ -27,7 +27,7 @@ from g2d.jobs.digests import identity
 from g2d.jobs.files import read_json, write_json
 from g2d.plain import say
 from g2d.policies.policy import Policy, load_base, precision, with_trained
-from g2d.problems.prompts import plain_ids, prompt_ids
+from g2d.problems.prompts import conversation_ids, plain_ids
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ class Reference(NamedTuple):
 
 def fixed_texts(tokenizer: Any) -> list[list[int]]:
     chats = [([{"role": "user", "content": question}], answer) for question, answer in TEXTS]
-    return [[*prompt_ids(tokenizer, chat), *plain_ids(tokenizer, answer)][-LONGEST:] for chat, answer in chats]
+    return [[*conversation_ids(tokenizer, chat), *plain_ids(tokenizer, answer)][-LONGEST:] for chat, answer in chats]
 
 
 def candidates(texts: Sequence[Sequence[int]]) -> list[int]:

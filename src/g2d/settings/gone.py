@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 GONE: dict[str, str] = {
+    "contamination": "the check was removed: no model has seen generated problems, so add them as a benchmark",
+    "*.seed=run": "write a number; problems with a drawn seed were removed",
     "price_per_device_hour": "money is the device-hours of cost.csv times your price",
     "warmup.replay": "experience replay was removed: use updates_per_generation or iterations for stale rollouts",
     "warmup.lag": "use updates_per_generation: rollouts are then up to that many updates old",

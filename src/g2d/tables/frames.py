@@ -24,10 +24,10 @@ TYPES = {
     "object": "model policy regime benchmark by_seed measure stage device change swept settings edge prompts"
     " reference family against metric pooling verdict source problem_id reference_answer"
     " extracted_answer levels",
-    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_asked n_jobs devices n k"
-    " family_size reference_K step level budget verbatim cut_off not_judged",
-    "Int64": "group_size seed reference_group_size problems_needed fresh_asked fresh_verbatim",
-    "bool": "chosen selected fresh this_grid",
+    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_jobs devices n k"
+    " family_size reference_K step level budget cut_off not_judged",
+    "Int64": "group_size seed reference_group_size problems_needed",
+    "bool": "chosen selected this_grid",
 }
 TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()}
 

@@ -19,13 +19,10 @@ from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.prompt_counts import prompts_behind
-from g2d.experiment.sections import Contamination
 from g2d.graph import catalogue
 from g2d.graph.parts import files_of
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
-from g2d.problems import read_problems
-from g2d.problems.settings import is_fresh
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
@@ -74,8 +71,6 @@ class Inputs:
     # Other keys.
     levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
     candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime
-    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # model and benchmark
-    questions = _Part(read_problems)  # benchmark: the problems whose beginnings were continued
     main = cached_property(lambda self: self.build("main"))  # Table 1
 
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
@@ -83,8 +78,6 @@ class Inputs:
         self._built: dict[str, pd.DataFrame] = {}
         self.changes = grid.ablation_changes(config)
         self.margin = config.margin
-        self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
-        self.shown_share = (config.contamination or Contamination()).share
 
     def build(self, name: str) -> pd.DataFrame:
         """Compute a table from the files that exist; KeyError if no function computes it."""

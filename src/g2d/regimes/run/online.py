@@ -11,7 +11,7 @@ from g2d.jobs.files import copy_folder, disk_errors
 from g2d.memory.workload import largest_part
 from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
-from g2d.problems.prompts import conversation, prompt_ids
+from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
@@ -75,7 +75,7 @@ def require_prompts_fit(job: TrainingJob) -> int:
     """Return tokens of the longest prompt; a ValueError names a problem that does not fit."""
     problems: Sequence[Problem] = job.data
     tokenizer = load_tokenizer(job.base)
-    ids = [prompt_ids(tokenizer, conversation(problem, job.prompt)) for problem in problems]
+    ids = [conversation_ids(tokenizer, conversation(problem, job.prompt)) for problem in problems]
     require_room(
         ids,
         [f"problem {problem.problem_id}" for problem in problems],
