@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from g2d.report.styles import series_styles
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import main_table
 from g2d.tables.harvest import harvest_table
-from g2d.tables.parts import budget_table, decomposition_table
+from g2d.tables.parts import decomposition_table
 from g2d.verifier import Verdict
 from tests.experiment.test_config import CONFIG
 from tests.frames import answers, groups, rollout, summarised
@@ -63,19 +62,14 @@ def test_a_figure_has_a_panel_for_each_model_and_carries_the_note(tmp_path):
     assert expected <= shown
 
 
-def verdicts(*share: tuple[Verdict, int], budgets: Sequence[int] = (8, 16)) -> pd.DataFrame:
+def verdicts(*share: tuple[Verdict, int]) -> pd.DataFrame:
     judged = [verdict for verdict, n in share for _ in range(n)]
-    rows = []
-    for i, verdict in enumerate(judged):
-        early: Verdict = "truncated" if verdict == "correct" else verdict
-        by_budget = {budget: early if budget <= 8 else verdict for budget in budgets}
-        rows.append(rollout(f"q{i}", 0, verdict, budget_verdicts=json.dumps(by_budget)))
-    return to_frame(rows)
+    return to_frame([rollout(f"q{i}", 0, verdict) for i, verdict in enumerate(judged)])
 
 
-def judged_grid(budgets: Sequence[int] = (8, 16)) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
-    base = verdicts(("correct", 4), ("truncated", 8), ("no_boxed", 4), ("incorrect", 4), budgets=budgets)
-    better = verdicts(("correct", 12), ("truncated", 2), ("no_boxed", 1), ("incorrect", 5), budgets=budgets)
+def judged_grid() -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+    base = verdicts(("correct", 4), ("truncated", 8), ("no_boxed", 4), ("incorrect", 4))
+    better = verdicts(("correct", 12), ("truncated", 2), ("no_boxed", 1), ("incorrect", 5))
     keys = [PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300)] + [PolicyKey("m", "grpo", 4, 300, 0)]
     return {(PolicyKey("m", "base", 0, 0, None), "id"): base} | {(key, "id"): better for key in keys}
 
@@ -93,18 +87,8 @@ def test_a_waterfall_goes_from_m0_to_the_policys_accuracy(tmp_path):
     assert steps[2]["end"] == pytest.approx(0.6)
 
 
-def test_accuracy_against_the_token_budget(tmp_path):
-    budgets = panels(charts.budgets, budget_table(judged_grid()), KNOWN)
-    expected = {"M0", "DPO (K=0)", "G2D (K=300)", "GRPO (K=300)", "token budget", "8", "16"}
-    assert expected <= labels(budgets, tmp_path)
-
-
 def test_without_panels_a_figure_says_why(tmp_path):
-    for nothing in (
-        panels(charts.budgets, budget_table(judged_grid(budgets=())), KNOWN),
-        panels(charts.gains, decomposition_table({})),
-    ):
-        assert labels(nothing, tmp_path) == {"Nothing was evaluated."}
+    assert labels(panels(charts.gains, decomposition_table({})), tmp_path) == {"Nothing was evaluated."}
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,9 @@ def test_greedy_completions_equal_those_of_transformers(
     asked = requests(vllm)
     assert asked == requests(transformers)
     assert vllm.end_ids == transformers.end_ids == {0, 1}
-    decoding = replace(GREEDY, max_completion_length=budget, token_budgets=(4, 9))
+    decoding = replace(GREEDY, max_completion_length=budget)
     ours = vllm.generate(asked, decoding)
     assert identical(ours, transformers.generate(asked, decoding)) >= 0.98
-    assert any(completion.prefixes for [completion] in ours)
     reasons = {completion.finish_reason for [completion] in ours}
     assert ("stop" if budget == 40 else "length") in reasons
     assert all(c.token_count == budget for [c] in ours if c.finish_reason == "length")

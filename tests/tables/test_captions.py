@@ -17,7 +17,7 @@ NAMES = list(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 RICH: dict[str, Any] = SMALL | {
     "training_set": {"n": 10},
     "sweep": {"development": 5},
-    "evaluation": {"sampled": {"n": 4, "beside_greedy": True}, "token_budgets": [32, 64]},
+    "evaluation": {"sampled": {"n": 4, "beside_greedy": True}},
     "rewards": {"polite": JUDGE},
     "open_ended": OPEN_ENDED,
 }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -33,8 +31,7 @@ from g2d.tables.harvest import (
     dispute_table,
     harvest_table,
 )
-from g2d.tables.parts import BUDGET_COLUMNS, DECOMPOSITION_COLUMNS, budget_table, decomposition_table
-from g2d.verifier import Verdict
+from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
 from tests.frames import RECOMPUTED_CORRELATIONS, answers, groups, published, rollout, summarised
 
 BASE = PolicyKey("m", "base", 0, 0, None)
@@ -156,25 +153,6 @@ def test_probes_of_every_seed_in_the_order_of_the_steps():
     assert table["entropy"].isna().all()
 
 
-def at(*verdicts: Mapping[int, Verdict]) -> pd.DataFrame:
-    rows = [rollout(f"q{i}", 0, by[max(by)], budget_verdicts=json.dumps(by)) for i, by in enumerate(verdicts)]
-    return to_frame(rows)
-
-
-def test_accuracy_at_every_budget():
-    base = at({8: "truncated", 16: "correct"}, {8: "incorrect", 16: "incorrect"})
-    without_box = at({8: "correct", 16: "correct"}, {8: "no_boxed", 16: "no_boxed"})
-    table = budget_table({(BASE, "id"): base, (policy("dpo", 0), "id"): without_box, (policy("dpo", 0, 1), "id"): base})
-    assert tuple(table.columns) == tuple(BUDGET_COLUMNS)
-    assert list(zip(table["policy"], table["budget"], table["n_seeds"], table["accuracy"], strict=True)) == [
-        *(("base", 8, 1, 0), ("base", 16, 1, 0.5), ("dpo", 8, 2, 0.25), ("dpo", 16, 2, 0.5))
-    ]
-    assert table["finished"].tolist() == [0.5, 1, 0.75, 1]
-    assert table["parseable"].tolist() == pytest.approx([1, 1, 2 / 3, 3 / 4])
-    with pytest.raises(ValueError, match="judged at different budgets"):
-        budget_table({(policy("dpo", 0), "id"): without_box, (policy("dpo", 0, 1), "id"): solved(1, of=2)})
-
-
 def test_harvest_means_skip_seeds_without_a_value():
     decided, mixed = groups([(0, 8), (8, 8)]), groups([(4, 8), (1, 8)])
     harvests = {HarvestKey("m", 2, 300, 0): decided, HarvestKey("m", 2, 150, 1): mixed.iloc[::-1]}
@@ -276,7 +254,6 @@ def test_an_empty_grid_gives_empty_tables_with_their_columns():
     assert correlation_table(correlation_points({}, {})).empty
     assert tuple(comparison_table({}).columns) == tuple(COMPARISON_COLUMNS)
     assert tuple(decomposition_table({}).columns) == tuple(DECOMPOSITION_COLUMNS)
-    assert tuple(budget_table({}).columns) == tuple(BUDGET_COLUMNS)
     assert tuple(cost_table({}).columns) == tuple(COST_COLUMNS)
 
 

@@ -1,7 +1,8 @@
 """Print what Snakemake would record of the parameters of every job: `python planned_params.py SNAKEMAKE_ARGUMENTS`.
 
 JSON: by rule, every distinct set of parameters (name and `repr`, as Snakemake compares them) and how many jobs have it.
-Versions of stages, and names, titles and captions of tables, change on purpose and are left out.
+Versions of stages, names, titles and captions of tables and figures, and the whole configuration, which cheap jobs
+record, change on purpose and are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from snakemake.cli import main
 from snakemake.workflow import Workflow
 
-CHANGES_ON_PURPOSE = {"version", "titles", "tables", "captions", "description"}
+CHANGES_ON_PURPOSE = {"version", "titles", "tables", "figures", "captions", "description", "config"}
 
 planned: dict[str, Counter[tuple[tuple[str, str], ...]]] = {}
 build = Workflow._build_dag

@@ -122,7 +122,7 @@ def test_tables_show_the_k_at_which_it_stopped(project: Project) -> None:
     policy, dpo = (read_policy(project.results / f"micro/seed0/auto/{n}/g2/k6/policy.json") for n in ("grpo", "dpo"))
     assert (dpo.regime, dpo.k) == ("auto/dpo", policy.k)
     tables = project.results / "tables"
-    for name in ("main", "comparisons", "decomposition", "budgets", "cost"):
+    for name in ("main", "comparisons", "decomposition", "cost"):
         table = pd.read_csv(tables / f"{name}.csv").query("policy == 'g2d-auto'")
         assert set(table["K"]) == {policy.k}, name
     main = pd.read_csv(tables / "main.csv").query("policy == 'g2d-auto'")

@@ -45,7 +45,6 @@ rule draw_figures:
         main="results/tables/main.csv",
         harvest="results/tables/harvest.csv",
         decomposition="results/tables/decomposition.csv",
-        budgets="results/tables/budgets.csv",
     output:
         **{
             name: in_report(f"results/figures/{name}.svg", "Figures", figure.title, figure.caption_name)

@@ -8,21 +8,19 @@ from g2d.report.styles import series_styles
 from g2d.tables.results import read_by_name
 
 NOTHING = "Nothing was evaluated."
-NO_BUDGETS = "No token budgets were evaluated (evaluation.token_budgets)."
 
 
 def main(snakemake):
     with stage(snakemake):
         given, out, params = snakemake.input, snakemake.output, snakemake.params
         styles = series_styles(load(snakemake.config))  # the same styles for all tables
-        tables = map(read_by_name, (given.main, given.decomposition, given.budgets))
-        results, gains, budgets = (table[table["benchmark"] == params.benchmark] for table in tables)
+        tables = map(read_by_name, (given.main, given.decomposition))
+        results, gains = (table[table["benchmark"] == params.benchmark] for table in tables)
         accuracy = panels(charts.accuracy_by_k, charts.without_ablations(results), styles)
         informativeness = panels(charts.informativeness_by_k, read_by_name(given.harvest))
         save_figure(out.accuracy, accuracy, params.note, NOTHING)
         save_figure(out.informativeness, below_each_other(accuracy, informativeness), params.note, NOTHING)
         save_figure(out.gains, panels(charts.gains, gains), params.note, NOTHING)
-        save_figure(out.budgets, panels(charts.budgets, budgets, styles), params.note, NO_BUDGETS)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ def main(snakemake):
     from g2d.rollouts.settings import Evaluation
 
     with stage(snakemake) as meter:
-        settings = Evaluation.model_validate(snakemake.params.settings["evaluation"])
+        recorded = {**snakemake.params.settings["evaluation"]}
+        del recorded["token_budgets"]  # always empty (g2d.graph.params)
+        settings = Evaluation.model_validate(recorded)
         problems = read_problems(snakemake.input.benchmark)
         generate_rollouts(snakemake, meter, problems, evaluation_decoding(settings))
 

@@ -172,7 +172,7 @@ class Config(Section):
     baselines: Baselines = key(Baselines(), "GRPO without an offline phase.")
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
     margin: float = key(
-        0.02, "Accuracy that a K may be behind the best K and still be enough (0.02: two points).", gt=0, lt=1
+        0.02, "Accuracy that a K may be behind the best K and still be enough.", gt=0, lt=1, neutral=0.02
     )
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
     share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")

@@ -134,7 +134,7 @@ def tried(
     resolved = config.for_model(model)
     section = "evaluation" if problems in config.benchmarks else "harvest"
     decoding = evaluation_decoding(resolved.evaluation) if section == "evaluation" else sampling(resolved.harvest, seed)
-    decoding = replace(decoding, samples_per_prompt=1, token_budgets=())
+    decoding = replace(decoding, samples_per_prompt=1)
     chosen = drawn(load_problems(problems, config.problem_sources[problems]), resolved, problems, n, seed)
     judge = TRUTH if reward is None else config.rewards[reward]
     if judge != TRUTH:

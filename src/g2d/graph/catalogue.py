@@ -70,8 +70,6 @@ TABLES = (
           "families:comparison_table", "answers"),
     Table("decomposition", "Gains by finishing, format and reasoning",
           "parts:decomposition_table", "answers", section=GAINS),
-    Table("budgets", "Accuracy by token budget",
-          "parts:budget_table", "answers", section=GAINS),
     Table("harvest", "Table 2: informativeness of the harvests",
           "harvest:harvest_table", "summaries counts"),
     Table("correlations", "Table 2: correlation of informativeness with accuracy",
@@ -109,7 +107,6 @@ FIGURES = (
     Figure("accuracy", "Figure 2: accuracy against K"),
     Figure("informativeness", "Figure 3: informativeness against K"),
     Figure("gains", "Gains by finishing, format and reasoning"),
-    Figure("budgets", "Accuracy against the token budget", caption="budgets_figure"),
 )
 
 

@@ -15,6 +15,8 @@ from g2d.settings import Section
 from g2d.verifier.settings import verifier_params
 
 Settings = dict[str, Any]  # by section or regime
+# Token budgets were removed; finished evaluations without any have this key.
+NO_TOKEN_BUDGETS: Settings = {"token_budgets": []}
 Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a training or judge of policies
 
 
@@ -53,7 +55,7 @@ class Params:
     def evaluation(self, part: Literal["answers", "samples"]) -> Settings:
         evaluation: Evaluation | None = getattr(self.resolved.evaluation, part)
         return (
-            ({} if evaluation is None else {"evaluation": evaluation.params()})
+            ({} if evaluation is None else {"evaluation": evaluation.params() | NO_TOKEN_BUDGETS})
             | self.sections("prompt")
             | self.verifier
         )

@@ -25,7 +25,7 @@ def summaries(config: Config) -> Iterator[Job]:
         given: dict[str, Files] = {**table_inputs(config, rule), "checked": checked.get(rule, [])}
         made = {table.name: _table(table.name) for table in catalogue.tables_of_rule(config, rule)}
         yield job_of(rule, given, made)
-    given = {name: _table(name) for name in ("main", "harvest", "decomposition", "budgets")}
+    given = {name: _table(name) for name in ("main", "harvest", "decomposition")}
     yield job_of("draw_figures", given, figures)
     given = {"table": _table("main")}
     given |= _parts(config, policies="records", informativeness="summaries")

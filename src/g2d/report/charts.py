@@ -283,21 +283,6 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
     )
 
 
-def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw accuracy against the token budget."""
-    rows = table[table["policy"].isin(POLICY_NAMES)]
-    by_line = line_styles(rows, styles)
-    rows = rows.assign(series=names(rows))
-    series = {name: i - (len(by_line) - 1) / 2 for i, name in enumerate(by_line)}
-    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))  # intervals beside each other
-    axis = alt.Axis(values=sorted({int(budget) for budget in rows["budget"]}), grid=False)
-    x = alt.X("at:Q", title="token budget", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
-    y, channels = _accuracy_axis(rows), series_channels(by_line)
-    lines = alt.Chart(rows).encode(x=x, y=y, tooltip=[*_tooltip(rows), "budget:Q"], **channels)
-    bars = alt.Chart(rows).mark_rule(strokeWidth=1).encode(x=x, color=channels["color"], **_interval(rows))
-    return finished(bars, lines.mark_line(), lines.mark_point(**POINT))
-
-
 def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)

@@ -38,7 +38,6 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
         max_completion_length=settings.max_completion_length,
         batch_size=settings.batch_size,
         seed=drawn.seed if drawn else 0,
-        token_budgets=tuple(settings.token_budgets),
     )
 
 
@@ -85,16 +84,6 @@ def draw_rollouts(
             [(reference, done.text) for reference, (*_, done) in zip(compared, drawn, strict=True)],
             [done.finish_reason for *_, done in drawn],
         )
-        cut = [
-            (reference, text)
-            for reference, (*_, done) in zip(compared, drawn, strict=True)
-            for text in done.prefixes.values()
-        ]
-        cut_verdicts = iter(found.verdict for found in open_verifier.verify(cut, ["length"] * len(cut)))
-    at_budgets = [
-        {b: next(cut_verdicts) if b in done.prefixes else judgement.verdict for b in decoding.token_budgets}
-        for (*_, done), judgement in zip(drawn, judgements, strict=True)
-    ]
     return [
         Rollout(
             problem_id=problem.problem_id,
@@ -113,15 +102,12 @@ def draw_rollouts(
             temperature=decoding.temperature,
             seed=decoding.seed,
             policy_id=policy.policy_id,
-            budget_verdicts=json.dumps(verdicts) if verdicts else None,
             prompt_ids=completion.prompt_ids if tokenizer else None,
             completion_ids=completion.token_ids if tokenizer else None,
             tokenizer_sha256=tokenizer,
             cluster=problem.cluster,
         )
-        for (problem, request, sample, completion), judgement, verdicts in zip(
-            drawn, judgements, at_budgets, strict=True
-        )
+        for (problem, request, sample, completion), judgement in zip(drawn, judgements, strict=True)
     ]
 
 

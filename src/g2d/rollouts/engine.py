@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from g2d.problems.prompts import Messages, conversation_ids, render, token_ids
@@ -20,7 +20,6 @@ class Decoding:
     max_completion_length: int  # tokens
     batch_size: int  # completions that transformers generates together
     seed: int
-    token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each b
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,6 @@ class Completion:
     text: str
     token_count: int
     finish_reason: FinishReason
-    prefixes: Mapping[int, str] = field(default_factory=dict)  # text at every token budget that cuts this completion
     # Includes the token that ended it; None if only text was recorded.
     prompt_ids: tuple[int, ...] | None = None
     token_ids: tuple[int, ...] | None = None
@@ -92,7 +90,7 @@ class ModelEngine:
         names = [request.problem_id for request in requests]
         require_room(prompts, [f"problem {name}" for name in names], decoding.max_completion_length, self.context)
         return [
-            [self._completion(tuple(prompt), *sample, decoding) for sample in samples]
+            [self._completion(tuple(prompt), *sample) for sample in samples]
             for prompt, samples in zip(prompts, self._samples(prompts, names, decoding), strict=True)
         ]
 
@@ -100,16 +98,10 @@ class ModelEngine:
         """Sample completions of every prompt; random numbers depend on the prompt's name."""
         raise NotImplementedError
 
-    def _completion(
-        self, prompt: tuple[int, ...], tokens: list[int], reason: FinishReason, decoding: Decoding
-    ) -> Completion:
-        def text(part: list[int]) -> str:
-            return str(self.tokenizer.decode(part, skip_special_tokens=True))
-
-        # Tokens do not depend on the budget: a completion with a smaller one is a prefix.
-        cut = {budget: text(tokens[:budget]) for budget in decoding.token_budgets if budget < len(tokens)}
-        whole = text(tokens[:-1] if reason == "stop" else tokens)
-        return Completion(whole, len(tokens), reason, cut, prompt, tuple(tokens))
+    def _completion(self, prompt: tuple[int, ...], tokens: list[int], reason: FinishReason) -> Completion:
+        shown = tokens[:-1] if reason == "stop" else tokens
+        text = str(self.tokenizer.decode(shown, skip_special_tokens=True))
+        return Completion(text, len(tokens), reason, prompt, tuple(tokens))
 
 
 def require_room(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -39,7 +38,6 @@ class Rollout:
     temperature: float  # 0 means greedy
     seed: int
     policy_id: str
-    budget_verdicts: str | None = None  # JSON: token budget -> verdict on the completion cut there
     reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent with the default reward
     reward_details: str | None = None  # JSON of `Judgement.details`; absent with the default reward
     # Absent unless used for training, and from files of 0.1.0 (`g2d.rollouts.tokens`).
@@ -50,14 +48,12 @@ class Rollout:
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
-BUDGET_VERDICTS = "budget_verdicts"  # set by evaluations; otherwise null, and absent from the oldest files
 OF_REWARDS = ("reward_status", "reward_details")
 IDS = ("prompt_ids", "completion_ids")  # lists of int32
 OF_TOKENS = (*IDS, "tokenizer_sha256")
 CLUSTER = "cluster"
 LEFT_OUT = (*OF_REWARDS, *OF_TOKENS, CLUSTER)  # omitted from files if empty
-OPTIONAL = (BUDGET_VERDICTS, *LEFT_OUT)
-TEXTLESS = (*(name for name in COLUMNS if name not in ("prompt_text", "completion_text", *OPTIONAL)), CLUSTER)
+TEXTLESS = (*(name for name in COLUMNS if name not in ("prompt_text", "completion_text", *LEFT_OUT)), CLUSTER)
 
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
@@ -84,36 +80,19 @@ def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout])
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-    """Read columns; only those of `OPTIONAL` may be missing. A ValueError names a file that cannot be read."""
+    """Read columns; only those of `LEFT_OUT` may be missing. A ValueError names a file that cannot be read."""
     import pandas as pd
     import pyarrow.parquet
 
     try:
         available = pyarrow.parquet.read_schema(path).names
-        if missing := [column for column in columns if column not in (*available, *OPTIONAL)]:
+        if missing := [column for column in columns if column not in (*available, *LEFT_OUT)]:
             raise ValueError(f"rollouts lack the column {missing[0]}")
-        frame = pd.read_parquet(path, columns=[column for column in columns if column in available])
-        missing = [column for column in columns if column not in (*available, *LEFT_OUT)]
-        return frame.assign(**dict.fromkeys(missing))
+        return pd.read_parquet(path, columns=[column for column in columns if column in available])
     except Exception as error:  # pyarrow raises several unrelated types for a truncated file
         raise ValueError(
             f"{path}: not a readable file of rollouts ({error}); delete it to have it made again"
         ) from None
-
-
-def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
-    """Return verdicts by token budget, indexed like the rollouts, empty without budgets; a ValueError if rows have
-    different budgets."""
-    import pandas as pd
-
-    recorded = [{} if pd.isna(text) else json.loads(text) for text in rollouts[BUDGET_VERDICTS]]
-    budgets = {tuple(verdicts) for verdicts in recorded} or {()}
-    if len(budgets) > 1:
-        raise ValueError("rollouts of one file have verdicts at different token budgets: evaluate again")
-    return {
-        int(budget): pd.Series([verdicts[budget] for verdicts in recorded], index=rollouts.index)
-        for budget in sorted(budgets.pop(), key=int)
-    }
 
 
 def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from g2d.settings import MistakeInKeyError, Section, Seed, key, repeated
 
@@ -131,7 +131,6 @@ class Evaluation(Section):
     max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
     batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
     sampled: SampledEvaluation | None = key(None, "Sample completions instead of greedy decoding.")
-    token_budgets: list[int] = key([], "Also judge completions cut after these numbers of tokens.", unit="tokens")
 
     @property
     def answers(self) -> Evaluation:
@@ -145,20 +144,4 @@ class Evaluation(Section):
         if self.sampled is None or not self.sampled.beside_greedy:
             return None
         sampled_only = self.sampled.model_copy(update={"beside_greedy": False})
-        return self.model_copy(update={"sampled": sampled_only, "token_budgets": []})
-
-    @field_validator("token_budgets")
-    @classmethod
-    def _distinct_budgets(cls, budgets: list[int]) -> list[int]:
-        if repeated(budgets) or any(budget < 1 for budget in budgets):
-            raise ValueError(f"budgets must be positive and must not repeat: {budgets}")
-        return sorted(budgets)
-
-    @model_validator(mode="after")
-    def _budgets_fit(self) -> Evaluation:
-        if self.token_budgets and self.token_budgets[-1] > self.max_completion_length:
-            raise ValueError(
-                f"token_budgets: {self.token_budgets[-1]} exceeds evaluation.max_completion_length="
-                f"{self.max_completion_length}: raise that or drop the budget"
-            )
-        return self
+        return self.model_copy(update={"sampled": sampled_only})

@@ -41,6 +41,7 @@ GONE: dict[str, str] = {
     "collapse": "remove it; training.csv has the curves of entropy and length",
     "rewards.*.reward=majority": "use reward: random, format or wrong as a control",
     "frontier": "write margin: 0.05 (your value) at the top level; tests of the frontier were removed",
+    "evaluation.token_budgets": "remove it; evaluate at another evaluation.max_completion_length",
     "drift": "remove it; the KL divergence from M0 is no longer measured",
     "models.*.replies": "the synthetic replies were removed: use a model of your own (source: local)",
     "*.source=reasoning_gym": "write its problems to a JSONL file, with a verifier of your own (docs/verifier.md)",

@@ -25,7 +25,7 @@ TYPES = {
     " reference family against metric pooling verdict source problem_id reference_answer"
     " extracted_answer levels",
     "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_jobs devices n k"
-    " family_size reference_K step level budget cut_off not_judged",
+    " family_size reference_K step level cut_off not_judged",
     "Int64": "group_size seed reference_group_size problems_needed",
     "bool": "chosen selected this_grid",
 }

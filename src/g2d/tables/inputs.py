@@ -25,7 +25,7 @@ from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
-from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
+from g2d.rollouts.rollout import TEXTLESS, read_rollouts
 from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_costs
 from g2d.tables.costs import calibration_hours, read_log, spent_on
 from g2d.tables.frames import read_table
@@ -33,8 +33,6 @@ from g2d.tables.harvest import correlation_points
 from g2d.tables.samples import READ
 from g2d.tables.win_rates import NEEDED
 from g2d.verifier import verify_batch
-
-WITHOUT_TEXTS = (*TEXTLESS, BUDGET_VERDICTS)
 
 
 class _Part(cached_property[dict[Any, Any]]):
@@ -63,11 +61,11 @@ class Inputs:
     probes = _Part(read_table, PROBE_COLUMNS)
     selections = _Part(read_table, CANDIDATE_COLUMNS)
     # Keys: a policy and a benchmark.
-    answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
+    answers = _Part(read_rollouts, TEXTLESS, shown=True)
     sampled = _Part(read_rollouts, READ, shown=True)  # several answers to each problem
     # Keys: a harvest.
     summaries = _Part(read_informativeness)
-    harvested = _Part(read_rollouts, WITHOUT_TEXTS)
+    harvested = _Part(read_rollouts, TEXTLESS)
     # Other keys.
     levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
     candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime
@@ -155,7 +153,7 @@ class Inputs:
     @cached_property
     def temperatures(self) -> dict[str, dict[float, pd.DataFrame]]:
         by_model: dict[str, dict[float, pd.DataFrame]] = {}
-        for (model, temperature), rollouts in self.read("temperatures", read_rollouts, WITHOUT_TEXTS).items():
+        for (model, temperature), rollouts in self.read("temperatures", read_rollouts, TEXTLESS).items():
             by_model.setdefault(model, {})[float(temperature)] = rollouts
         return by_model
 

@@ -1,4 +1,4 @@
-"""Gains over M0 by finishing, format and reasoning, and accuracy at smaller token budgets."""
+"""Gains over M0 by finishing, format and reasoning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from g2d.analysis import decomposition
 from g2d.analysis.crossed import SeedPool, error_of_difference
 from g2d.analysis.statistics import LEVEL
 from g2d.experiment.keys import PolicyKey
-from g2d.rollouts.rollout import at_budgets
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
     Evaluations,
@@ -21,7 +20,6 @@ from g2d.tables.evaluations import (
     crossed,
     m0_of,
     row_of,
-    share,
 )
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, estimate, table_of
@@ -30,7 +28,6 @@ DECOMPOSITION_COLUMNS = columns(
     *(BY_BENCHMARK, "n_seeds n_problems accuracy finished parseable correct gain"),
     *(f"from_{factor} from_{factor}_low from_{factor}_high" for factor in decomposition.FACTORS),
 )
-BUDGET_COLUMNS = columns(BY_BENCHMARK, "budget n_seeds n_problems accuracy ci_low ci_high finished parseable")
 
 
 @table_of(DECOMPOSITION_COLUMNS)
@@ -66,22 +63,7 @@ def _gain(
     return values
 
 
-def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str = "verdict") -> np.ndarray:
+def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
     """Return shares of a problem's answers, (3 stages, policies, problems)."""
-    reached = {key: answers.join(decomposition.stages(answers[column])) for key, answers in by_key.items()}
+    reached = {key: answers.join(decomposition.stages(answers["verdict"])) for key, answers in by_key.items()}
     return np.stack([crossed(reached, benchmark, stage) for stage in decomposition.STAGES])
-
-
-@table_of(BUDGET_COLUMNS)
-def budget_table(evaluations: Evaluations) -> Rows:
-    """A row per policy, benchmark and budget; ValueError if seeds were judged at different budgets."""
-    for (_, benchmark), by_key in by_policy(evaluations).items():
-        verdicts = {key: at_budgets(answers) for key, answers in by_key.items()}
-        if len({tuple(by_budget) for by_budget in verdicts.values()}) > 1:
-            raise ValueError(f"{next(iter(by_key)).folder} on {benchmark}: its seeds were judged at different budgets")
-        for budget in next(iter(verdicts.values())):
-            cut = {key: answers.assign(cut=verdicts[key][budget]) for key, answers in by_key.items()}
-            reached = _reached(cut, benchmark, "cut")
-            finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
-            row = row_of(by_key, benchmark, reached[2]) | share(reached[2], clusters=clusters_of(by_key))
-            yield row | {"budget": budget, "finished": finished, "parseable": parseable}
