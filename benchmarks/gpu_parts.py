@@ -260,15 +260,14 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
 
 
 def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
-    from g2d.policies import Policy
+    from g2d.policies import Policy, load_tokenizer
     from g2d.policies.settings import Lora
-    from g2d.problems.prompts import Prompt, conversation
+    from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
     from g2d.problems.synthetic import generate
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.offline.dpo import Dpo, train_dpo
     from g2d.regimes.run.job import TrainingJob
-    from g2d.rollouts.tokens import pairs_with_token_ids
 
     folder = setting.out / f"shape-{name}"
     tokenizer().save_pretrained(folder)
@@ -283,11 +282,11 @@ def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
         warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none", per_device_batch_size=rows)
         train_grpo(TrainingJob(base, problems, warmup, group_size=2, k=2, **common))
         return
-    words = setting.or_tiny(512, 8)
-    chosen, rejected = ([{"role": "assistant", "content": f"{n} " * words}] for n in (1, 2))
-    pairs = [{"prompt": conversation(p, Prompt()), "chosen": chosen, "rejected": rejected} for p in problems]
-    settings = Dpo(max_steps=2, per_device_batch_size=rows)
-    train_dpo(TrainingJob(base, pairs_with_token_ids(pairs, base), settings, **common))
+    words, reader = setting.or_tiny(512, 8), load_tokenizer(base)
+    chosen, rejected = ([*plain_ids(reader, f"{n} " * words), reader.eos_token_id] for n in (1, 2))
+    asked = [conversation_ids(reader, conversation(p, Prompt())) for p in problems]
+    pairs = [{"prompt_ids": ids, "chosen_ids": chosen, "rejected_ids": rejected} for ids in asked]
+    train_dpo(TrainingJob(base, pairs, Dpo(max_steps=2, per_device_batch_size=rows), **common))
 
 
 def harvest(setting: Setting) -> Iterator[Row]:

@@ -220,14 +220,14 @@ def peak_of(profile: Any) -> int:
 
 def train(regime: str, base: Any, work: Path) -> None:
     """A step of two micro-batches, two sequences each, with the settings of the regime otherwise."""
+    from g2d.policies.policy import load_tokenizer
     from g2d.policies.settings import Lora
-    from g2d.problems.prompts import Prompt, conversation
+    from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
     from g2d.problems.synthetic import generate
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.offline.dpo import Dpo, train_dpo
     from g2d.regimes.run.job import TrainingJob
-    from g2d.rollouts.tokens import pairs_with_token_ids
 
     problems, prompt = generate("arithmetic", "train", 8, seed=0), Prompt()
     if regime == "grpo":
@@ -240,12 +240,12 @@ def train(regime: str, base: Any, work: Path) -> None:
         )
         train_grpo(TrainingJob(base, problems, warmup, lora=Lora(), group_size=2, k=1, seed=0, work=work))
         return
-    completions = {
-        name: [{"role": "assistant", "content": text}] for name, text in (("chosen", PAIR), ("rejected", PAIR + "3"))
-    }
-    pairs = [{"prompt": conversation(problem, prompt), **completions} for problem in problems]
+    tokenizer = load_tokenizer(base)
+    chosen, rejected = ([*plain_ids(tokenizer, text), tokenizer.eos_token_id] for text in (PAIR, PAIR + "3"))
+    asked = [conversation_ids(tokenizer, conversation(problem, prompt)) for problem in problems]
+    pairs = [{"prompt_ids": ids, "chosen_ids": chosen, "rejected_ids": rejected} for ids in asked]
     dpo = Dpo(per_device_batch_size=1, gradient_accumulation_steps=2, max_steps=1)
-    train_dpo(TrainingJob(base, pairs_with_token_ids(pairs, base), dpo, lora=Lora(), seed=0, work=work))
+    train_dpo(TrainingJob(base, pairs, dpo, lora=Lora(), seed=0, work=work))
 
 
 if __name__ == "__main__":

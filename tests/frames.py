@@ -75,7 +75,7 @@ def group(problem_id: str, correct: int, n: int = 8, level: int | None = 1) -> l
 
 def groups(successes: Iterable[tuple[int, int]], level: int | None = 1) -> pd.DataFrame:
     """Rollouts of prompts p0, p1, ... with the given (correct, n)."""
-    return to_frame([r for i, (correct, n) in enumerate(successes) for r in group(f"p{i}", correct, n, level)])
+    return spelled(to_frame([r for i, (correct, n) in enumerate(successes) for r in group(f"p{i}", correct, n, level)]))
 
 
 def summarised(

@@ -377,7 +377,7 @@ def test_a_step_of_8_prompts_is_one_of_16_completions_with_groups_of_2() -> None
     other = Warmup(prompts_per_step=2, per_device_batch_size=2, gradient_accumulation_steps=1)
     assert other.accumulation_steps(4) == 4
     assert read(CONFIG / "paper.yaml").warmup.prompts_per_step == 8
-    released = read(CONFIG.parent / "tests/workflow/released/0.1.0/paper.yaml").warmup
+    released = read(CONFIG.parent / "tests/workflow/released/0.2.0/paper.yaml").warmup
     assert read(CONFIG / "paper.yaml").warmup.trajectory(150, 2) == released.trajectory(150, 2)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from g2d.jobs import attempts as module
-from g2d.jobs.attempts import BEAT_S, Attempt, Status, attempt_file, recorded
+from g2d.jobs.attempts import BEAT_S, Attempt, Process, Status, attempt_file, recorded
 from g2d.jobs.cost import Cost, Meter, merge_costs
 from tests.attempts import read_attempts
 
@@ -21,7 +21,7 @@ HOUR = 3600.0
 def attempt(job: str, status: Status, started: float, hours: float = 1) -> Attempt:
     seconds = hours * HOUR
     cost = Cost(job, job.partition("-")[0], seconds, seconds, 1, "cpu", seconds, 10, 10**9)
-    return Attempt(status, cost, "node1", started, started + seconds)
+    return Attempt(status, cost, "node1", started, started + seconds, Process(1, "elsewhere", None))
 
 
 def written(folder: Path, attempts: list[Attempt]) -> Path:
@@ -40,11 +40,10 @@ def test_a_record_names_carried_costs_and_counts_only_its_attempt(tmp_path: Path
     assert last.cost.wall_s < carried.wall_s
     assert merge_costs(last.carried, last.cost) == meter.spent()
     old = json.loads((tmp_path / "a.json").read_text())
-    del old["carried"]  # 0.1.0 had no such key
     old |= {"start_up_s": 5.0}  # of earlier versions
     old["cost"] |= {"gpu_energy_j": 7.5}
     (tmp_path / "a.json").write_text(json.dumps(old))
-    assert read_attempts(tmp_path) == [replace(last, carried=None)]
+    assert read_attempts(tmp_path) == [last]
 
 
 def test_without_a_last_word_silence_or_a_later_attempt_tells(tmp_path: Path) -> None:

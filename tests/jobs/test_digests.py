@@ -31,7 +31,7 @@ PAIRS = "results/m/harvest/pairs.jsonl"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two jobs with digests, one of 0.1.0 without."""
+    """Two jobs with digests, one without."""
     monkeypatch.chdir(tmp_path)
     for file in (POOL, HARVEST, f"{CHECKPOINT}/optimizer.pt", f"{CHECKPOINT}/.snakemake_timestamp", PAIRS):
         path = tmp_path / file

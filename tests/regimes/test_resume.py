@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from g2d.jobs.cost import Cost, Meter
-from g2d.jobs.files import read_json, sha256, write_json
+from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
@@ -242,17 +242,6 @@ def test_a_stopped_grpo_has_the_bits_and_the_cost_of_an_uninterrupted_run(
     assert logs[0] == logs[1]
     assert adapter(stopped) == adapter(straight)
     pd.testing.assert_frame_equal(pd.read_parquet(stopped / "rollouts.parquet"), rollouts)
-
-
-def test_a_checkpoint_without_a_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
-    """Checkpoints of 0.1.0 lack it; the cost of the last attempt is then recorded."""
-    for folder in stopped.glob("step-*"):
-        manifest = read_json(folder / MANIFEST)
-        assert manifest.pop("spent")["stage"] == "training"
-        write_json(folder / MANIFEST, manifest)
-    meter = clock.attempt()
-    assert (dpo(stopped, meter=meter), adapter(stopped)) == straight
-    assert meter.spent().wall_s == 4 * STEP_S
 
 
 def damage(work: Path, how: str) -> None:

@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -21,7 +20,7 @@ from peft import PeftModelForCausalLM
 
 from g2d.jobs.files import write_jsonl
 from g2d.policies import Policy, load_model, load_tokenizer
-from g2d.policies.policy import end_tokens, tokenizer_sha256
+from g2d.policies.policy import end_tokens
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
@@ -36,8 +35,8 @@ from g2d.rollouts.continuous_batching import ContinuousBatch
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs, read_pairs
-from g2d.rollouts.rollout import IDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
-from g2d.rollouts.tokens import closing_token, pairs_with_token_ids, with_token_ids
+from g2d.rollouts.rollout import IDS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.tokens import require_own_tokens
 from tests.models import adapted
 
 Drawn = tuple[tuple[int, ...], tuple[int, ...]]  # tokens of a prompt and of a completion
@@ -150,7 +149,7 @@ class Harvest:
         right = drawn["sample"] % 2 == 0
         drawn = drawn.assign(reward=right.astype(float), verdict=right.map({True: "correct", False: "incorrect"}))
         write_rollouts(folder / "rollouts.parquet", drawn)
-        self.rollouts = with_token_ids(read_rollouts(folder / "rollouts.parquet"), self.base)
+        self.rollouts = read_rollouts(folder / "rollouts.parquet")
         names = [(problem.problem_id, sample) for problem in self.problems for sample in range(8)]
         by_prompt = {prompt: [row for row in seen if row[0] == prompt] for prompt, _ in seen}
         assert len(by_prompt) == len(self.problems)
@@ -304,45 +303,9 @@ def require_parsed_prompts(harvest: Harvest) -> None:
         pytest.skip("the text of a prompt does not say which of its tokens are special")
 
 
-def test_files_without_tokens_are_read_as_text_with_the_end_where_it_was_sampled(harvest: Harvest) -> None:
-    """Files of 0.1.0. Words are tokens here, so the text restores all but special tokens and the kind of end token."""
-    require_parsed_prompts(harvest)
-    old = harvest.rollouts.drop(columns=list(OF_TOKENS))
-    made = with_token_ids(old, harvest.base)
-    ends = end_tokens(harvest.base, harvest.tokenizer)
-    special, end = ends | set(harvest.tokenizer.all_special_ids), closing_token(harvest.tokenizer, ends)
-    assert [tuple(ids) for ids in made["prompt_ids"]] == [tuple(ids) for ids in harvest.rollouts["prompt_ids"]]
-    assert set(made["tokenizer_sha256"]) == {tokenizer_sha256(harvest.base.base)}
-    rows = zip(made["completion_ids"], harvest.rollouts["completion_ids"], made["finish_reason"], strict=True)
-    for ids, drawn, reason in rows:
-        assert ids.dtype == np.int32
-        assert ids.tolist() == [token for token in drawn.tolist() if token not in special] + [end] * (reason == "stop")
-    assert harvest.tokenizer.decode([end]) == CLOSES.get(harvest.template, harvest.tokenizer.eos_token)
-
-
-def test_rows_with_and_without_tokens_can_stand_together(harvest: Harvest) -> None:
-    require_parsed_prompts(harvest)
-    whole = harvest.rollouts
-    halves = [whole.iloc[:5].drop(columns=list(OF_TOKENS)), whole.iloc[5:]]
-    made = with_token_ids(pd.concat(halves), harvest.base)
-    assert [tuple(ids) for ids in made["completion_ids"][5:]] == [tuple(ids) for ids in whole["completion_ids"][5:]]
-    assert [tuple(ids) for ids in made["prompt_ids"]] == [tuple(ids) for ids in whole["prompt_ids"]]
-
-
-def test_foreign_pairs_have_the_rendered_prompt_and_the_plain_answer(harvest: Harvest) -> None:
-    pair = harvest.pairs[0]
-    bare = {name: value for name, value in pair.items() if name not in (*OF_TOKENS, "chosen_ids", "rejected_ids")}
-    retokenized, kept = pairs_with_token_ids([bare, pair], harvest.base)  # type: ignore[list-item]
-    assert kept is pair
-    assert retokenized["prompt_ids"] == pair["prompt_ids"]
-    end = closing_token(harvest.tokenizer, end_tokens(harvest.base, harvest.tokenizer))
-    text = pair["chosen"][0]["content"]
-    assert retokenized["chosen_ids"] == [*harvest.tokenizer(text, add_special_tokens=False)["input_ids"], end]
-
-
 def test_tokens_of_another_tokenizer_are_refused(harvest: Harvest, tmp_path: Path) -> None:
     other = policy_of("gemma" if "gemma" not in harvest.base.base else "qwen3", tmp_path)
     with pytest.raises(ValueError, match="not the tokenizer that the rollouts were drawn with"):
-        with_token_ids(harvest.rollouts, other)
+        require_own_tokens(harvest.rollouts["tokenizer_sha256"], other, "the rollouts")
     with pytest.raises(ValueError, match="not the tokenizer that the pairs were drawn with"):
-        pairs_with_token_ids(harvest.pairs, other)
+        require_own_tokens([pair["tokenizer_sha256"] for pair in harvest.pairs], other, "the pairs")

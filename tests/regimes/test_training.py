@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.jobs.files import sha256
-from g2d.policies import Policy
+from g2d.policies import Policy, load_tokenizer
+from g2d.policies.policy import tokenizer_sha256
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, conversation
+from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import completions_tokens, train_grpo
@@ -27,7 +28,6 @@ from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import write_metrics
 from g2d.report.provenance import steps_without_loss
 from g2d.rollouts.pairs import Pair
-from g2d.rollouts.tokens import pairs_with_token_ids
 from tests.models import completion_logprobs, tiny_policy, two_ends_policy
 
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=12)
@@ -124,19 +124,28 @@ def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Pat
 
 
 def pairs(n: int = 24, base: Policy | None = None) -> list[Pair]:
-    texts = [
-        Pair(
-            prompt=conversation(problem, Prompt()),
-            chosen=[{"role": "assistant", "content": f"Clearly \\boxed{{{problem.answer}}}"}],
-            rejected=[{"role": "assistant", "content": "Clearly \\boxed{99}"}],
+    """Pairs of short answers, which all end."""
+    policy = base or tiny_policy()
+    tokenizer = load_tokenizer(policy)
+    made = []
+    for problem in generate("arithmetic", "train", n, seed=3):
+        asked = conversation(problem, Prompt())
+        right, wrong = f"Clearly \\boxed{{{problem.answer}}}", "Clearly \\boxed{99}"
+        pair = Pair(
+            prompt=asked,
+            chosen=[{"role": "assistant", "content": right}],
+            rejected=[{"role": "assistant", "content": wrong}],
             problem_id=problem.problem_id,
             p_hat=0.5,
             chosen_sample=0,
             rejected_sample=1,
+            prompt_ids=conversation_ids(tokenizer, asked),
+            chosen_ids=[*plain_ids(tokenizer, right), tokenizer.eos_token_id],
+            rejected_ids=[*plain_ids(tokenizer, wrong), tokenizer.eos_token_id],
+            tokenizer_sha256=tokenizer_sha256(policy.base),
         )
-        for problem in generate("arithmetic", "train", n, seed=3)
-    ]
-    return pairs_with_token_ids(texts, base or tiny_policy())
+        made.append(pair)
+    return made
 
 
 # Where policy and reference agree: ln 2, and (1 / 2 beta)^2 at beta .1.

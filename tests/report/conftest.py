@@ -23,7 +23,7 @@ from g2d.tables.accuracy import main_table
 from g2d.tables.captions import captions
 from g2d.tables.frames import write_table
 from g2d.tables.harvest import dispute_table
-from tests.frames import rollout
+from tests.frames import rollout, spelled
 from tests.report.test_markup import HOSTILE
 
 
@@ -74,7 +74,7 @@ def harvest_frame(problems: Iterable[Problem], k: int) -> pd.DataFrame:
             )
             for sample in range(4)
         ]
-    return to_frame(rows)
+    return spelled(to_frame(rows))
 
 
 def evaluation_frame(accuracy: float, n: int = 100) -> pd.DataFrame:

@@ -14,14 +14,14 @@ from g2d.jobs.files import write_jsonl
 from g2d.problems.prompts import Prompt
 from g2d.rollouts.pairs import all_pairs, build_pairs, one_pair, read_pairs, subsample, truncated_sides
 from g2d.rollouts.rollout import to_frame
-from tests.frames import SUCCESSES, group, groups, problems, rollout
+from tests.frames import SUCCESSES, group, groups, problems, rollout, spelled
 
 PROMPT = Prompt(system="Reason.", template="Solve: {problem}")
 
 
 def test_a_pair_has_trls_conversational_format():
     rows = [rollout("p0", 0, "truncated"), rollout("p0", 1, "correct")]
-    assert build_pairs(to_frame(rows), problems(1), PROMPT, seed=0) == [
+    assert build_pairs(spelled(to_frame(rows)), problems(1), PROMPT, seed=0) == [
         {
             "prompt": [
                 {"role": "system", "content": "Reason."},
@@ -33,6 +33,10 @@ def test_a_pair_has_trls_conversational_format():
             "p_hat": 0.5,
             "chosen_sample": 1,
             "rejected_sample": 0,
+            "prompt_ids": [*b"<p0>"],
+            "chosen_ids": [*b"p0, attempt 1"],
+            "rejected_ids": [*b"p0, attempt 0"],
+            "tokenizer_sha256": "bytes",
         }
     ]
 
@@ -53,12 +57,14 @@ KINDS = [("correct", "length"), ("correct", "stop"), ("truncated", "length"), ("
 
 def cut(*kinds: int, prompts: int = 1):
     drawn = [KINDS[kind] for kind in kinds]
-    return to_frame(
-        [
-            rollout(f"p{prompt}", i, verdict, finish_reason=reason)
-            for prompt in range(prompts)
-            for i, (verdict, reason) in enumerate(drawn)
-        ]
+    return spelled(
+        to_frame(
+            [
+                rollout(f"p{prompt}", i, verdict, finish_reason=reason)
+                for prompt in range(prompts)
+                for i, (verdict, reason) in enumerate(drawn)
+            ]
+        )
     )
 
 
@@ -122,7 +128,7 @@ def test_all_pairs_are_distinct_and_begin_with_the_one(n_right, n_wrong, seed):
 def test_nothing_to_pair_says_what_the_verifier_saw():
     rows = [*group("p0", 8), rollout("p1", 0, "truncated"), rollout("p1", 1, "no_boxed")]
     with pytest.raises(ValueError, match=r"2 prompts; verdicts: 8 correct, 1 truncated, 1 no_boxed"):
-        build_pairs(to_frame(rows), problems(2), PROMPT, seed=0)
+        build_pairs(spelled(to_frame(rows)), problems(2), PROMPT, seed=0)
 
 
 def test_rollouts_of_another_training_set_are_refused():
@@ -158,7 +164,7 @@ def test_the_file_gives_back_what_was_written(tmp_path, pairs):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("{", "not JSON"), ('{"prompt": []}', "exactly chosen, chosen_sample"), ("3", "exactly")]
+    ("line", "message"), [("{", "not JSON"), ('{"prompt": []}', "exactly chosen, chosen_ids"), ("3", "exactly")]
 )
 def test_a_broken_line_is_named(tmp_path, pairs, line, message):
     path = tmp_path / "pairs.jsonl"

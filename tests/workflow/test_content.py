@@ -48,7 +48,7 @@ def test_the_command_of_a_refusal_makes_the_file_again(own_micro_grid: Project) 
 
 
 def test_files_without_a_recorded_digest_are_read(own_micro_grid: Project) -> None:
-    """Results of 0.1.0 have none; the log counts the files that were not compared."""
+    """The log counts the files that were not compared."""
     grid = own_micro_grid
     shutil.rmtree(grid.results / "digests")
     assert grid.planned() == {}

@@ -243,7 +243,7 @@ def test_a_harvest_of_before_has_no_tokens_and_is_trained_on_as_text(project: Pr
     folder = project.results / "micro/seed0/harvest/g2/k2"
     paired = read_pairs(folder / "pairs.jsonl")
     pd.read_parquet(folder / "rollouts.parquet").drop(columns=list(OF_TOKENS)).to_parquet(folder / "rollouts.parquet")
-    (project.results / "digests/harvest_rollouts/micro/seed0/g2/k2.sha256").unlink()  # 0.1.0 left none
+    (project.results / "digests/harvest_rollouts/micro/seed0/g2/k2.sha256").unlink()
     trained = [f"results/micro/seed0/{name}/g2/k2/policy.json" for name in ("rft", "chosen")]
     assert project.planned(*trained) == {"build_pairs": 1, "train_rft": 2}
     project.build(*trained, "--quiet", "rules")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from g2d.jobs.files import sha256
 from tests.models import tiny_policy
 from tests.open_ended import JUDGE
 from tests.rewards.models import reward_model
@@ -148,7 +147,7 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
 
     changed.write_bytes(before)
     shutil.rmtree(grid.root / ".snakemake")
-    shutil.rmtree(grid.results / "digests")  # 0.1.0 had none
+    shutil.rmtree(grid.results / "digests")
     done = grid.g2d("recover", "--times")
     assert done.returncode == 0
     assert "files have no digest" in done.stdout
@@ -282,19 +281,3 @@ def test_an_edited_local_model_is_planned_and_a_touched_one_is_not(local_model: 
     plan = local_model.snakemake("-n", RECORD).stdout
     added.unlink()
     assert "files have changed: model/special_tokens_map.json" in plan, plan
-
-
-def test_a_record_of_0_1_0_is_kept_until_a_file_is_newer(local_model: Project) -> None:
-    record, template = local_model.root / RECORD, local_model.root / "model/chat_template.jinja"
-    values = json.loads(record.read_text())
-    assert "chat_template.jinja" in values.pop("base_files")
-    record.write_text(json.dumps(values))
-    assert local_model.planned(RECORD) == {}
-    before = template.read_text()
-    template.write_text(before + "{# another #}")
-    later = record.stat().st_mtime + 1
-    os.utime(template, (later, later))
-    assert local_model.planned(RECORD) == {"pretrained_model": 1}
-    local_model.build("--quiet", "rules", "--", RECORD)
-    assert json.loads(record.read_text())["base_files"]["chat_template.jinja"] == sha256(template)
-    assert local_model.planned(RECORD) == {}

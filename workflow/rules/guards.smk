@@ -13,7 +13,7 @@ from g2d.forecast.hours import hours_left, report as report_hours
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import from_elsewhere
 from g2d.regimes.run.checkpoints import MANIFEST, is_whole
-from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
+from g2d.policies.policy import changed_base_files, read_policy
 
 JOBS_OF_TARGET = {
     "calibration": {"calibrate", "calibrate_shard"},
@@ -153,17 +153,9 @@ def edited_files(job):
 def edited_base_files(job):
     """Return an M0's files (tokenizer, chat template, configuration) that changed since its record was written.
 
-    They are no inputs, because a new input would make the jobs of 0.1.0 run again. Records of 0.1.0 have no digests:
-    there, newer files count as changed.
+    They are no inputs, because a new input would make finished jobs run again.
     """
-    record = Path(job.outputs["policy"])
-    policy = read_policy(record)
-    if policy.base_files is not None or CONFIG.models[job.wildcards.model].source != "local":
-        return changed_base_files(policy)
-    files = [file for pattern in BASE_FILES for file in Path(policy.base).glob(pattern)]
-    return [
-        str(file) for file in files if str(file) not in set(job.files) and file.stat().st_mtime > record.stat().st_mtime
-    ]
+    return changed_base_files(read_policy(job.outputs["policy"]))
 
 
 def refuse_emptied(dag):

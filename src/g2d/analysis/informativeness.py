@@ -52,7 +52,7 @@ class Informativeness:
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
     disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
-    # Pairs whose chosen or rejected completion used up its budget; None without pairs, and in files of 0.1.0.
+    # Pairs whose chosen or rejected completion used up its budget; None without pairs.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
     # Only for harvests with another reward than correctness:

@@ -45,9 +45,9 @@ class Attempt:
     host: str
     started: float
     updated: float
+    process: Process
     carried: Cost | None = None
     progress: Progress | None = None  # training's progress at the last update
-    process: Process | None = None  # not in records of 0.1.0
 
     former: ClassVar[tuple[str, ...]] = ("start_up_s",)
 
@@ -68,7 +68,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
 
     def write(status: Status, cost: Cost) -> None:
         now = time.time()
-        attempt = Attempt(status, cost, platform.node(), started, now, meter.carried, meter.progress, process)
+        attempt = Attempt(status, cost, platform.node(), started, now, process, meter.carried, meter.progress)
         try:
             write_json(file, asdict(attempt))
         except OSError as error:
@@ -100,7 +100,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
 def is_alive(attempt: Attempt) -> bool | None:
     """Return whether an attempt without a final record is running; None if unknown."""
     process = attempt.process
-    if process is not None and process.machine == this_machine():
+    if process.machine == this_machine():
         try:
             running = psutil.Process(process.pid)
             # A process younger than the attempt has reused the PID.

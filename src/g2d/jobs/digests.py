@@ -189,7 +189,7 @@ def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
 class Times:
     same: int
     changed: list[Path]
-    unknown: int  # without a digest, such as results of 0.1.0
+    unknown: int  # without a digest
 
 
 def set_times(results: Path) -> Times:

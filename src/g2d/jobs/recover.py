@@ -90,7 +90,7 @@ def _set_times(folder: Path) -> int:
         say(f"{file}: not what its job left, and no job will read it: put it back, or delete it to have it made again")
     say(f"time stamps set; {times.same} files are as their jobs left them, {len(times.changed)} differ")
     if times.unknown:
-        say(f"{times.unknown} files have no digest (made by 0.1.0, or it was deleted): taken as they are")
+        say(f"{times.unknown} files have no digest: taken as they are")
     return 1 if times.changed else 0
 
 

@@ -45,9 +45,9 @@ class Policy:
     adapter: str | None = None  # folder of the LoRA adapter
     weights_sha256: str | None = None  # digest of trained weights, or a local M0
     continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued
-    started_from: str | None = None  # policy_id; None for M0, and in records of 0.1.0
+    started_from: str | None = None  # policy_id; None for M0
     settings: dict[str, Any] = field(default_factory=dict)  # resolved, of its stage
-    # Digests of `BASE_FILES` by name; None if a Hub revision pins them, and in records of 0.1.0.
+    # Digests of `BASE_FILES` by name; None if a Hub revision pins them.
     base_files: dict[str, str] | None = None
     effect_left: float | None = None  # share of the adapter's effect after two roundings
     weights: str | None = None  # folder of fully trained weights
@@ -85,7 +85,7 @@ class Policy:
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
-    """Return the record as written; fields newer than 0.1.0 are left out if None."""
+    """Return the record as written: some fields are left out if None, as in earlier records."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 

@@ -24,16 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class PairTokens(TypedDict, total=False):
-    """Sampled tokens; absent from files of 0.1.0 and if only text was recorded."""
-
-    prompt_ids: list[int]
-    chosen_ids: list[int]
-    rejected_ids: list[int]
-    tokenizer_sha256: str  # as in `Rollout`
-
-
-class Pair(PairTokens):
+class Pair(TypedDict):
     prompt: Messages
     chosen: Messages
     rejected: Messages
@@ -41,9 +32,13 @@ class Pair(PairTokens):
     p_hat: float  # share of rollouts that may be chosen, 0 < p_hat < 1
     chosen_sample: int
     rejected_sample: int
+    prompt_ids: list[int]  # sampled tokens
+    chosen_ids: list[int]
+    rejected_ids: list[int]
+    tokenizer_sha256: str  # as in `Rollout`
 
 
-PAIR_KEYS, TOKEN_KEYS = Pair.__required_keys__, Pair.__optional_keys__
+PAIR_KEYS = Pair.__required_keys__
 
 
 def build_pairs(
@@ -59,7 +54,7 @@ def build_pairs(
     Raises a ValueError if no prompt is pairable or a rollout's problem is missing.
 
     Args:
-        rollouts: in any order. The pairs have tokens if every row has them.
+        rollouts: in any order, with tokens.
         problems: in the order of the pairs.
         truncated_chosen, margin: as in the section `pairs`.
     """
@@ -69,7 +64,6 @@ def build_pairs(
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="label").sort_values("sample")
     for row in labelled.to_dict("records"):
         drawn[str(row["problem_id"])][int(row["sample"])] = row
-    with_tokens = "completion_ids" in rollouts and bool(rollouts["completion_ids"].notna().all())
     pairs: list[Pair] = []
     for problem in problems:
         name, by_sample = problem.problem_id, drawn[problem.problem_id]
@@ -81,21 +75,21 @@ def build_pairs(
         candidates = right if truncated_chosen == "keep" else ended or right
         chosen_sample, rejected_sample = one_pair(name, candidates, wrong, seed)
         chosen, rejected = by_sample[chosen_sample], by_sample[rejected_sample]
-        pair = Pair(
-            prompt=conversation(problem, prompt),
-            chosen=[{"role": "assistant", "content": chosen["completion_text"]}],
-            rejected=[{"role": "assistant", "content": rejected["completion_text"]}],
-            problem_id=name,
-            p_hat=len(right) / int(counts[name]),
-            chosen_sample=chosen_sample,
-            rejected_sample=rejected_sample,
+        pairs.append(
+            Pair(
+                prompt=conversation(problem, prompt),
+                chosen=[{"role": "assistant", "content": chosen["completion_text"]}],
+                rejected=[{"role": "assistant", "content": rejected["completion_text"]}],
+                problem_id=name,
+                p_hat=len(right) / int(counts[name]),
+                chosen_sample=chosen_sample,
+                rejected_sample=rejected_sample,
+                prompt_ids=chosen["prompt_ids"].tolist(),
+                chosen_ids=chosen["completion_ids"].tolist(),
+                rejected_ids=rejected["completion_ids"].tolist(),
+                tokenizer_sha256=chosen["tokenizer_sha256"],
+            )
         )
-        if with_tokens:
-            pair["prompt_ids"] = chosen["prompt_ids"].tolist()
-            pair["chosen_ids"] = chosen["completion_ids"].tolist()
-            pair["rejected_ids"] = rejected["completion_ids"].tolist()
-            pair["tokenizer_sha256"] = chosen["tokenizer_sha256"]
-        pairs.append(pair)
     if not pairs and "reward_status" in rollouts and rollouts["reward_status"].notna().any():
         statuses = ", ".join(f"{n} {status}" for status, n in rollouts["reward_status"].value_counts().items())
         raise ValueError(
@@ -159,10 +153,10 @@ def read_pairs(path: str | Path) -> list[Pair]:
             raise ValueError(
                 f"{path}, line {number}: not JSON: {error}; delete the file to have it made again"
             ) from None
-        if not isinstance(pair, dict) or set(pair) not in (PAIR_KEYS, PAIR_KEYS | TOKEN_KEYS):
+        if not isinstance(pair, dict) or set(pair) != PAIR_KEYS:
             raise ValueError(
-                f"{path}, line {number}: a pair has exactly {', '.join(sorted(PAIR_KEYS))}, and all or none of "
-                f"{', '.join(sorted(TOKEN_KEYS))}"
+                f"{path}, line {number}: a pair has exactly {', '.join(sorted(PAIR_KEYS))}; delete the file to have it "
+                "made again"
             )
         pairs.append(pair)  # type: ignore[arg-type]
     return pairs

@@ -40,7 +40,7 @@ class Rollout:
     policy_id: str
     reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent with the default reward
     reward_details: str | None = None  # JSON of `Judgement.details`; absent with the default reward
-    # Absent unless used for training, and from files of 0.1.0 (`g2d.rollouts.tokens`).
+    # Absent unless used for training.
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None  # including the token that ended the completion
     tokenizer_sha256: str | None = None  # see `g2d.policies.policy.tokenizer_sha256`

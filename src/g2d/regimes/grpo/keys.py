@@ -220,7 +220,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """Return settings of engine and reward that change results, and differences from 0.1.0."""
+        """Return settings of engine and reward that change results; some are constants that finished jobs have."""
         name = engine.name if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {

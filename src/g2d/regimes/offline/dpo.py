@@ -10,7 +10,7 @@ from g2d.regimes.regime import Regime
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
-from g2d.rollouts.tokens import pairs_with_token_ids
+from g2d.rollouts.tokens import require_own_tokens
 from g2d.settings import Rows, Section, Steps, key
 
 
@@ -78,7 +78,8 @@ class Dpo(Section):
 
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
-    pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
+    pairs = read_pairs(inputs.pairs)
+    require_own_tokens((pair["tokenizer_sha256"] for pair in pairs), job.base, "the pairs")
     if matched := inputs.get("matched"):
         pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)
     return pairs

@@ -19,7 +19,7 @@ from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
 from g2d.rollouts.rollout import IDS
-from g2d.rollouts.tokens import pairs_with_token_ids
+from g2d.rollouts.tokens import require_own_tokens
 from g2d.settings import MistakeInKeyError, Rows, key
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
 
 def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
     if job.settings.needs_pairs:
-        return chosen_completions(pairs_with_token_ids(read_pairs(inputs.pairs[0]), job.base))
+        pairs = read_pairs(inputs.pairs[0])
+        require_own_tokens((pair["tokenizer_sha256"] for pair in pairs), job.base, "the pairs")
+        return chosen_completions(pairs)
     return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
 
 

@@ -23,7 +23,7 @@ from g2d.regimes.run.training import (
     trainer_arguments,
 )
 from g2d.rollouts.rollout import read_rollouts
-from g2d.rollouts.tokens import with_token_ids
+from g2d.rollouts.tokens import require_own_tokens
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,9 @@ def train_offline(
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
-    return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
+    rollouts = read_rollouts(inputs.rollouts)
+    require_own_tokens(rollouts["tokenizer_sha256"], job.base, "the rollouts")
+    return rollouts, read_problems(inputs.problems)
 
 
 class PretokenizedMixin:

@@ -32,7 +32,6 @@ from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.labels import labels
 from g2d.rollouts.rollout import to_frame
-from g2d.rollouts.tokens import with_token_ids
 from g2d.rollouts.weights_check import is_due, require_adapter
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
@@ -140,7 +139,7 @@ class OnPolicyRollouts:
         texts = self.record.texts(names, [*rollouts["completion_text"]])
         problems = [name.split(AGAIN)[0] for name in names]
         self.record.add(rollouts.assign(step=step + 1, problem_id=problems, completion_text=texts))
-        return with_token_ids(rollouts, self.job.base)  # a checkpoint of 0.1.0 may lack them
+        return rollouts
 
     def metrics(self, step: int) -> dict[str, float]:
         return {} if self.choice is None else self.choice.metrics(step)

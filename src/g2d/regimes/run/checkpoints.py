@@ -114,9 +114,8 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Add the recorded cost to the meter; records of 0.1.0 have none."""
-    if "spent" in record:
-        meter.carried = parse_record(Cost, record["spent"], where)
+    """Add the recorded cost to the meter."""
+    meter.carried = parse_record(Cost, record["spent"], where)
 
 
 def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
