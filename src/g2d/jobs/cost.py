@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -31,10 +30,9 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the largest process, without GPU memory
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
-    overlap_s: float | None = None  # wall time that an asynchronous training would have saved
     threads: int | None = None
 
-    former: ClassVar[tuple[str, ...]] = ("gpu_energy_j",)  # fields of earlier versions, which are ignored
+    former: ClassVar[tuple[str, ...]] = ("gpu_energy_j", "overlap_s")  # fields of earlier versions, which are ignored
 
     @property
     def key(self) -> JobKey:
@@ -45,7 +43,6 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
     """Add the costs of two attempts; the later resumed from a checkpoint of the earlier."""
     if earlier is None:
         return later
-    overlaps = [part.overlap_s for part in (earlier, later) if part.overlap_s is not None]
     on_gpu = [part.peak_gpu_memory_bytes for part in (earlier, later) if part.peak_gpu_memory_bytes is not None]
     return replace(
         later,
@@ -57,7 +54,6 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
         tokens_generated=earlier.tokens_generated + later.tokens_generated,
         peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
         peak_gpu_memory_bytes=max(on_gpu, default=None),
-        overlap_s=math.fsum(overlaps) if overlaps else None,
         threads=later.threads if earlier.threads == later.threads else None,
     )
 
@@ -93,7 +89,6 @@ class Meter:
     stage: str
     tokens_generated: int = 0  # including those in `carried`
     carried: Cost | None = None
-    overlap_s: float | None = None
     threads: int | None = None
     progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)
@@ -135,7 +130,6 @@ class Meter:
             tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
             peak_memory_bytes=memory_peak(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
-            overlap_s=self.overlap_s,
             threads=self.threads,
         )
 

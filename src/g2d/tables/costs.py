@@ -19,7 +19,7 @@ COST_COLUMNS = columns(
 )
 
 
-@table_of(COST_COLUMNS, columns("overlap_s"))
+@table_of(COST_COLUMNS)
 def cost_table(costs: Mapping[PolicyKey, Sequence[Cost]]) -> Rows:
     """A row per policy, seed and stage, in the order in which the stages ran; devices and peaks (1e9 bytes) are maxima.
 
@@ -35,7 +35,6 @@ def cost_table(costs: Mapping[PolicyKey, Sequence[Cost]]) -> Rows:
                 "devices": max(job.devices for job in jobs),
                 "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
                 **_peaks(jobs),
-                "overlap_s": _overlap_s(jobs),
             }
 
 
@@ -50,11 +49,6 @@ def _totals(costs: Sequence[Cost]) -> dict[str, float]:
         "device_hours": _device_hours(costs),
         "tokens_generated": sum(cost.tokens_generated for cost in costs),
     }
-
-
-def _overlap_s(costs: Sequence[Cost]) -> float | None:
-    overlaps = [cost.overlap_s for cost in costs if cost.overlap_s is not None]
-    return math.fsum(overlaps) if overlaps else None
 
 
 def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:

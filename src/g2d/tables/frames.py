@@ -49,20 +49,15 @@ def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=list(columns)).astype(dict(columns))
 
 
-def table_of(
-    columns: Columns, optional: Columns | None = None
-) -> Callable[[Callable[P, Iterable[Mapping[str, Any]]]], Callable[P, pd.DataFrame]]:
-    """Make a function that yields rows return them as a table (`frame`), without `optional` columns that are empty."""
-    optional = optional or {}
-    declared = {**columns, **optional}
+def table_of(columns: Columns) -> Callable[[Callable[P, Iterable[Mapping[str, Any]]]], Callable[P, pd.DataFrame]]:
+    """Make a function that yields rows return them as a table (`frame`)."""
 
     def decorate(rows: Callable[P, Iterable[Mapping[str, Any]]]) -> Callable[P, pd.DataFrame]:
         @wraps(rows)
         def build(*args: P.args, **kwargs: P.kwargs) -> pd.DataFrame:
-            table = frame(rows(*args, **kwargs), declared)
-            return table.drop(columns=[name for name in optional if table[name].isna().all()])
+            return frame(rows(*args, **kwargs), columns)
 
-        build.columns = declared  # type: ignore[attr-defined]
+        build.columns = columns  # type: ignore[attr-defined]
         return build
 
     return decorate
