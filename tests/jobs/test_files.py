@@ -35,7 +35,7 @@ from g2d.jobs.files import (
 from g2d.problems import read_problems
 from g2d.problems.settings import LocalProblems
 from g2d.problems.sources import load_problems
-from g2d.rollouts.pairs import read_pairs
+from g2d.rollouts.pairs import PAIR_KEYS, read_pairs
 from g2d.tables.frames import read_table
 
 
@@ -200,8 +200,7 @@ def test_every_reader_names_file_and_line(tmp_path: Path, reader: str, how: str)
         )
         given = path.read_bytes().strip()
     elif reader == "pairs":
-        columns = ("prompt", "chosen", "rejected", "problem_id", "p_hat", "chosen_sample", "rejected_sample")
-        given = json.dumps(dict.fromkeys(columns, 0)).encode()
+        given = json.dumps(dict.fromkeys(PAIR_KEYS, 0)).encode()
     line, message = BROKEN[how]
     path.write_bytes(given + b"\n" + line + b"\n")
     with pytest.raises(ValueError, match=rf"given\.jsonl, line 2: .*{message}") as caught:

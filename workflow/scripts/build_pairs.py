@@ -11,13 +11,14 @@ from g2d.problems.prompts import Prompt
 from g2d.rollouts.pairs import build_pairs, truncated_sides
 from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.settings import Pairs
-from g2d.rollouts.tokens import with_token_ids
+from g2d.rollouts.tokens import require_own_tokens
 
 
 def main(snakemake):
     with stage(snakemake):
         given, params, wildcards = snakemake.input, snakemake.params.settings, snakemake.wildcards
-        rollouts = with_token_ids(read_rollouts(given.rollouts), read_own_policy(given.base))
+        rollouts = read_rollouts(given.rollouts)
+        require_own_tokens(rollouts["tokenizer_sha256"], read_own_policy(given.base), "the rollouts")
         settings = Pairs.model_validate(params.get("pairs", {}))
         pairs = build_pairs(
             rollouts,
