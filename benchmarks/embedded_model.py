@@ -1,7 +1,7 @@
 """Make the embedded model: train candidates that differ in their seed, and keep the one with the median accuracy.
 
-    python benchmarks/embedded_model.py                     # writes src/g2d/policies/embedded/
-    python benchmarks/embedded_model.py --work FOLDER       # keeps the candidates there, trains only missing ones
+    python -m benchmarks.embedded_model                     # writes src/g2d/policies/embedded/
+    python -m benchmarks.embedded_model --work FOLDER       # keeps the candidates there, trains only missing ones
 
 A candidate takes a CPU minute. Its accuracy is measured on greedy answers to 500 development problems. They share no
 expression with training or test problems, so no test problem influences the choice. `recipe.json` beside the weights
@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,12 @@ PROBLEMS = {"family": "arithmetic", "split": "development", "n": 500, "seed": 0}
 
 def train(seed: int, folder: Path) -> None:
     """Train a candidate unless it exists."""
+    from benchmarks.scratch import Recipe, train_scratch
     from g2d.jobs.files import atomic_folder
-    from g2d.policies.scratch import train_scratch
-    from g2d.policies.settings import ScratchModel
 
     if not folder.is_dir():
         with atomic_folder(folder) as draft:
-            train_scratch(ScratchModel(source="scratch", seed=seed, **SETTINGS), draft)
+            train_scratch(Recipe(seed=seed, **SETTINGS), draft)
 
 
 def accuracy(folder: Path, verifier: Any) -> float:
@@ -59,9 +59,9 @@ def main() -> None:
     import torch
     import transformers
 
+    from benchmarks.scratch import Recipe
     from g2d.jobs.files import sha256, write_json
     from g2d.jobs.kernels import kernels
-    from g2d.policies.settings import ScratchModel
     from g2d.verifier import Verifier
 
     torch.set_num_threads(1)
@@ -75,7 +75,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in digests():
         shutil.copyfile(arguments.work / f"seed{chosen}" / name, arguments.out / name)
-    recipe = ScratchModel(source="scratch", seed=chosen, **SETTINGS).model_dump(exclude={"settings"})
+    recipe = asdict(Recipe(seed=chosen, **SETTINGS))
     write_json(
         arguments.out / RECIPE,
         {

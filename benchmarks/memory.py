@@ -127,12 +127,12 @@ def head_on_cpu(counted: Any, scored: int) -> int:
 def random_model(folder: Path, shape: str, dtype: Any) -> Any:
     """A model of this shape with random weights, and the demonstration's tokenizer."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     from g2d.policies import Policy
-    from g2d.policies.scratch import build_tokenizer
+    from g2d.policies.embedded import FOLDER
 
-    tokenizer = build_tokenizer()
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)

@@ -39,7 +39,7 @@ LONGEST = (
 # Begun after those and before the many short ones.
 LONG = (
     *(f"workflow/test_{name}" for name in ("dry_run", "owner", "replication", "push", "graph")),
-    *("benchmarks/test_gpu", "verifier/test_hostile", "rewards/test_scratch", "memory/test_passes"),
+    *("benchmarks/test_gpu", "verifier/test_hostile", "memory/test_passes"),
 )
 # Tests with a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.
 SLOW = (*LONGEST, "workflow/", "regimes/", "policies/", "report/test_page")

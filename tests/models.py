@@ -13,7 +13,7 @@ from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.policies import Policy, load_base, load_model, load_tokenizer
-from g2d.policies.settings import Lora, ScratchModel
+from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt, conversation, render
 from g2d.problems.synthetic import generate
 from tests.shared import made_once
@@ -36,10 +36,10 @@ def tiny_policy(heads: int = 4) -> Policy:
 def _make(folder: Path, heads: int) -> None:
     import torch
 
-    from g2d.policies.scratch import train_scratch
+    from benchmarks.scratch import Recipe, train_scratch
 
     shape = {"hidden_size": 32, "layers": 1, "heads": heads}
-    train_scratch(ScratchModel(source="scratch", steps=20, batch_size=32, seed=SEED, **shape), folder)
+    train_scratch(Recipe(steps=20, batch_size=32, seed=SEED, **shape), folder)
     policy = Policy("tiny/base", "tiny", "base", base=str(folder))
     model, tokenizer, rng = load_base(policy), load_tokenizer(policy), random.Random(SEED)
     problems = generate("arithmetic", "train", 200, seed=1)

@@ -28,7 +28,7 @@ from g2d.settings import ConfigError, key
 CONFIG = Path(__file__).parents[2] / "config"
 
 MINIMAL: dict[str, Any] = {
-    "models": {"demo": {"source": "scratch"}},
+    "models": {"demo": {"source": "embedded"}},
     "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 2000},
     "benchmarks": {"held-out": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 10}},
 }
@@ -36,7 +36,7 @@ MINIMAL: dict[str, Any] = {
 
 def of_demo(settings: dict[str, Any]) -> dict[str, Any]:
     """The model of `MINIMAL` with its settings."""
-    return {"models": {"demo": {"source": "scratch", "settings": settings}}}
+    return {"models": {"demo": {"source": "embedded", "settings": settings}}}
 
 
 @pytest.mark.parametrize("file", sorted((CONFIG / "overlays").iterdir()), ids=lambda file: file.stem)
@@ -153,7 +153,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"calibration": {"factorial_temperatures": [1.3]}}, "factorial_temperatures repeat"),
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
         ({"models": {"demo": {"source": "scrach"}}}, "models.demo.source: 'scrach' is unknown; use 'embedded'"),
-        ({"models": {"a/b": {"source": "scratch"}}}, "models.a/b"),
+        ({"models": {"a/b": {"source": "embedded"}}}, "models.a/b"),
         ({"models": {"demo": {"source": "hub", "id": "a/b"}}}, "models.demo.revision: missing; add this key"),
         ({"models": {"demo": {"source": "hub", "id": "a/b", "revision": "main"}}}, "my.yaml: models.demo.revision: "),
         (
@@ -195,9 +195,8 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"calibration": {"levels": [2, 2]}}, "my.yaml: calibration: levels repeat: [2, 2]"),
         ({"calibration": {"levels": "all"}}, "calibration.levels: input should be 'auto', not 'all'"),
         ({"calibration": {"factorial_temperatures": [0.12345678]}}, "0.12345678 names a folder: write it with at most"),
-        ({"models": {"demo": {"source": "scratch", "heads": 3}}}, "models.demo: hidden_size=128 is no multiple of 2 x"),
-        ({"models": {"a" * 300: {"source": "scratch"}}}, "string should have at most 100 characters"),
-        ({"models": {"hub": {"source": "scratch", "stepz": 1}}}, "my.yaml: models.hub.stepz: unknown key"),
+        ({"models": {"a" * 300: {"source": "embedded"}}}, "string should have at most 100 characters"),
+        ({"models": {"hub": {"source": "embedded", "stepz": 1}}}, "my.yaml: models.hub.stepz: unknown key"),
         (of_demo({"harvest": None}), "my.yaml: models.demo.settings.harvest: expected a mapping of keys, not None"),
         ({"models": {"demo": {}}}, "my.yaml: models.demo.source: missing; add this key"),
         ({"benchmarks": {}}, "my.yaml: benchmarks: dictionary should have at least 1 item"),
@@ -217,7 +216,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"training_set": {"n": 2001}}, "my.yaml: training_set.n=2001 of demo exceeds the pool's 2000 problems: lower"),
         ({"training_set": {"n": 801}, "calibration": {"levels": [1, 5]}}, "training_set.n=801 of demo"),
         (of_demo({"training_set": {"n": 9999}}), "training_set.n=9999 of demo"),
-        ({"models": {"a": {"source": "scratch"}, "b": {"source": "scratch", "steps": 400}}}, "my.yaml: models.b: "),
+        ({"models": {"a": {"source": "embedded"}, "b": {"source": "embedded"}}}, "my.yaml: models.b: "),
         (
             {"models": {n: {"source": "embedded", "settings": s} for n, s in (("a", {}), ("b", {"harvest": {}}))}},
             "my.yaml: models.b: is a under another name: drop one of them",
@@ -239,8 +238,8 @@ def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], messa
 def test_unusual_valid_values_are_allowed() -> None:
     test = MINIMAL["benchmarks"]["held-out"]
     load(MINIMAL | {"benchmarks": {"more": test | {"n": 20}, "other": test | {"seed": 1}}})
-    hot = {"source": "scratch", "settings": {"harvest": {"temperature": 1.5}}}
-    load(MINIMAL | {"models": {"demo": {"source": "scratch"}, "hot": hot}})
+    hot = {"source": "embedded", "settings": {"harvest": {"temperature": 1.5}}}
+    load(MINIMAL | {"models": {"demo": {"source": "embedded"}, "hot": hot}})
     load(MINIMAL | {"calibration": {"samples_per_prompt": 1, "levels": [1]}, "training_set": {"n": 400}})
 
 
@@ -254,7 +253,7 @@ def test_a_training_set_larger_than_the_file_of_the_pool_is_refused(tmp_path: Pa
 
 
 def test_every_mistake_has_its_line() -> None:
-    models = {name: {"source": "scratch"} for name in ("tables", "Methods.md", "x", "X")}
+    models = {name: {"source": "embedded"} for name in ("tables", "Methods.md", "x", "X")}
     changes = {"seeds": [1, 1], "models": models, "ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}}}
     with pytest.raises(ConfigError) as error:
         load(MINIMAL | changes | {"baselines": {"grpo_group_sizes": [5]}}, "my.yaml")

@@ -30,7 +30,7 @@ warmup: &warmup
   steps: [0, 1]
   steps: [0, 2]
 models:
-  demo: {source: scratch, settings: {harvest: {batch_size: 1, batch_size: 2}}}
+  demo: {source: embedded, settings: {harvest: {batch_size: 1, batch_size: 2}}}
 list:
   - {a: 1, a: 2}
 more:

@@ -77,7 +77,7 @@ def test_an_ablated_warmup_does_not_stop_early() -> None:
 
 
 def test_it_can_be_the_setting_of_one_model() -> None:
-    models = {"demo": {"source": "scratch"}, "other": {"source": "scratch", "settings": {"warmup": {"auto": {}}}}}
+    models = {"demo": {"source": "embedded"}, "other": {"source": "embedded", "settings": {"warmup": {"auto": {}}}}}
     config = small(models=models, warmup={"steps": [0, 2], "horizon": 500})
     assert [p.model for p in grid.policies(config) if p.label == "g2d-auto"] == ["other"]
 

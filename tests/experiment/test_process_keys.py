@@ -59,8 +59,8 @@ def test_nothing_that_one_process_computes_depends_on_how_many_there_are() -> No
 
 
 def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
-    large = {"source": "scratch", "settings": TWO}
-    config = load(MINIMAL | {"models": {"small": {"source": "scratch"}, "large": large}})
+    large = {"source": "embedded", "settings": TWO}
+    config = load(MINIMAL | {"models": {"small": {"source": "embedded"}, "large": large}})
     trained = [job for job in grid_jobs(config) if job.rule == "train_dpo"]
     assert {(job.model, job.devices) for job in trained} == {("small", 1), ("large", 2)}
     assert config.identity["models"]["large"]["settings"] == {}

@@ -158,7 +158,7 @@ def test_a_chosen_configuration_has_the_choice() -> None:
 
 
 HELD_OUT = MINIMAL["benchmarks"]["held-out"]
-TUNED = {"demo": {"source": "scratch", "settings": {"dpo": {"learning_rate": 1e-3}}}}
+TUNED = {"demo": {"source": "embedded", "settings": {"dpo": {"learning_rate": 1e-3}}}}
 TOO_MANY = MINIMAL["pool"] | {"split": "development", "n": 10**6}
 OWN = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
 

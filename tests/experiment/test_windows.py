@@ -48,7 +48,7 @@ def test_a_budget_that_fills_the_window_is_named_with_its_key() -> None:
         ),
         (
             "harvest",
-            {"models": {"demo": {"source": "scratch", "settings": {"harvest": {"max_completion_length": 300}}}}},
+            {"models": {"demo": {"source": "embedded", "settings": {"harvest": {"max_completion_length": 300}}}}},
         ),
     ],
 )

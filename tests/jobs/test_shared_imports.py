@@ -36,7 +36,7 @@ if __name__ == "__main__":
     import sys
     run(main, SimpleNamespace(
         rule="evaluate", wildcards=dict(model="demo"), log=["results/logs/evaluate/{name}.log"], threads=1,
-        config=dict(share_imports={share}, models=dict(demo=dict(source="scratch"))),
+        config=dict(share_imports={share}, models=dict(demo=dict(source="embedded"))),
         input=InputFiles(), params=Params(), resources=dict(gpu={gpus}), output=["{name}/cost.json"],
     ))
 """

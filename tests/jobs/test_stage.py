@@ -32,7 +32,7 @@ given.costs = []
 snakemake = SimpleNamespace(rule="{rule}", threads=3, log=["{log}"], output=output, input=given)
 snakemake.wildcards = {"model": "demo"}
 snakemake.resources = dict(gpu={gpus})
-snakemake.config = {"models": {"demo": {"source": "scratch"}, "real": {"source": "hub"}}}
+snakemake.config = {"models": {"demo": {"source": "embedded"}, "real": {"source": "hub"}}}
 with stage(snakemake) as meter:
     print("from python")
     os.system("echo from a child process")
@@ -206,7 +206,7 @@ def test_jobs_of_the_embedded_model_use_the_same_kernels_on_every_cpu(
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    models = {"demo": {"source": "scratch"}, "real": {"source": "hub"}}
+    models = {"demo": {"source": "embedded"}, "real": {"source": "hub"}}
     pin_embedded(SimpleNamespace(config={"models": models}, wildcards=wildcards))
     expected = (AVX2 if pinned and has_avx2 else {}) | given
     assert {name: os.environ[name] for name in AVX2 if name in os.environ} == expected

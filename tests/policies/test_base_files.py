@@ -39,7 +39,7 @@ def record(folder: Path) -> Policy:
     return resolve_base("mine", LocalModel(source="local", path=str(folder)))
 
 
-SOURCES = ("embedded", "scratch", "local", "hub")
+SOURCES = ("embedded", "local", "hub")
 
 
 def edit(name: str, old: str, new: str) -> Callable[[Path], object]:
@@ -134,9 +134,9 @@ def test_an_adapter_of_another_policy_is_refused(model: Path, tmp_path: Path) ->
         require_own_weights(policy)
 
 
-def test_models_that_g2d_trained_are_scratch_models() -> None:
-    kinds = {source: Policy("m", "m", "base", "m", settings={"source": source}).is_scratch for source in SOURCES}
-    assert kinds == {"embedded": True, "scratch": True, "local": False, "hub": False}
+def test_only_the_embedded_model_is_one() -> None:
+    kinds = {source: Policy("m", "m", "base", "m", settings={"source": source}).is_embedded for source in SOURCES}
+    assert kinds == {"embedded": True, "local": False, "hub": False}
 
 
 def test_the_folder_of_another_policy_is_refused(model: Path, tmp_path: Path) -> None:

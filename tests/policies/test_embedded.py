@@ -12,9 +12,9 @@ import pytest
 from safetensors import safe_open
 from setuptools import build_meta
 
+from benchmarks.scratch import Recipe
 from g2d.jobs.files import read_json, sha256
 from g2d.policies import embedded
-from g2d.policies.settings import ScratchModel
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -57,7 +57,7 @@ def test_the_script_makes_such_a_model(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_recipe_says_which_candidate_was_kept() -> None:
     recipe = read_json(embedded.FOLDER / embedded.RECIPE)
-    ScratchModel.model_validate({"source": "scratch"} | recipe["recipe"])
+    Recipe(**recipe["recipe"])
     candidates = recipe["candidates"]
     assert len(candidates) == 5
     assert candidates[f"seed {recipe['recipe']['seed']}"] == sorted(candidates.values())[2]

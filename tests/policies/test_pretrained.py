@@ -107,7 +107,7 @@ def test_a_variable_that_the_template_lacks_is_refused_by_name(model: Path) -> N
     [
         ("local", "put a complete copy of the model there"),  # nobody could make it again
         ("hub", "delete the folder to have it fetched again"),
-        ("scratch", "delete the folder to have it made again"),
+        ("embedded", "delete the folder to have it made again"),
     ],
 )
 def test_truncated_weights_name_the_folder_and_a_way_back_that_exists(model: Path, source: str, fix: str) -> None:

@@ -65,7 +65,7 @@ def test_the_order_of_a_set_leaves_no_trace_in_an_adapter(tmp_path: Path) -> Non
         ("/home/somebody/models/llama", {"source": "local", "path": "/home/somebody/models/llama"}, "path/to/mine"),
         ("../somebody/llama", {"source": "local", "path": "../somebody/llama"}, "path/to/mine"),
         ("models/llama", {"source": "local", "path": "models/llama"}, "./models/llama"),
-        ("results/mine/base/model", {"source": "scratch"}, "./results/mine/base/model"),
+        ("results/mine/base/model", {"source": "embedded"}, "./results/mine/base/model"),
         ("/cache/snapshots/0", {"source": "hub", "id": "them/llama"}, "them/llama"),
     ],
 )

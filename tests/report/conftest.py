@@ -35,7 +35,7 @@ def config() -> Config:
             "title": "A small grid",
             "demonstration": "Made of frames.",
             "seeds": [0, 1],
-            "models": {"tiny": {"source": "scratch"}},
+            "models": {"tiny": {"source": "embedded"}},
             "pool": {**synthetic, "split": "train", "n": 2000},
             "benchmarks": {"easy": {**synthetic, "split": "test"}, "hard": {**synthetic, "split": "development"}},
             "warmup": {"steps": [0, 10, 20]},

@@ -29,7 +29,7 @@ from tests.frames import rollout
 
 SYNTHETIC = {"source": "synthetic", "family": "arithmetic", "n": 10}
 SMALL: dict[str, Any] = {
-    "models": {"tiny": {"source": "scratch"}},
+    "models": {"tiny": {"source": "embedded"}},
     "pool": {**SYNTHETIC, "split": "train", "n": 2000},
     "benchmarks": {"easy": {**SYNTHETIC, "split": "test"}},
     "warmup": {"steps": [0, 10]},

@@ -101,7 +101,7 @@ def test_the_table_has_a_row_for_every_k_and_the_vote() -> None:
 
 
 def test_a_model_named_samples_draws_no_further_samples() -> None:
-    config: dict[str, Any] = SMALL | {"models": {"samples": {"source": "scratch"}}}
+    config: dict[str, Any] = SMALL | {"models": {"samples": {"source": "embedded"}}}
     plain = Config.model_validate(config | {"evaluation": {"sampled": {"n": 4}}})
     assert drawn_beside(plain) == {}
     assert "results/samples/base/eval/easy.parquet" in sample_files(plain).values()

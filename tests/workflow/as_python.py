@@ -28,7 +28,7 @@ DOORS = {
     "vllm.entrypoints.openai.api_server": VLLM,
 }
 # Scripts that load the packages of a training, or name it, but share no imports with other jobs.
-OF_TRAINING = (".pretrained_model.py", ".scratch_model.py", ".scratch_reward_model.py", ".record_provenance.py")
+OF_TRAINING = (".pretrained_model.py", ".record_provenance.py")
 DOOR_OF_SCRIPTS = "G2D_TESTS_DOOR"  # variable, used if no shared imports of the run make it cheap to train
 HANDED_ON = (signal.SIGTERM, signal.SIGINT)
 

@@ -170,7 +170,7 @@ def read_profile(name: str) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def micro_config() -> dict[str, Any]:
     config = yaml.safe_load((Path(__file__).parent / "micro.yaml").read_text())
-    config["models"]["micro"]["seed"] = SEED
+    config["calibration"]["seed"] = SEED
     return config
 
 

@@ -149,14 +149,6 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours() -> None:
     assert 50 < hours_of("off_policy.yaml")["train_grpo"] < 500  # 27,244 at the paper's rates, measured on 7B models
 
 
-def test_the_ladder_of_sizes_lists_its_jobs() -> None:
-    # Three sizes; per seed two K of GRPO, and DPO at three.
-    expected = {"scratch_model": 3, "train_grpo": 3 * 3 * 2, "train_dpo": 3 * 3 * 3}
-    expected |= {"evaluate": 3 * 2 * (1 + 3 * 5)}
-    jobs = jobs_of("ladder.yaml")
-    assert {rule: jobs[rule] for rule in expected} == expected
-
-
 def test_the_small_grid_lists_its_jobs(project: Project) -> None:
     # Per seed: GRPO at 3 K (its learning curve), two online entries with as many, harvests at 4, DPO on each,
     # RFT on two of them.

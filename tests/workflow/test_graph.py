@@ -78,7 +78,7 @@ def test_the_table_of_a_shipped_grid_equals_the_plan_of_snakemake(project: Proje
 
 
 def test_the_table_of_every_kind_of_grid_equals_the_plan_of_snakemake(
-    project: Project, micro_config: dict[str, Any]
+    project: Project, micro_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = {
         "micro": micro_config,
@@ -86,6 +86,7 @@ def test_the_table_of_every_kind_of_grid_equals_the_plan_of_snakemake(
         "entries": with_entries(with_hot(micro_config), **ENTRIES),
     }
     reward_model(project.root / "judge")
+    monkeypatch.chdir(project.root)  # the path of the judge is relative
     for name, values in kinds.items():
         file = project.root / f"{name}.yaml"
         file.write_text(yaml.safe_dump(values))

@@ -16,9 +16,9 @@ ANSWERS, TRAINED = "results/micro/base/eval/arithmetic.parquet", "results/micro/
 def test_it_judges_answers_and_trainings_and_an_edit_runs_them_again(
     tmp_path: Path, micro_config: dict[str, Any]
 ) -> None:
-    project = Project.create(
-        tmp_path / "g2d", micro_config | {"verifier": {"source": "python", "file": "my_verifier.py"}}
-    )
+    config = micro_config | {"verifier": {"source": "python", "file": "my_verifier.py"}}
+    config["warmup"] = config["warmup"] | {"keep_rollouts": "completions"}
+    project = Project.create(tmp_path / "g2d", config)
     (project.root / "my_verifier.py").write_text(JUDGE)
     project.build("--quiet", "rules", "--", ANSWERS, TRAINED)
     for file in (ANSWERS, TRAINED):

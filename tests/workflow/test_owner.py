@@ -90,7 +90,7 @@ def test_another_folder_keeps_the_results_of_another_configuration(micro_grid: P
     micro_grid.build("--quiet", "rules", "--directory", "runs/mine", *given(micro_grid, values), "--", target)
     assert (micro_grid.root / "runs/mine" / target).is_file()
     assert not (micro_grid.results / "mine").exists()
-    assert "scratch_model" in micro_grid.planned("--directory", "runs/default")  # the default configuration
+    assert "embedded_model" in micro_grid.planned("--directory", "runs/default")  # the default configuration
 
 
 def test_the_record_of_a_folder_stands_for_the_files_that_it_names(own_micro_grid: Project) -> None:

@@ -34,7 +34,7 @@ def test_the_dry_run_lists_gpu_hours_of_the_papers_grid(project: Project) -> Non
 
 def test_another_configuration_replaces_the_papers(project: Project) -> None:
     done = project.snakemake("--profile", "slurm", "-n", "--quiet", "rules", "--configfile", "config/config.yaml")
-    assert re.search("^scratch_model +1$", done.stdout, re.M), done.stdout
+    assert re.search("^embedded_model +1$", done.stdout, re.M), done.stdout
     assert "pretrained_model" not in done.stdout
     assert "GPU-hours" not in done.stdout  # the demonstration's model is no 7B
 

@@ -91,14 +91,14 @@ def put(section: str, **values: Any) -> Change:
 
 
 def another_model(config: Config) -> None:
-    config["models"]["second"] = config["models"]["micro"] | {"seed": 1}
+    config["models"]["second"] = {"source": "embedded", "settings": {"calibration": {"seed": 1}}}
 
 
 def another_benchmark(config: Config) -> None:
     config["benchmarks"]["more"] = config["benchmarks"]["arithmetic"] | {"n": 10, "seed": 5}
 
 
-NEW_MODEL: Jobs = {"scratch_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
+NEW_MODEL: Jobs = {"embedded_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
 NEW_BENCHMARK: Jobs = {"load_problems": 1, "check_leakage": 1, "evaluate": 9} | TABLES
 CASES: dict[str, tuple[Change, Jobs]] = {
     "nothing": (unchanged, {}),

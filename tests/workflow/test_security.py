@@ -27,7 +27,7 @@ def test_a_token_in_the_environment_is_in_no_file(micro_grid: Project) -> None:
 )
 @pytest.mark.parametrize("section", ["models", "benchmarks", "ablations"])
 def test_names_that_a_shell_or_a_path_could_misread_are_refused(section: str, name: str) -> None:
-    content = {"models": {"source": "scratch"}, "benchmarks": MINIMAL["pool"], "ablations": {"steps": [150]}}
+    content = {"models": {"source": "embedded"}, "benchmarks": MINIMAL["pool"], "ablations": {"steps": [150]}}
     with pytest.raises(ConfigError, match=section):
         load(MINIMAL | {section: {name: content[section]}})
 

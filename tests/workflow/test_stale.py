@@ -25,7 +25,7 @@ Jobs = dict[str, int]
 SEED = "results/micro/seed0"
 
 # File deleted from a finished grid, and the jobs of a plain `snakemake` after that.
-EVERYTHING: Jobs = {"scratch_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
+EVERYTHING: Jobs = {"embedded_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
 ANSWERED: Jobs = {"evaluate": 2} | TABLES
 PAIRED: Jobs = {"build_pairs": 1, "train_dpo": 3} | TABLES | {"evaluate": 6}
 CONTINUED: Jobs = {"train_grpo": 2, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 5, "evaluate": 12} | TABLES

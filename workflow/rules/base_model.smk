@@ -32,33 +32,6 @@ rule embedded_model:
         "../scripts/embedded_model.py"
 
 
-rule scratch_model:
-    output:
-        policy="results/{model}/base/policy.json",
-        weights="results/{model}/base/model/model.safetensors",
-        config="results/{model}/base/model/config.json",
-        generation_config="results/{model}/base/model/generation_config.json",
-        tokenizer="results/{model}/base/model/tokenizer.json",
-        tokenizer_config="results/{model}/base/model/tokenizer_config.json",
-        chat_template="results/{model}/base/model/chat_template.jinja",
-        cost="results/{model}/base/cost.json",
-    log:
-        "results/logs/scratch_model/{model}.log",
-    benchmark:
-        "results/benchmarks/scratch_model/{model}.tsv"
-    wildcard_constraints:
-        model=models_from("scratch"),
-    conda:
-        "../../envs/g2d.yaml"
-    params:
-        version=VERSIONS["scratch_model"],
-        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
-    message:
-        "Train the demonstration model {wildcards.model} from scratch"
-    script:
-        "../scripts/scratch_model.py"
-
-
 rule gguf_model:
     input:
         lambda w: MODEL_FILES[w.model],

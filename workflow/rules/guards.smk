@@ -21,7 +21,7 @@ JOBS_OF_TARGET = {
     "tables": {"make_tables"},
 }
 LOST = set()  # missing outputs of the jobs that `plan_what_is_due` forces
-BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
+BASE_MODELS = {"embedded_model", "gguf_model", "pretrained_model"}  # rules that make M0
 # Configuration files of this run; if results/config.yaml is given, the files it lists.
 RECORD = RESULTS / "config.yaml"
 PROJECT = Path(workflow.basedir)

@@ -13,13 +13,13 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.sections import Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
-from g2d.policies.settings import EmbeddedModel, ScratchModel
+from g2d.policies.settings import EmbeddedModel
 from g2d.regimes.run.prompts import PromptMix
 from g2d.settings.cached_method import cached_method
 
 
 def is_embedded(config: Config, model: str) -> bool:
-    return isinstance(config.models[model], EmbeddedModel | ScratchModel)
+    return isinstance(config.models[model], EmbeddedModel)
 
 
 # --------------------------------------------------------------------------------------------------------- policies

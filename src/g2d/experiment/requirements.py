@@ -114,8 +114,7 @@ def require_installed(config: Config) -> None:
 def require_windows(config: Config) -> None:
     lines: list[str] = []
     for model, source in config.models.items():
-        small = source.source in ("embedded", "scratch")
-        limit = CONTEXT_LENGTH if small else _context_of(source)
+        limit = CONTEXT_LENGTH if source.source == "embedded" else _context_of(source)
         lines += [
             f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that {model} "
             "can hold: lower it"

@@ -10,7 +10,6 @@ from g2d.regimes.catalogue import REGIMES, of_phase
 
 VERSIONS = {
     "embedded_model": 1,
-    "scratch_model": 1,
     "pretrained_model": 1,
     "gguf_model": 1,
     "load_problems": 1,

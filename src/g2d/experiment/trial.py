@@ -36,7 +36,7 @@ from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
 from g2d.policies.policy import Policy, read_policy
 from g2d.policies.pretrained import make_base, resolve_base
-from g2d.policies.settings import EmbeddedModel, GgufModel, ModelSource, ScratchModel
+from g2d.policies.settings import EmbeddedModel, GgufModel, ModelSource
 from g2d.problems import Problem
 from g2d.problems.sources import load_problems
 from g2d.rewards.catalogue import TRUTH, words_of
@@ -188,15 +188,13 @@ def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int)
 
 
 def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
-    if not isinstance(source, (EmbeddedModel, ScratchModel, GgufModel)):
+    if not isinstance(source, (EmbeddedModel, GgufModel)):
         return resolve_base(name, source)
     if not isinstance(source, GgufModel):
         pin_kernels()
     record = Path("results") / name / "base/policy.json"
     if record.exists() and (made := read_policy(record)).settings == source.params(without={"settings"}):
         return made
-    if isinstance(source, ScratchModel):
-        say(f"{name}: training it from scratch first, as the grid does", file=sys.stderr)
     return make_base(name, source, folder)
 
 

@@ -96,10 +96,7 @@ class _Stages:
         made: dict[str, Files] = {"policy": f"{folder}/policy.json"}
         if source.source == "embedded":
             state["files"] = embedded.digests()
-        if source.source == "scratch":
-            named = zip(("weights", *map(_stem, CONVERTED[1:])), CONVERTED, strict=True)
-            made |= {name: f"{folder}/model/{file}" for name, file in named} | {"cost": f"{folder}/cost.json"}
-        elif source.source in MADE:
+        if source.source in MADE:
             made["files"] = [f"{folder}/model/{name}" for name in state.get("files", CONVERTED)]
         given = {"": model_files(source)}
         return job_of(rule, given, made, _fixed(state), model=model)

@@ -15,7 +15,7 @@ from g2d.jobs.stage import FETCHING
 Files = str | list[str]
 Key = tuple[Any, ...]  # rule and wildcards
 
-DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature"}
+DEVICE_STAGES = {*RUNNING_ORDER, "calibrate_temperature"}
 
 
 class Wildcards(SimpleNamespace):

@@ -24,7 +24,7 @@ def pin_embedded(snakemake: Any) -> None:
     models, wildcards = snakemake.config["models"], snakemake.wildcards
     name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
     sources = [models[name]] if name else models.values()
-    if all(source["source"] in ("embedded", "scratch") for source in sources):
+    if all(source["source"] == "embedded" for source in sources):
         pin_kernels()
 
 

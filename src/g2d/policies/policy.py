@@ -56,9 +56,9 @@ class Policy:
     converted_from: dict[str, str] | None = None
 
     @property
-    def is_scratch(self) -> bool:
-        """Whether g2d trained M0, which computes in float32 on a CPU, reproducibly bit by bit."""
-        return self.settings.get("source") in ("embedded", "scratch")
+    def is_embedded(self) -> bool:
+        """Whether M0 is the embedded model, which computes in float32 on a CPU, reproducibly bit by bit."""
+        return self.settings.get("source") == "embedded"
 
     @property
     def trained(self) -> str | None:

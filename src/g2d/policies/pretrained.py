@@ -9,7 +9,7 @@ from pathlib import Path
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
 from g2d.policies.policy import Policy, base_files, load_tokenizer
-from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel, ScratchModel
+from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel
 
 # Pickled weights can run code on loading.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
@@ -33,21 +33,17 @@ def resolve_base(name: str, source: LocalModel | HubModel) -> Policy:
     return base
 
 
-def make_base(name: str, source: EmbeddedModel | ScratchModel | GgufModel, folder: Path) -> Policy:
+def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> Policy:
     converted = None
     with atomic_folder(folder) as draft:
         if isinstance(source, EmbeddedModel):
             draft.mkdir()
             copy_embedded(draft)
-        elif isinstance(source, GgufModel):
+        else:
             from g2d.policies.gguf import convert
 
             draft.mkdir()
             converted = convert(source, draft)
-        else:
-            from g2d.policies.scratch import train_scratch
-
-            train_scratch(source, draft)
     base = Policy(
         policy_id=f"{name}/base",
         model=name,

@@ -10,43 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from g2d.settings import Revision, Section, Seed, key
+from g2d.settings import Revision, Section, key
 
 if TYPE_CHECKING:
     from peft import LoraConfig
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-CONTEXT_LENGTH = 256  # tokens, of the embedded model and scratch models
-
-
-class ScratchModel(Section):
-    """A tiny Llama that the workflow trains on synthetic problems."""
-
-    source: Literal["scratch"] = key(..., "Train a demonstration model.")
-    steps: int = key(400, "Optimiser steps.", ge=1)
-    batch_size: int = key(64, "Documents per step.", ge=1)
-    hidden_size: int = key(128, "Width of the residual stream.", ge=8)
-    layers: int = key(2, "Transformer blocks.", ge=1)
-    heads: int = key(4, "Attention heads.", ge=1)
-    seed: Seed = key(0, "Seed of weights and corpus.")
-    muon: Literal["bfloat16", "float32"] = key(
-        "bfloat16", "Precision of Muon; float32 is ten times as fast on a CPU.", neutral="bfloat16"
-    )
-    length_group: int | None = key(None, "Documents per forward pass; null: all of a step.", neutral=None, ge=1)
-    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
-
-    @model_validator(mode="after")
-    def _check_head_width(self) -> ScratchModel:
-        if self.hidden_size % (2 * self.heads):
-            raise ValueError(
-                f"hidden_size={self.hidden_size} is no multiple of 2 x heads={self.heads}, so no head could rotate its "
-                "share of it: change either"
-            )
-        return self
+CONTEXT_LENGTH = 256  # tokens, of the embedded model
 
 
 class EmbeddedModel(Section):
-    """The demonstration's model, trained as `source: scratch` with the keys in its `recipe.json`."""
+    """The demonstration's model (`benchmarks/embedded_model.py`)."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
     settings: dict[str, Any] = key({}, "Sections with other values for this model.")
@@ -95,8 +69,8 @@ class GgufModel(WithTemplate):
         return self
 
 
-ModelSource = Annotated[EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel, Field(discriminator="source")]
-MADE = ("embedded", "scratch", "gguf")  # made by the run
+ModelSource = Annotated[EmbeddedModel | LocalModel | HubModel | GgufModel, Field(discriminator="source")]
+MADE = ("embedded", "gguf")  # made by the run
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # supported by vLLM's LoRA kernels
 

@@ -43,7 +43,7 @@ GONE: dict[str, str] = {
     "frontier": "write margin: 0.05 (your value) at the top level; tests of the frontier were removed",
     "evaluation.token_budgets": "remove it; evaluate at another evaluation.max_completion_length",
     "drift": "remove it; the KL divergence from M0 is no longer measured",
-    "models.*.replies": "the synthetic replies were removed: use a model of your own (source: local)",
+    "models.*.source=scratch": "use the embedded model (source: embedded), or a folder (source: local)",
     "*.source=reasoning_gym": "write its problems to a JSONL file, with a verifier of your own (docs/verifier.md)",
     "*.family=calculation": "long calculations were removed: use arithmetic, or a JSONL file (source: local)",
     "*.family=replies": "synthetic replies were removed: name a file or data set of prompts (source: local or hub)",

@@ -121,7 +121,7 @@ def jobs(project: SlurmProject) -> pd.DataFrame:
 def test_rules_that_need_a_gpu_get_one_and_the_others_get_none(grid: SlurmProject) -> None:
     table = jobs(grid)
     assert set(table[table.gpus > 0].rule) == GPU_RULES
-    assert set(table.rule) - GPU_RULES == {"scratch_model"}  # the other rules run where Snakemake runs
+    assert set(table.rule) - GPU_RULES == {"embedded_model"}  # the other rules run where Snakemake runs
     assert set(table.gpus) == {0, 1}
     assert (table.partition == table.gpus.map({0: "cpu", 1: "gpu"})).all()
 

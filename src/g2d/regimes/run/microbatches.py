@@ -74,7 +74,7 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: 
     update = training.update if training.passes != "groups" else None
     rows = gcd(training.units, update) if update else training.units
     checkpointing = job.gradient_checkpointing is True
-    pretrained = "source" in job.base.settings and not job.base.is_scratch
+    pretrained = "source" in job.base.settings and not job.base.is_embedded
     shared = pretrained if job.shared_prompts == "auto" else job.shared_prompts
     autocast = job.precision == "bfloat16"
     if resumes or not (shared or autocast):

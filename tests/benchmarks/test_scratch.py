@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,14 +12,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.corpus import corpus_document
+from benchmarks.scratch import Muon, Recipe, backward, build_tokenizer, draw_documents, train_scratch
 from g2d.jobs.files import sha256
-from g2d.policies.scratch import Muon, backward, build_tokenizer, draw_documents, train_scratch
-from g2d.policies.settings import ScratchModel
-from g2d.problems.corpus import corpus_document
 from g2d.problems.synthetic import generate
 from tests.models import tiny_policy
 
-TINY = ScratchModel(source="scratch", steps=3, batch_size=4, hidden_size=16, layers=1)
+TINY = Recipe(steps=3, batch_size=4, hidden_size=16, layers=1)
 
 
 def test_the_reloaded_tokenizer_gives_the_same_tokens() -> None:
@@ -46,7 +46,7 @@ def test_every_problem_and_solution_is_in_the_vocabulary() -> None:
 
 def test_training_is_reproducible_and_depends_on_the_seed(tmp_path: Path) -> None:
     digests = []
-    for name, settings in (("a", TINY), ("b", TINY), ("c", TINY.model_copy(update={"seed": 1}))):
+    for name, settings in (("a", TINY), ("b", TINY), ("c", replace(TINY, seed=1))):
         train_scratch(settings, tmp_path / name)
         digests.append(sha256(tmp_path / name / "model.safetensors"))
     assert digests[0] == digests[1] != digests[2]
@@ -93,7 +93,7 @@ def test_muon_in_float32_is_pytorchs_up_to_rounding(shape: tuple[int, int]) -> N
 def test_how_it_is_computed_changes_no_more_than_rounding(tmp_path: Path, settings: dict[str, Any]) -> None:
     losses = []
     for values in ({}, settings):
-        train_scratch(TINY.model_copy(update=values), tmp_path)
+        train_scratch(replace(TINY, **values), tmp_path)
         model, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path), build_tokenizer()
         losses.append(backward(model, draw_documents(tokenizer, Random(0), 8), tokenizer.pad_token_id, None))
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)

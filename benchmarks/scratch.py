@@ -9,6 +9,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,9 +20,9 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.corpus import corpus_document, vocabulary_texts
 from g2d.plain import say
-from g2d.policies.settings import CONTEXT_LENGTH, ScratchModel
-from g2d.problems.corpus import corpus_document, vocabulary_texts
+from g2d.policies.settings import CONTEXT_LENGTH
 from g2d.problems.prompts import render, token_ids
 
 CHAT_TEMPLATE = (
@@ -40,6 +41,18 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Keller Jordan's quintic, kellerjorda
 ITERATIONS = 5
 # A tiny model is underconfident; sharper logits make temperature 1.3 comparable with a large model's.
 LOGIT_SCALE = 1.9
+
+
+@dataclass(frozen=True)
+class Recipe:
+    steps: int = 400
+    batch_size: int = 64  # documents per step
+    hidden_size: int = 128
+    layers: int = 2
+    heads: int = 4
+    seed: int = 0  # of weights and corpus
+    muon: Literal["bfloat16", "float32"] = "bfloat16"  # float32 is ten times as fast on a CPU
+    length_group: int | None = None  # documents per forward pass; None: all of a step
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -64,7 +77,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def train_scratch(settings: ScratchModel, out: Path) -> None:
+def train_scratch(settings: Recipe, out: Path) -> None:
     """Train and save the model; on one machine, it depends only on `settings`."""
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from g2d.problems import corpus
-from g2d.problems.corpus import corpus_document, drill, render, slip, vocabulary_texts, with_slips
+from benchmarks import corpus
+from benchmarks.corpus import corpus_document, drill, render, slip, vocabulary_texts, with_slips
 from g2d.problems.synthetic import Step, apply, split_of
 from tests.problems.expressions import evaluate, expression_of
 
