@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from g2d.jobs.attempts import read_attempts
+from g2d.jobs.attempts import read_attempt
 
 REPOSITORY = Path(__file__).parents[1]
 PARTS = ["Snakefile", "workflow", "profiles", "config", "envs", "src"]
@@ -62,7 +62,7 @@ def _cpu() -> float:
 def by_stage(folder: Path) -> dict[str, tuple[int, float]]:
     """Jobs and CPU seconds by stage, from the records of attempts; without start-up."""
     cpu_seconds: dict[str, list[float]] = defaultdict(list)
-    for attempt in read_attempts(folder / "results/attempts"):
+    for attempt in map(read_attempt, (folder / "results/attempts").rglob("*.json")):
         cpu_seconds[attempt.cost.stage].append(attempt.cost.cpu_s)
     return {stage: (len(seconds), sum(seconds)) for stage, seconds in cpu_seconds.items()}
 

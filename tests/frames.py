@@ -39,7 +39,6 @@ def rollout(
         "reward": float(verdict == "correct"),
         "extracted_answer": None,
         "reference_answer": "1",
-        "disputed": False,
         "engine": "test",
         "temperature": 1.3,
         "seed": 0,

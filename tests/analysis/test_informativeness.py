@@ -73,7 +73,7 @@ def test_files_of_this_version_and_of_before_truncated_pairs_were_counted_are_re
     assert read_informativeness(tmp_path / "new.json").n_chosen_truncated == 3
     old = json.loads((tmp_path / "new.json").read_text())
     assert (old.pop("n_chosen_truncated"), old.pop("n_rejected_truncated")) == (3, 1)
-    (tmp_path / "old.json").write_text(json.dumps(old))
+    (tmp_path / "old.json").write_text(json.dumps(old | {"disputed_share": 0.0}))  # earlier versions had that one
     assert read_informativeness(tmp_path / "old.json") == summary
 
 

@@ -22,7 +22,6 @@ from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import main_table
 from g2d.tables.captions import captions
 from g2d.tables.frames import write_table
-from g2d.tables.harvest import dispute_table
 from tests.frames import rollout, spelled
 from tests.report.test_markup import HOSTILE
 
@@ -149,7 +148,7 @@ def write_tables(folder: Path, config: Config) -> dict[str, Path]:
         for benchmark in config.benchmarks
     }
     hours = {key: 0.0 if key.regime == "base" else 1 + key.k / 10 for key in grid}
-    disputed = to_frame([rollout(f"p{i}", 0, extracted_answer=text, disputed=True) for i, text in enumerate(texts())])
+    jobs = [(key, stage) for key in grid for stage in ("calibrate", "train_dpo")]
     made = {
         "main": main_table(evaluations, hours, changes={"ipo": {"loss": "ipo"}}),
         "harvest": pd.DataFrame(
@@ -168,14 +167,12 @@ def write_tables(folder: Path, config: Config) -> dict[str, Path]:
                 **{"all_wrong_share": [0.0, 0.1, 0.05], "all_correct_share": [0.9, 0.1, 0.45]},
             }
         ),
-        "disputes": dispute_table({"tiny/harvest": disputed}),
         "cost": pd.DataFrame(
             {
                 **{"model": "tiny", "policy": key.label, "K": key.k, "group_size": key.group_size or None},
-                **{"seed": key.seed, "stage": stage, "device_hours": 0.5, "device": "cpu"},
+                **{"seed": key.seed, "stage": stage, "device_hours": 0.5, "device": device},
             }
-            for key in grid
-            for stage in ("calibrate", "train_dpo")
+            for (key, stage), device in zip(jobs, texts(), strict=False)
         ),
     }
     for name, table in made.items():

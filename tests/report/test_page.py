@@ -250,14 +250,14 @@ def test_what_a_model_wrote_stays_inert(tab: Page) -> None:
         tab.locator("#pair-problem").select_option(index=index)
         for button in tab.locator("#pair-stage .ks button").all():
             button.click()
-        assert tab.locator(f":is(#pair-stage, #table-disputes tbody) {elements}").count() == 0
+        assert tab.locator(f":is(#pair-stage, #table-cost tbody) {elements}").count() == 0
     for cell in tab.locator("#answer-browser .cells button").all():
         cell.click()
         for index in hostile(tab, "#answer-question"):
             tab.locator("#answer-question").select_option(index=index)
             assert tab.locator(f"#answer-stage {elements}").count() == 0
-    tab.locator("#table-disputes .unfold").click()
-    stage = tab.locator("#pair-stage").inner_text() + tab.locator("#table-disputes").inner_text()
+    tab.locator("#table-cost .unfold").click()
+    stage = tab.locator("#pair-stage").inner_text() + tab.locator("#table-cost").inner_text()
     assert "<script>alert(1)</script>" in stage
     assert "{{7*7}}" in stage
     assert "U+202E" in stage

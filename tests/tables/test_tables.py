@@ -28,7 +28,6 @@ from g2d.tables.harvest import (
     calibration_table,
     correlation_points,
     correlation_table,
-    dispute_table,
     harvest_table,
 )
 from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
@@ -255,15 +254,3 @@ def test_an_empty_grid_gives_empty_tables_with_their_columns():
     assert tuple(comparison_table({}).columns) == tuple(COMPARISON_COLUMNS)
     assert tuple(decomposition_table({}).columns) == tuple(DECOMPOSITION_COLUMNS)
     assert tuple(cost_table({}).columns) == tuple(COST_COLUMNS)
-
-
-def test_disputed_answers_are_listed_with_their_number():
-    rows = [
-        rollout("p0", i, "incorrect", extracted_answer="0.50", reference_answer="1/2", disputed=i < 3) for i in range(4)
-    ]
-    rows.append(rollout("p1", 0, "correct", extracted_answer="10\\%", reference_answer="10", disputed=True))
-    table = dispute_table({"a/harvest": to_frame(rows), "b/eval": answers({"q": [1.0]})})
-    assert table.to_numpy().tolist() == [
-        *(["a/harvest", "p0", "1/2", "0.50", "incorrect", 3], ["a/harvest", "p1", "10", "10\\%", "correct", 1])
-    ]
-    assert dispute_table({"b/eval": answers({"q": [1.0]})}).empty

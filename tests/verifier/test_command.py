@@ -43,11 +43,11 @@ def test_rows_come_out_judged_and_in_order(files, capsys):
     files[0].write_text("\n".join(map(json.dumps, ROWS)))
     assert run(files) == 0
     added = [
-        {"verdict": "correct", "reward": 1.0, "extracted_answer": "5", "second_opinion": True},
-        {"verdict": "correct", "reward": 1.0, "extracted_answer": "0.5", "second_opinion": True},
-        {"verdict": "truncated", "reward": 0.0, "extracted_answer": None, "second_opinion": None},
-        {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "five", "second_opinion": True},
-        {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "6", "second_opinion": False},
+        {"verdict": "correct", "reward": 1.0, "extracted_answer": "5"},
+        {"verdict": "correct", "reward": 1.0, "extracted_answer": "0.5"},
+        {"verdict": "truncated", "reward": 0.0, "extracted_answer": None},
+        {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "five"},
+        {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "6"},
     ]
     answers = [NUMBERS.get(row["answer"], str(row["answer"])) for row in ROWS]
     judged = lines(files[1])
@@ -60,7 +60,6 @@ def test_rows_come_out_judged_and_in_order(files, capsys):
     summary = capsys.readouterr().out
     assert "14 rows judged" in summary
     assert " 71.4%  correct" in summary
-    assert "second opinion disagrees: 1 incorrect" in summary
 
 
 def test_malformed_rows_are_reported_and_the_rest_is_judged(files, capsys):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from g2d.verifier import Judgement, Limits, Verifier, verify_batch
+from g2d.verifier import Limits, Verifier, verify_batch
 from g2d.verifier.symbolic import judge
 
 from .answers import CASES
@@ -129,8 +129,3 @@ def test_finish_reasons_must_match(verifier):
 def test_at_least_one_worker():
     with pytest.raises(ValueError, match="at least one"):
         Verifier(0)
-
-
-def test_disputed():
-    pairs = [("correct", False), ("incorrect", True), ("parse_error", True), ("correct", True), ("incorrect", None)]
-    assert [Judgement(verdict, "5", opinion).disputed for verdict, opinion in pairs] == [True] * 3 + [False] * 2

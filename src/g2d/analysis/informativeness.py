@@ -51,7 +51,6 @@ class Informativeness:
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
-    disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
     # Pairs whose chosen or rejected completion used up its budget; None without pairs.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
@@ -65,6 +64,7 @@ class Informativeness:
 
 
 NEEDED = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
+FORMER = ("disputed_share",)  # keys of earlier versions, which are ignored
 OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_worst", "n_not_read_whole")
 
 
@@ -129,7 +129,6 @@ def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
         "format_compliance": _mean(rollouts["verdict"].isin(PARSEABLE)),
         "truncated_share": _mean(rollouts["finish_reason"] == "length"),
         "mean_length": _mean(rollouts["token_count"]),
-        "disputed_share": _mean(rollouts["disputed"]),
     }
     if "reward_status" in rollouts and rollouts["reward_status"].notna().any():
         missing = rollouts["reward"].isna()
@@ -196,7 +195,7 @@ def write_informativeness(path: str | Path, summary: Informativeness) -> None:
 
 def read_informativeness(path: str | Path) -> Informativeness:
     """Read the file of `write_informativeness`; ValueError if it has other keys."""
-    values = read_json(path)
+    values = {name: value for name, value in read_json(path).items() if name not in FORMER}
     names = {entry.name for entry in fields(Informativeness)}
     if not NEEDED <= set(values) <= names:
         raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(sorted(names))}")

@@ -23,10 +23,9 @@ OPEN_ENDED = "Open-ended prompts"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
-DISPUTES = "Verifier disagreements"
 SECTIONS = (
     *(OTHERS, TRAINING, SWEEP, OPEN_ENDED),
-    *(GAINS, BILL, BESIDE, DISPUTES),
+    *(GAINS, BILL, BESIDE),
 )
 
 
@@ -76,8 +75,6 @@ TABLES = (
           "harvest:correlation_table", "points"),
     Table("calibration", "Table 4: difficulty by level",
           "harvest:calibration_table", "levels"),
-    Table("disputes", "Disputed answers",
-          "harvest:dispute_table", "judged", section=DISPUTES),
     Table("cost", "Cost by policy and stage",
           "costs:cost_table", "charged", section=BILL),
     Table("published", "Table 1 of the paper and of this grid",

@@ -28,7 +28,7 @@ MAX_CHARACTERS = 2_500_000  # HTML of all texts: the page must stay small enough
 
 ROLLOUT_COLUMNS = (
     *("problem_id", "level", "sample", "completion_text", "token_count", "finish_reason"),
-    *("verdict", "reward", "extracted_answer", "disputed", "reference_answer"),
+    *("verdict", "reward", "extracted_answer", "reference_answer"),
 )
 
 
@@ -41,7 +41,6 @@ class Completion:
     answer: Markup | None
     tokens: int
     truncated: bool
-    disputed: bool
     reward: float | None  # by the harvest's reward, if it has one
 
 
@@ -215,7 +214,6 @@ def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
         answer=None if pd.isna(answer) else _answer(answer),
         tokens=int(row["token_count"]),
         truncated=row["finish_reason"] == "length",
-        disputed=bool(row["disputed"]),
         reward=None if pd.isna(row["reward"]) else float(row["reward"]),
     )
 

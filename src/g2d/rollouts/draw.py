@@ -97,7 +97,6 @@ def draw_rollouts(
             verdict=judgement.verdict,
             reward=judgement.reward,
             extracted_answer=None if judgement.extracted_answer is None else well_formed(judgement.extracted_answer),
-            disputed=judgement.disputed,
             engine=engine.name,
             temperature=decoding.temperature,
             seed=decoding.seed,

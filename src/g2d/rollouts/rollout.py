@@ -33,7 +33,6 @@ class Rollout:
     verdict: Verdict
     reward: float  # NaN unless `reward_status` is `judged`
     extracted_answer: str | None
-    disputed: bool  # the verifier's second opinion contradicts the verdict
     engine: str
     temperature: float  # 0 means greedy
     seed: int

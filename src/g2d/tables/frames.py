@@ -22,9 +22,8 @@ Columns = Mapping[str, str]  # type by name, in the order of the file
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.
 TYPES = {
     "object": "model policy regime benchmark by_seed measure stage device change swept settings edge prompts"
-    " reference family against metric pooling verdict source problem_id reference_answer"
-    " extracted_answer levels",
-    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_rollouts n_jobs devices n k"
+    " reference family against metric pooling levels",
+    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_jobs devices n k"
     " family_size reference_K step level cut_off not_judged",
     "Int64": "group_size seed reference_group_size problems_needed",
     "bool": "chosen selected this_grid",

@@ -1,4 +1,4 @@
-"""Informativeness of harvests (Table 2), difficulty of levels (Table 4), probes of automatic warm-ups, and disputes."""
+"""Informativeness of harvests (Table 2), difficulty of levels (Table 4), probes of automatic warm-ups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HARVEST_METRICS = {  # column: attribute of Informativeness
     **{"harvest_pass_at_1": "pass_at_1", "pairability": "pairability", "n_pairs": "n_pairable"},
     **{name: name for name in ("entropy", "mid_band", "entropy_corrected", "mid_band_corrected")},
     **{name: name for name in ("format_compliance", "truncated_share", "n_chosen_truncated", "n_rejected_truncated")},
-    **{name: name for name in ("mean_length", "disputed_share")},
+    "mean_length": "mean_length",
 }
 HARVEST_COLUMNS = columns(
     *("model group_size K n_seeds", *HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)),
@@ -131,15 +131,3 @@ CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_cor
 def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
     for model, by_temperature in rollouts.items():
         yield from ({"model": model, **row} for row in factorial_cells(by_temperature))
-
-
-DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer verdict n_rollouts")
-
-
-@table_of(DISPUTE_COLUMNS)
-def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> Rows:
-    disputed = [rows[rows["disputed"]].assign(source=source) for source, rows in rollouts.items()]
-    if disputed := [rows for rows in disputed if not rows.empty]:
-        keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]
-        counted = pd.concat(disputed).groupby(keys, sort=True).size().sort_values(ascending=False, kind="stable")
-        yield from counted.reset_index(name="n_rollouts").to_dict("records")

@@ -146,11 +146,6 @@ class Inputs:
         return correlation_points(self.summaries, self.answers)
 
     @cached_property
-    def judged(self) -> dict[Any, pd.DataFrame]:
-        harvests = {key.folder: rollouts for key, rollouts in self.harvested.items()}
-        return harvests | {f"{key.folder}/eval/{name}": rows for (key, name), rows in self.answers.items()}
-
-    @cached_property
     def temperatures(self) -> dict[str, dict[float, pd.DataFrame]]:
         by_model: dict[str, dict[float, pd.DataFrame]] = {}
         for (model, temperature), rollouts in self.read("temperatures", read_rollouts, TEXTLESS).items():

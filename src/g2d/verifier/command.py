@@ -1,9 +1,9 @@
 """`g2d verify IN.jsonl OUT.jsonl`: judge completions from any source.
 
 An input row has `answer`, `completion` and perhaps `finish_reason`; with --verifier, `completion` and what the file
-reads. The output row adds `verdict`, `reward`, `extracted_answer` and `second_opinion`. "-" is standard input or
-output. OUT.jsonl is replaced after the last row and may be IN.jsonl; if a row is malformed, IN.jsonl is kept so that
-the row is not lost. A row whose answer is `NaN`, `Infinity` or the text "nan" is malformed.
+reads. The output row adds `verdict`, `reward` and `extracted_answer`. "-" is standard input or output. OUT.jsonl is
+replaced after the last row and may be IN.jsonl; if a row is malformed, IN.jsonl is kept so that the row is not lost.
+A row whose answer is `NaN`, `Infinity` or the text "nan" is malformed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
 from g2d.verifier.verifier import Verifier
 
-ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")
+ADDED = ("verdict", "reward", "extracted_answer")
 CHUNK_BYTES = 2**20
 MAX_LINE = 64 * 2**20  # bytes; then it is no JSONL
 
@@ -59,7 +59,6 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     malformed, numbers = 0, count(1)
     verdicts: Counter[str] = Counter()
-    disputed: Counter[str] = Counter()
     limits = Limits(deadline_s=arguments.deadline)
     piped, printed = arguments.input == "-", arguments.output == "-"
     place = None if printed else require_replaceable(arguments.output)  # fail before reading any input
@@ -89,7 +88,6 @@ def run(arguments: argparse.Namespace) -> int:
             for row, judgement in zip(rows, judgements, strict=True):
                 target.write(dump(row | {name: getattr(judgement, name) for name in ADDED}) + "\n")
             verdicts.update(judgement.verdict for judgement in judgements)
-            disputed.update(judgement.verdict for judgement in judgements if judgement.disputed)
             progress.update(sum(map(len, chunk)))
         if malformed and not verdicts:
             raise ValueError(f"{arguments.input}: no row of {malformed} can be judged: give JSONL, as text")
@@ -98,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{arguments.input}: stays as it is, or {malformed} malformed rows would be lost: correct them or name "
                 "another output"
             )
-    say(summary(verdicts, disputed, malformed), file=sys.stderr if printed else sys.stdout)
+    say(summary(verdicts, malformed), file=sys.stderr if printed else sys.stdout)
     return 1 if malformed else 0
 
 
@@ -147,9 +145,8 @@ def dump(row: dict[str, Any]) -> str:
     return json.dumps(row) if re.search("[\ud800-\udfff]", text) else text
 
 
-def summary(verdicts: Counter[str], disputed: Counter[str], malformed: int) -> str:
+def summary(verdicts: Counter[str], malformed: int) -> str:
     total = verdicts.total()
     lines = [f"{total} rows judged" + (f", {malformed} malformed" if malformed else "")]
     lines += [f"{count:>9}  {count / total:6.1%}  {verdict}" for verdict, count in verdicts.most_common()]
-    named = ", ".join(f"{count} {verdict}" for verdict, count in sorted(disputed.items()))
-    return "\n".join([*lines, f"second opinion disagrees: {named or 'nowhere'}"])
+    return "\n".join(lines)

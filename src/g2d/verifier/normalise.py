@@ -1,6 +1,6 @@
 """Normalisation of reference and answer before Math-Verify parses them: notation changes, the meaning does not.
 
-The second opinion does not use it, to make independent mistakes. All patterns match in linear time.
+All patterns match in linear time.
 """
 
 from __future__ import annotations

@@ -22,17 +22,11 @@ class Judgement:
             there is no right answer; `error`: the user's function raised an exception; `not_bool`: it returned
             something else.
         extracted_answer: content of the last terminated \boxed{}; None if a user's function judged.
-        second_opinion: whether an independent comparison finds the answer right; None if it cannot decide.
     """
 
     verdict: Verdict
     extracted_answer: str | None
-    second_opinion: bool | None = None
 
     @property
     def reward(self) -> float:
         return float(self.verdict == "correct")
-
-    @property
-    def disputed(self) -> bool:
-        return self.second_opinion is not None and self.second_opinion != (self.verdict == "correct")

@@ -12,7 +12,6 @@ from g2d.plain import plain
 from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import Pool
-from g2d.verifier.second_opinion import second_opinion
 from g2d.verifier.user_code import JUDGE, digest
 from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
 
@@ -83,9 +82,7 @@ class Verifier:
         if hard:
             verdicts.update(zip(hard, self._pool.replies(hard), strict=True))
         for pair, verdict in verdicts.items():
-            reference, answer = pair
-            judged[pair] = Judgement(verdict, answer, second_opinion(reference, answer))
-            self._cache[pair] = judged[pair]
+            judged[pair] = self._cache[pair] = Judgement(verdict, pair[1])
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
         return judged
