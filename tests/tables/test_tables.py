@@ -16,7 +16,6 @@ from g2d.experiment.grid import with_steps_taken
 from g2d.experiment.keys import MAIN, HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
-from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import MAIN_COLUMNS, main_table
 from g2d.tables.costs import COST_COLUMNS, cost_table
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
@@ -31,7 +30,7 @@ from g2d.tables.harvest import (
     harvest_table,
 )
 from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
-from tests.frames import RECOMPUTED_CORRELATIONS, answers, groups, published, rollout, summarised
+from tests.frames import RECOMPUTED_CORRELATIONS, answers, groups, published, summarised
 
 BASE = PolicyKey("m", "base", 0, 0, None)
 AUTO_REGIME = "auto/dpo"

@@ -30,10 +30,6 @@ CARD = Device(True, "GPU-hours", "a guess, from size and tokens, is for one H100
 CORE = Device(False, "CPU hours", "core-hours on this machine, guessed from a matrix product")
 
 
-def device_of(cost: Cost) -> Device:
-    return CORE if cost.device == "cpu" else CARD
-
-
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
     return CARD if elsewhere or engine == "vllm" or visible() else CORE
 

@@ -51,10 +51,6 @@ def points(share: float, low: float, high: float) -> str:
     return f"{signed(share)} points {signed_interval(low, high)}"
 
 
-def points_of(row: Mapping[Any, Any], name: str) -> str:
-    return points(row[name], row[f"{name}_low"], row[f"{name}_high"])
-
-
 def time_unit(hours: float) -> tuple[str, int]:
     """Return the unit that suits a time, and how many of it make an hour."""
     return ("hours", 1) if hours >= 1 else ("minutes", 60) if hours >= 1 / 60 else ("seconds", 3600)
