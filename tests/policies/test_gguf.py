@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -14,74 +13,44 @@ from typing import Any
 import pytest
 
 from g2d.experiment.config import load
-from g2d.experiment.requirements import require_files, require_windows
-from g2d.policies.gguf import BLOCKS, READER, file_in, mistake_in, origin, read_header
+from g2d.experiment.requirements import require_files
+from g2d.policies.gguf import READER, file_in, origin
 from g2d.policies.policy import Policy, end_tokens, load_base, load_tokenizer, read_policy, write_policy
 from g2d.policies.pretrained import make_base
-from g2d.policies.settings import GgufModel, parameters
+from g2d.policies.settings import ASSUMED_PARAMETERS, GgufModel, parameters
 from g2d.settings import ConfigError
 from tests.shared import NEEDS_SMOLLM2, SMOLLM2, made_once
 
 NEEDS_GGUF = pytest.mark.skipif(find_spec("gguf") is None, reason=f"needs the reader: pip install --no-deps {READER}")
 
 
-def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value)) + value.encode()
-
-
-def gguf_file(file: Path, metadata: Mapping[str, Any]) -> Path:
-    """A GGUF file by hand: texts and numbers, and one tensor of 64 elements in Q4_1."""
-    values = b"".join(
-        text(name) + (struct.pack("<I", 8) + text(value) if isinstance(value, str) else struct.pack("<II", 4, value))
-        for name, value in metadata.items()
-    )
-    words = text("words") + struct.pack("<IIQ", 9, 8, 2) + text("one") + text("two")
-    tensor = text("token_embd.weight") + struct.pack("<IQQIQ", 2, 32, 2, 3, 0)
-    head = b"GGUF" + struct.pack("<IQQ", 3, 1, len(metadata) + 1) + values + words + tensor
-    file.write_bytes(head + bytes(-len(head) % 32) + bytes(2 * 20))
-    return file
-
-
 @pytest.fixture
 def llama(tmp_path: Path) -> Path:
-    return gguf_file(tmp_path / "small.gguf", {"general.architecture": "llama", "llama.context_length": 64})
+    """A file that nothing can read."""
+    (tmp_path / "small.gguf").write_bytes(b"GGUF")
+    return tmp_path / "small.gguf"
 
 
 def here(file: Path) -> GgufModel:
     return GgufModel(source="gguf", path=str(file))
 
 
-def test_a_header_has_the_values_that_the_plan_needs(llama: Path) -> None:
-    header = read_header(str(llama))
-    assert (header.architecture, header.context_length, header.parameters) == ("llama", 64, 64)
-    assert header.metadata["words"] == 2
-    assert parameters(here(llama)) == 64
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda content: b"PK" + content[2:], "no GGUF file"),
-        (lambda content: b"", "no GGUF file"),
-        (lambda content: content[:50], "header is damaged or cut short"),
-        (lambda content: content[:-1], "cut short: it has"),
-    ],
-)
-def test_a_damaged_file_is_refused_before_anything_runs(llama: Path, damage: Any, message: str) -> None:
-    llama.write_bytes(damage(llama.read_bytes()))
-    assert message in str(mistake_in(here(llama)))
+def test_the_number_of_parameters_is_guessed_from_the_name() -> None:
+    assert parameters(GgufModel(source="gguf", **SMOLLM2)) == 135e6
+    assert parameters(here(Path("of/Qwen2.5-0.5B-Q8_0.gguf"))) == 0.5e9
+    assert parameters(here(Path("135M/model.gguf"))) == ASSUMED_PARAMETERS
 
 
 @NEEDS_GGUF
-def test_an_architecture_that_transformers_cannot_read_is_refused_by_name(tmp_path: Path) -> None:
-    file = gguf_file(tmp_path / "other.gguf", {"general.architecture": "rwkv7"})
-    assert "transformers cannot read the architecture rwkv7" in str(mistake_in(here(file)))
-    assert mistake_in(here(gguf_file(tmp_path / "small.gguf", {"general.architecture": "qwen2moe"}))) is None
+def test_a_file_that_cannot_be_read_is_named(llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"small\.gguf: transformers cannot convert it"):
+        make_base("m", here(llama), tmp_path / "made")
 
 
 @pytest.mark.skipif(find_spec("gguf") is not None, reason="needs an environment without the package gguf")
 def test_a_missing_reader_is_named_with_the_command(llama: Path) -> None:
-    assert f"pip install --no-deps {READER}" in str(mistake_in(here(llama)))
+    with pytest.raises(ConfigError, match=f"pip install --no-deps {READER}"):
+        require_files(configuration({"source": "gguf", "path": str(llama)}))
 
 
 @pytest.fixture
@@ -117,14 +86,8 @@ def test_the_file_of_an_installed_package_has_a_name_or_a_path(package: Path) ->
     ],
 )
 def test_a_package_that_does_not_have_the_file_is_refused(package: Path, source: GgufModel, message: str) -> None:
-    assert message in str(mistake_in(source))
-
-
-@NEEDS_GGUF
-def test_a_file_of_a_package_that_was_edited_is_not_converted(package: Path, tmp_path: Path) -> None:
-    package.write_bytes(package.read_bytes()[:-1] + b"x")
-    with pytest.raises(ValueError, match=r"not as a-model==1\.2 has it"):
-        make_base("m", of_package("a-model==1.2"), tmp_path / "made")
+    with pytest.raises(ValueError, match=message):
+        file_in(source)
 
 
 def test_path_or_package_and_file_are_given(llama: Path) -> None:
@@ -146,8 +109,6 @@ def test_the_configuration_is_refused_by_key(llama: Path, tmp_path: Path, monkey
         require_files(configuration({"source": "gguf", "path": "nowhere.gguf"}))
     with pytest.raises(ConfigError, match=r"models\.m: the package no-such is not installed"):
         require_files(configuration({"source": "gguf", "package": "no-such==1", "file": "x.gguf"}))
-    with pytest.raises(ConfigError, match="leaves no room for a prompt in the 64 tokens"):
-        require_windows(configuration({"source": "gguf", "path": "small.gguf"}))
     with pytest.raises(ConfigError, match=r"write \{source: gguf, path: small\.gguf\}"):
         require_files(configuration({"source": "local", "path": "."}))
 
@@ -158,7 +119,6 @@ def test_a_converted_model_needs_its_package_no_more(tmp_path: Path, monkeypatch
     (tmp_path / "results/m/base").mkdir(parents=True)
     (tmp_path / "results/m/base/policy.json").write_text("{}")
     require_files(config)
-    require_windows(config)
 
 
 # ------------------------------------------------------------------------------------------------------ conversion
@@ -234,17 +194,6 @@ def _converted(folder: Path) -> Policy:
 class TestSmolLM2:
     """The real model, against what transformers and the package gguf read from the same file."""
 
-    def test_the_header_is_as_the_package_gguf_reads_it(self) -> None:
-        from gguf import GGUFReader
-
-        file = file_in(GgufModel(source="gguf", **SMOLLM2))
-        header, reader = read_header(str(file)), GGUFReader(file)
-        for name, value in header.metadata.items():
-            field = reader.fields[name]
-            is_array = field.types[0].name == "ARRAY"
-            assert value == (len(field.data) if is_array else field.contents()), name
-        assert header.parameters == sum(int(tensor.n_elements) for tensor in reader.tensors)
-
     def test_texts_are_the_same_tokens(self, smollm2: Policy, texts: list[str]) -> None:
         from transformers import AutoTokenizer
 
@@ -257,10 +206,11 @@ class TestSmolLM2:
         assert end_tokens(smollm2, ours) == {2}
 
     def test_the_template_is_the_makers(self, smollm2: Policy) -> None:
+        from gguf import GGUFReader
         from transformers.utils.chat_template_utils import render_jinja_template
 
         file = file_in(GgufModel(source="gguf", **SMOLLM2))
-        template = read_header(str(file)).metadata["tokenizer.chat_template"]
+        template = GGUFReader(file).get_field("tokenizer.chat_template").contents()
         tokenizer = load_tokenizer(smollm2)
         for turns in (
             [("user", "1 + 1?")],
@@ -304,13 +254,6 @@ def texts() -> Iterator[list[str]]:
         "Ünïcode 数学 🙂 don't , stop .",
         "<|im_start|>user\n2 + 3 = ?<|im_end|>\n<|im_start|>assistant\n",
     ]
-
-
-@NEEDS_GGUF
-def test_sizes_of_blocks_and_the_pin_agree_with_the_package() -> None:
-    from gguf.constants import GGML_QUANT_SIZES
-
-    assert {int(kind): size for kind, size in GGML_QUANT_SIZES.items() if int(kind) in BLOCKS} == BLOCKS
 
 
 def test_the_packages_are_pinned_where_make_installs_them() -> None:

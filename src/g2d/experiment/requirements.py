@@ -65,10 +65,19 @@ def _mistake_of_model(name: str, source: ModelSource) -> str | None:
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
             return None  # reported with the other files
-        return None if Path("results", name, "base/policy.json").is_file() else gguf.mistake_in(source)
+        return None if Path("results", name, "base/policy.json").is_file() else _mistake_in_gguf(source)
     if isinstance(source, LocalModel) and not Path(source.path, CONFIG).is_file():
         files = sorted(Path(source.path).glob("*.gguf"))
         return f"to use {files[0]}, write {{source: gguf, path: {files[0]}}}" if files else None
+    return None
+
+
+def _mistake_in_gguf(source: GgufModel) -> str | None:
+    try:
+        gguf.file_in(source)
+        gguf.require_reader()
+    except ValueError as error:
+        return str(error)
     return None
 
 
@@ -114,7 +123,7 @@ def require_installed(config: Config) -> None:
 def require_windows(config: Config) -> None:
     lines: list[str] = []
     for model, source in config.models.items():
-        limit = CONTEXT_LENGTH if source.source == "embedded" else _context_of(source)
+        limit = CONTEXT_LENGTH if source.source == "embedded" else _number_of(source, "max_position_embeddings")
         lines += [
             f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that {model} "
             "can hold: lower it"
@@ -122,13 +131,6 @@ def require_windows(config: Config) -> None:
             if limit is not None and budget >= limit
         ]
     refuse(lines)
-
-
-def _context_of(source: ModelSource) -> int | None:
-    if isinstance(source, GgufModel):
-        header = gguf.header_of(source)
-        return None if header is None else header.context_length
-    return _number_of(source, "max_position_embeddings")
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:

@@ -189,11 +189,6 @@ def parameters(source: ModelSource) -> float:
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:
             return size
-    if isinstance(source, GgufModel):
-        from g2d.policies.gguf import header_of
-
-        header = header_of(source)
-        return ASSUMED_PARAMETERS if header is None else float(header.parameters)
-    name = source.id if isinstance(source, HubModel) else getattr(source, "path", "")
-    match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
-    return float(match[1]) * 1e9 if match else ASSUMED_PARAMETERS
+    name = next(filter(None, (getattr(source, part, None) for part in ("id", "path", "file"))), "")
+    match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([bm])(?![a-z])", name.rpartition("/")[2].lower())
+    return float(match[1]) * {"b": 1e9, "m": 1e6}[match[2]] if match else ASSUMED_PARAMETERS
