@@ -17,7 +17,7 @@ from g2d.plain import say
 from g2d.settings.gone import COMMANDS_GONE
 
 COMMANDS = {
-    "config": "g2d.experiment.docs",
+    "config": "g2d.experiment.check",
     "try": "g2d.experiment.trial",
     "plan": "g2d.forecast.command",
     "verify": "g2d.verifier.command",

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from g2d.experiment import docs as config_docs
+from docs import keys as config_docs
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.requirements import require_files, require_installed
 from g2d.policies import Policy
@@ -284,7 +284,7 @@ def test_a_saved_configuration_reads_back_equal(tmp_path: Path) -> None:
 
 
 def test_schema_and_reference_are_up_to_date() -> None:
-    """`g2d config docs` regenerates them."""
+    """`python docs/keys.py` regenerates them."""
     assert (CONFIG / "schema.json").read_text() == config_docs.schema()
     assert (CONFIG / "README.md").read_text() == config_docs.readme()
 

@@ -1,14 +1,8 @@
-"""Generate `config/schema.json` and `config/README.md` from the configuration classes.
-
-g2d config docs            write both
-g2d config check FILE ...  validate a configuration, with files that are merged over it
-"""
+"""Write `config/schema.json` and `config/README.md` from the configuration classes: `python docs/keys.py`."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -19,15 +13,35 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.experiment.config import Config, read_sources
-from g2d.experiment.config_file import read_files
-from g2d.experiment.requirements import require_files, require_windows
-from g2d.jobs.files import read_text, write_text
-from g2d.plain import say
-from g2d.settings import ConfigError, Section
+from g2d.experiment.config import Config
+from g2d.settings import Section
 from g2d.settings.mistakes import DISCRIMINATORS, section_types
 
-INTRODUCTION = Path(__file__).with_name("configuration.md")
+FOLDER = Path(__file__).parents[1] / "config"
+
+INTRODUCTION = """\
+# Configuration
+
+| file | content |
+|---|---|
+| `config.yaml` | the demonstration, and the default |
+| `paper.yaml` | the paper's grid |
+| `small.yaml` | a small real experiment on one GPU |
+| `smollm2.yaml` | a pretrained model on a laptop |
+| `bridging.yaml`, `off_policy.yaml` | grids after arXiv 2506.21495 and 2505.22257 |
+| `overlays/` | files to merge over another one |
+
+The first lines of each file list its differences from the paper. Run a file in a separate folder: `snakemake --cores
+all --directory runs/NAME --configfile my.yaml`. Later files override earlier ones; `--config seeds='[0]'` sets single
+values. Keys that `pool`, `benchmarks.<name>` and other sources share are described once, under `pool`.
+
+Mistakes are reported with file, key and fix before a job starts, or by `g2d config check my.yaml overlay.yaml`: also
+unknown and repeated keys, numbers that YAML reads differently (`010` is 8, `1:30` is 90), and files that are not UTF-8.
+Defaults are the values of the paper (arXiv 2605.21266) if it states them. Editors complete keys with
+`# yaml-language-server: $schema=schema.json`.
+
+`python docs/keys.py` generates this page from the classes in `src/g2d/experiment/sections.py`.
+"""
 
 Row = tuple[str, ...]  # key, type, default, the paper's value, meaning
 
@@ -40,7 +54,7 @@ def readme() -> str:
     headings: dict[type[Section], list[str]] = {}
     for section, place in places(Config):
         headings.setdefault(section, []).append(place)
-    pages, first, shown = [read_text(INTRODUCTION)], dict[Row, str](), list[list[str]]()
+    pages, first, shown = [INTRODUCTION], dict[Row, str](), list[list[str]]()
     for section, paths in headings.items():
         same = paths[2:] and paths in shown
         shown.append(paths)
@@ -139,37 +153,10 @@ def _type(annotation: Any) -> str:
     return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(annotation, str(annotation))
 
 
-def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser("config", help="check a configuration, or regenerate its documentation")
-    actions = parser.add_subparsers(dest="action", required=True)
-    check = actions.add_parser("check", help="validate a configuration")
-    check.add_argument("files", nargs="+", metavar="file", help="the configuration, then files to merge over it")
-    check.set_defaults(run=_check)
-    docs = actions.add_parser("docs", help="write config/schema.json and config/README.md")
-    docs.add_argument("--folder", type=Path, default=Path("config"))
-    docs.set_defaults(run=_docs)
+def main() -> None:
+    (FOLDER / "schema.json").write_text(schema(), encoding="utf-8")
+    (FOLDER / "README.md").write_text(readme(), encoding="utf-8")
 
 
-def _check(arguments: argparse.Namespace) -> int:
-    files = ", ".join(arguments.files)
-    try:
-        config = read_sources(read_files(arguments.files))
-        require_files(config)
-        require_windows(config)
-    except ConfigError as error:
-        for mistake in str(error).splitlines():
-            is_named = mistake.startswith(tuple(arguments.files))
-            say(mistake if is_named else f"{files}: {mistake}", file=sys.stderr)
-        return 1
-    say(f"{files}: valid")
-    return 0
-
-
-def _docs(arguments: argparse.Namespace) -> int:
-    pages = {"schema.json": (schema(), '"title": "Config"'), "README.md": (readme(), "`g2d config docs`")}
-    for name, (_, mark) in pages.items():
-        if (file := arguments.folder / name).exists() and mark not in read_text(file):
-            raise ValueError(f"{file}: not made by g2d config docs, so it is not replaced: name another --folder")
-    for name, (text, _) in pages.items():
-        write_text(arguments.folder / name, text)
-    return 0
+if __name__ == "__main__":
+    main()

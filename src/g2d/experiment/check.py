@@ -1,0 +1,36 @@
+"""`g2d config check FILE ...`: validate a configuration, with files that are merged over it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from g2d.experiment.config import read_sources
+from g2d.experiment.config_file import read_files
+from g2d.experiment.requirements import require_files, require_windows
+from g2d.plain import say
+from g2d.settings import ConfigError
+
+
+def register(subparsers: Any) -> None:
+    parser = subparsers.add_parser("config", help="check a configuration")
+    actions = parser.add_subparsers(dest="action", required=True)
+    check = actions.add_parser("check", help="validate a configuration")
+    check.add_argument("files", nargs="+", metavar="file", help="the configuration, then files to merge over it")
+    check.set_defaults(run=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    files = ", ".join(arguments.files)
+    try:
+        config = read_sources(read_files(arguments.files))
+        require_files(config)
+        require_windows(config)
+    except ConfigError as error:
+        for mistake in str(error).splitlines():
+            is_named = mistake.startswith(tuple(arguments.files))
+            say(mistake if is_named else f"{files}: {mistake}", file=sys.stderr)
+        return 1
+    say(f"{files}: valid")
+    return 0
