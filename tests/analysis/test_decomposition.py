@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.analysis.decomposition import contributions, factors, linearised, stages
+from g2d.analysis.statistics import mean_interval
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.families import comparison_table
 from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
 from tests.frames import rollout
 from tests.tables.test_tables import BASE, policy
@@ -77,24 +75,18 @@ def test_the_table_by_hand():
 
 
 @pytest.mark.parametrize("n_seeds", [1, 3])
-def test_a_gain_that_is_all_reasoning_has_the_interval_of_comparisons_csv(n_seeds):
-    """All answers finish and parse, so the part is the gain."""
+def test_a_part_has_the_interval_of_its_own_values(n_seeds):
+    """All answers finish and parse, so the gain is reasoning, and the other parts are exactly 0."""
     rng = np.random.default_rng(n_seeds)
-
-    def drawn(share: float) -> pd.DataFrame:
-        return judged(*np.where(rng.random(40) < share, "correct", "incorrect"))
-
-    evaluations = {(BASE, "id"): drawn(0.4)}
-    for key, share in ((policy("dpo", 0), 0.4), (policy("dpo", 150), 0.5), (policy("grpo", 150), 0.5)):
-        evaluations |= {(replace(key, seed=n), "id"): drawn(share) for n in range(n_seeds)}
-    parts = decomposition_table(evaluations).iloc[1:]
-    tests = comparison_table(evaluations)
-    tests = tests[tests["reference"] == "base"]
-    assert list(parts["policy"]) == list(tests["policy"])
-    for part, test in zip(parts.itertuples(), tests.itertuples(), strict=True):
-        assert part.from_reasoning == pytest.approx(test.difference, abs=1e-9)
-        assert part.from_reasoning_low == pytest.approx(test.ci_low, abs=1e-6)
-        assert part.from_reasoning_high == pytest.approx(test.ci_high, abs=1e-6)
+    drawn = [rng.random(40) < share for share in (0.4, *[0.6] * n_seeds)]
+    base, *trained = (judged(*np.where(right, "correct", "incorrect")) for right in drawn)
+    evaluations = {(BASE, "id"): base} | {(policy("dpo", 0, n), "id"): rows for n, rows in enumerate(trained)}
+    part = decomposition_table(evaluations).iloc[1]
+    for factor in ("finishing", "format"):
+        assert (part[[f"from_{factor}", f"from_{factor}_low", f"from_{factor}_high"]] == 0).all()
+    values = np.stack(drawn[1:]).astype(float) - drawn[0]
+    ends = part["from_reasoning_low"], part["from_reasoning_high"]
+    assert ends == pytest.approx(mean_interval(values), abs=1e-6)
 
 
 def test_the_first_order_has_the_right_means_and_slopes():

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from g2d.analysis.comparisons import compare
-from g2d.analysis.crossed import SeedPool, stable
-from g2d.analysis.margins import Differences, Pool, smallest_margins
+from g2d.analysis.margins import smallest_margins
 
 N_QUESTIONS = 200
 
@@ -32,21 +31,15 @@ def grid(rng: np.random.Generator, accuracies: list[float], n_seeds: int, seed_e
     return policies
 
 
-def pool_of(outcomes: list[np.ndarray]) -> Pool:
-    means = np.stack([policy.mean(axis=1) for policy in outcomes])
-    inside = stable(means)
-    return lambda i, j: SeedPool(means[inside], bool(inside[i] and inside[j])) if means.shape[1] > 1 else None
-
-
 def test_by_hand() -> None:
     outcomes = answers(80, 160, 110)
-    smallest = smallest_margins(Differences(outcomes))
+    smallest = smallest_margins(outcomes)
     assert [one.behind for one in smallest] == pytest.approx([0.4, -0.25, 0.25])
     # Two others, so each bound is one-sided at 2.5 %: the end of a two-sided 95 % interval.
     assert smallest[0].margin_shown == pytest.approx(compare(outcomes[1], outcomes[0]).ci_high)
     assert smallest[2].margin_shown == pytest.approx(compare(outcomes[1], outcomes[2]).ci_high)
     assert smallest[1].margin_shown == 0  # it is shown to be the best
-    (alone,) = smallest_margins(Differences(answers(80)))
+    (alone,) = smallest_margins(answers(80))
     assert (alone.behind, alone.margin_shown) == (0, 0)
 
 
@@ -54,8 +47,8 @@ def test_by_hand() -> None:
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 6), seeds=st.integers(1, 4))
 def test_laws(seed: int, n: int, seeds: int) -> None:
     rng = np.random.default_rng(seed)
-    outcomes = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.4, 0.7)).astype(float) for i in range(n)]
-    for one in smallest_margins(Differences(outcomes)):
+    outcomes = [(rng.random((seeds, 60)) < rng.uniform(0.4, 0.7)).astype(float) for _ in range(n)]
+    for one in smallest_margins(outcomes):
         assert one.margin_shown >= max(one.behind * 60 / 62, 0)  # one question of either kind is added
 
 
@@ -68,6 +61,6 @@ def test_all_bounds_hold_at_once_in_19_experiments_of_20(n_seeds: int, seed_effe
     runs, wrong = 150, 0
     for _ in range(runs):
         outcomes = grid(rng, truth, n_seeds, seed_effect)
-        smallest = smallest_margins(Differences(outcomes, pool_of(outcomes)))
+        smallest = smallest_margins(outcomes)
         wrong += any(max(truth) - accuracy > one.margin_shown for accuracy, one in zip(truth, smallest, strict=True))
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001

@@ -32,7 +32,7 @@ def test_each_command_has_tables_and_only_those_that_are_named_run_again() -> No
         commands_run.append(command)
         return "| new |\n|---|\n\n| second |"
 
-    page = simulations.regenerate(PAGE, ["harvest", "auto_stop"], run)
-    assert commands_run == [command for command in commands if "harvest" in command or "auto_stop" in command]
+    page = simulations.regenerate(PAGE, ["margins", "auto_stop"], run)
+    assert commands_run == [command for command in commands if "margins" in command or "auto_stop" in command]
     assert page.count("| new |\n|---|\n\n| second |\n") == len(commands_run) == 2
-    assert simulations.regenerate(page, ["harvest"], run) == page
+    assert simulations.regenerate(page, ["margins"], run) == page

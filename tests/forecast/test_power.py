@@ -6,12 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from g2d.analysis.crossed import error_of_difference
 from g2d.cli import main
 from g2d.experiment.config import Config, read
-from g2d.forecast.power import benchmark_sizes, planned_words
-from g2d.tables.power import planned_power
+from g2d.forecast.power import (
+    DIFFER,
+    FOR_EVERY_SEED,
+    benchmark_sizes,
+    planned_power,
+    planned_words,
+    smallest_difference,
+)
 from tests.experiment.test_config import MINIMAL
 
 
@@ -26,18 +34,27 @@ def test_families_and_problems_of_the_grid_are_used() -> None:
         benchmarks={"easy": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 300}},
     )
     assert benchmark_sizes(config, "nowhere") == {"easy": 300}
-    table = planned_power(config, {"easy": 300})
-    against_m0 = table[table["against"] == "K=0"]
-    assert set(against_m0["family_size"]) == {6}  # three K with two group sizes
-    assert list(against_m0["n_seeds"]) == [1, 2, 3, 5, 8, 12]
-    assert list(against_m0.loc[against_m0["this_grid"], "n_seeds"]) == [2]
-    assert set(table["against"]) == {"K=0", "every other K"}
-    for points in ("0.5", "1", "2"):
-        assert (against_m0[f"difference_sd_{points}"] > against_m0[f"margin_sd_{points}"]).all()
-    assert (against_m0["difference_sd_0.5"] <= against_m0["difference_sd_2"]).all()
+    rows = list(planned_power(config, {"easy": 300}))
+    assert {row["family_size"] for row in rows} == {6}  # three K with two group sizes
+    assert [(row["n_seeds"], row["this_grid"]) for row in rows] == [(2, True), (3, False), (5, False), (8, False)]
+    for sd in (0.005, 0.01, 0.02):
+        differences = [row["differences"][sd] for row in rows]
+        assert differences == sorted(differences, reverse=True)
+    assert list(rows[2]["differences"].values()) == sorted(rows[2]["differences"].values())
     words = "\n".join(planned_words(config, {"easy": 300}))
-    assert "easy, 300 problems, K against K=0, corrected for 6 comparisons" in words
+    assert "easy, 300 problems, corrected for 6 comparisons" in words
     assert "| 2 (this grid) |" in words
+
+
+@pytest.mark.parametrize(("n_seeds", "sd"), [(1, 0.01), (3, 0.01), (5, 0.005), (8, 0.02)])
+def test_the_difference_is_found_with_about_80_percent(n_seeds: int, sd: float) -> None:
+    rng, runs, n = np.random.default_rng(0), 300, 500
+    difference = smallest_difference(n_seeds, n, sd, family=3)
+    questions = rng.normal(0, FOR_EVERY_SEED**0.5, (runs, 1, n))
+    answers = rng.normal(0, (DIFFER - FOR_EVERY_SEED) ** 0.5, (runs, n_seeds, n))
+    seeds = rng.normal(0, 2**0.5 * sd * (n_seeds > 1), (runs, n_seeds, 1))
+    found = [error_of_difference(values).p_value() <= 0.05 / 3 for values in difference + questions + answers + seeds]
+    assert np.mean(found) == pytest.approx(0.79, abs=0.07)
 
 
 def test_a_grid_with_nothing_to_compare_has_no_power() -> None:
@@ -56,7 +73,7 @@ def test_the_size_of_an_unloaded_benchmark_is_a_guess(capsys: pytest.CaptureFixt
 def test_plan_prints_the_power(capsys: pytest.CaptureFixture[str]) -> None:
     main(["plan", "config/config.yaml", "--memory", "80"])
     screen = capsys.readouterr().out
-    assert "arithmetic, 500 problems, K against K=0, corrected for 3 comparisons" in screen
+    assert "arithmetic, 500 problems, corrected for 3 comparisons" in screen
     main(["plan", "config/config.yaml", "--memory", "80", "--json"])
     rows = json.loads(capsys.readouterr().out)["power"]
     assert {row["benchmark"] for row in rows} == {"arithmetic", "word-problems"}

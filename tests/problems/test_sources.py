@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.problems.problem import Problem, read_problems, to_jsonl, write_problems
+from g2d.problems.problem import Problem
 from g2d.problems.settings import HELD_OUT, OPEN_ENDED, Fields, HubProblems, LocalProblems, SyntheticProblems
 from g2d.problems.sources import ProblemError, load_problems, parse_level
 
@@ -38,20 +38,6 @@ def test_local_rows_become_problems(tmp_path):
     first, second = load(tmp_path, ROWS)
     assert first == Problem("a/1", "What is 1+1?", "2", 1, "Algebra", "local:rows.jsonl")
     assert (second.answer, second.level) == ("4", None)
-
-
-def test_problems_know_their_cluster(tmp_path):
-    rows = [{"problem": f"{i}+1?", "answer": i + 1, "passage": passage} for i, passage in enumerate("aab")]
-    fields = Fields(cluster="passage")
-    problems = load(tmp_path, rows, fields=fields, answer_format="plain")
-    assert [problem.cluster for problem in problems] == ["a", "a", "b"]
-    write_problems(tmp_path / "problems.jsonl", problems)
-    assert read_problems(tmp_path / "problems.jsonl") == problems
-    assert "cluster" not in to_jsonl(load(tmp_path, rows, fields=Fields(), answer_format="plain"))
-    with pytest.raises(ProblemError, match=r"math\.fields\.cluster: .*local:rows\.jsonl"):
-        load(tmp_path, rows[:2], fields=fields, answer_format="plain")
-    with pytest.raises(ProblemError, match=r"line 2: column 'passage': it is empty"):
-        load(tmp_path, [rows[0], rows[1] | {"passage": ""}], fields=fields, answer_format="plain")
 
 
 def test_rows_without_id_level_and_subject(tmp_path):

@@ -134,8 +134,6 @@ def test_the_table() -> None:
     assert same["longer"] == 0.5
     assert better["win_low"] < better["win_rate"] < better["win_high"] <= 1
     assert set(table["family_size"]) == {2}
-    reach = (same["win_high"] - same["win_low"]) / 2
-    assert same["minimum_detectable"] >= reach  # smaller differences are not detected
     with pytest.raises(ValueError, match="better/g4/k2: its replies are not to the prompts that M0 replied to"):
         win_rate_table(given | {BETTER[0]: longer_replies[longer_replies["problem_id"] != "p1"]}, {})
 

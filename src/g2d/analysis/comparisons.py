@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from g2d.analysis.crossed import SeedPool, error_of_difference
+from g2d.analysis.crossed import error_of_difference
 from g2d.analysis.statistics import LEVEL, simultaneous
 
 
@@ -30,21 +30,13 @@ class Comparison:
     lost: float  # the reverse; difference = gained - lost
 
 
-def compare(
-    policy: np.ndarray,
-    reference: np.ndarray,
-    pool: SeedPool | None = None,
-    family: int = 1,
-    clusters: np.ndarray | None = None,
-) -> Comparison:
+def compare(policy: np.ndarray, reference: np.ndarray, family: int = 1) -> Comparison:
     """Compare the answers of two policies by the test of `g2d.analysis.crossed`.
 
     Args:
         policy: (n_seeds, n_problems) shares of correct samples.
         reference: the same problems and seeds, or one row for a policy without seeds (M0).
-        pool: as for `crossed.error_of_difference`.
         family: number of comparisons of which one may be chosen afterwards.
-        clusters: cluster of each problem.
 
     Raises:
         ValueError: the shapes do not belong together.
@@ -53,7 +45,7 @@ def compare(
     if policy.ndim != 2 or reference.shape not in (policy.shape, (1, policy.shape[-1])):
         raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
     deltas = policy - reference
-    error = error_of_difference(deltas, pool, paired=len(reference) > 1, clusters=clusters)
+    error = error_of_difference(deltas)
     low, high = error.interval(LEVEL)
     family_low, family_high = error.interval(LEVEL / family)
     p_value = error.p_value()

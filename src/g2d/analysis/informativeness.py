@@ -1,8 +1,8 @@
 """Informativeness of rollouts: pairability rho, middle-band fraction mu, mean binary entropy H (paper, 2.2 and 2.3).
 
-p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so compare only harvests of equal G';
-`entropy_corrected` and `mid_band_corrected` are without that bias. The 95 % intervals are over prompts, for this
-harvest: Wilson's for shares, Student's t for H. With scalar rewards there is no p(x), only prompts with a pair.
+p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so compare only harvests of equal G'. The 95 %
+intervals are over prompts, for this harvest: Wilson's for shares, Student's t for H. With scalar rewards there is no
+p(x), only prompts with a pair.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from g2d.analysis.statistics import standard_error, wilson_interval
 from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.labels import is_binary, labels, lengths
 
-GRID = np.linspace(0, 1, 201)  # success probabilities; contains 3/8 and 5/8
-ITERATIONS = 100  # EM stops early, because more iterations fit the noise (first seen in mu)
 PARSEABLE = ("correct", "incorrect")  # verdicts on a terminated box that parses
 
 
@@ -46,8 +44,6 @@ class Informativeness:
     mid_band_high: float | None
     entropy_low: float | None  # None for fewer than two pairable prompts
     entropy_high: float | None
-    mid_band_corrected: float | None  # mu of the true p(x), if p(x) varies smoothly over prompts (`corrected`)
-    entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
@@ -64,7 +60,8 @@ class Informativeness:
 
 
 NEEDED = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
-FORMER = ("disputed_share",)  # keys of earlier versions, which are ignored
+# Keys of earlier versions, which are ignored.
+FORMER = ("disputed_share", "mid_band_corrected", "entropy_corrected")
 OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_worst", "n_not_read_whole")
 
 
@@ -104,7 +101,6 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
     candidates = counts[pairable(counts)]
     entropies = binary_entropy(candidates["p_hat"].to_numpy())
     entropy_low, entropy_high = _mean_interval(entropies)
-    entropy_corrected, mid_band_corrected = corrected(counts)
     return Informativeness(
         **_without_p(rollouts),
         **_share("pairability", pairable(counts)),
@@ -112,11 +108,9 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
         all_wrong=_mean(counts["correct"] == 0),
         all_correct=_mean(counts["correct"] == counts["n"]),
         **_share("mid_band", in_mid_band(candidates)),
-        mid_band_corrected=mid_band_corrected,
         entropy=_mean(entropies),
         entropy_low=entropy_low,
         entropy_high=entropy_high,
-        entropy_corrected=entropy_corrected,
     )
 
 
@@ -158,34 +152,6 @@ def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.nd
     entropies[candidates > 0] = binary_entropy(counts["p_hat"].to_numpy()[candidates > 0])
     middle = candidates * in_mid_band(counts).to_numpy()
     return {"pairability": (candidates, ones), "entropy": (entropies, candidates), "mid_band": (middle, candidates)}
-
-
-def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
-    """Return the distribution of the success probability over prompts: weights of `GRID`, with sum 1, by nonparametric
-    maximum likelihood (Laird 1978; for binomial counts Lord 1969) and the EM algorithm.
-    """
-    cells = counts.groupby(["correct", "n"]).size()
-    correct, n = (cells.index.get_level_values(name).to_numpy()[:, None] for name in ("correct", "n"))
-    likelihood = scipy.stats.binom.pmf(correct, n, GRID)
-    shares = cells.to_numpy() / len(counts)
-    weights = np.full(len(GRID), 1 / len(GRID))
-    for _ in range(ITERATIONS):
-        weights *= likelihood.T @ (shares / (likelihood @ weights))
-    return weights
-
-
-def corrected(counts: pd.DataFrame) -> tuple[float | None, float | None]:
-    """Return H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable
-    (docs/analysis.md); None if no prompt is pairable."""
-    if not pairable(counts).any():
-        return None, None
-    sizes = counts.groupby("n").size()
-    n = sizes.index.to_numpy()[:, None]
-    inside = GRID[1:-1]  # p = 0 and p = 1 are never pairable
-    weights = mixing_distribution(counts)[1:-1] * (sizes.to_numpy() @ (1 - inside**n - (1 - inside) ** n))
-    weights /= weights.sum()
-    middle = (inside >= 3 / 8) & (inside <= 5 / 8)
-    return float(weights @ binary_entropy(inside)), float(weights @ middle)
 
 
 def write_informativeness(path: str | Path, summary: Informativeness) -> None:

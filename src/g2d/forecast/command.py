@@ -18,7 +18,7 @@ from typing import Any
 
 from g2d.experiment.config import Config, read
 from g2d.forecast.changes import drawing_change, training_change
-from g2d.forecast.power import benchmark_sizes, planned_words
+from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
@@ -27,7 +27,6 @@ from g2d.policies.settings import GgufModel, HubModel, LocalModel
 from g2d.rewards.model import RewardModel
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
-from g2d.tables.power import planned_power
 
 ASSUMED_CARD = 80.0  # GiB, the paper's A100
 NO_CARD = (
@@ -73,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     sizes = benchmark_sizes(config)
     if arguments.json:
         known_sizes = {name: n for name, n in sizes.items() if n is not None}
-        power = json.loads(planned_power(config, known_sizes).to_json(orient="records"))
+        power = list(planned_power(config, known_sizes))
         say(
             json.dumps({"card_gib": memory, "prompt_tokens": prompt_tokens, "models": models, "power": power}, indent=2)
         )

@@ -1,77 +1,97 @@
-"""Statistical power of a grid in words, for `g2d plan` and the page."""
+"""Which differences the tests of a design could find, for `g2d plan`.
+
+The test is the one of `g2d.analysis.crossed`, with the variances that it is expected to estimate. A true difference is
+found with the power of a noncentral t of Satterthwaite's degrees of freedom (1946). docs/simulations.md has how often
+simulated differences of this size are found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import scipy
 
-from g2d.analysis.power import ASSUMED, MOST_QUESTIONS
+from g2d.analysis.crossed import Error
+from g2d.analysis.statistics import LEVEL
+from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.markdown import literal
 from g2d.problems.settings import LocalProblems, SyntheticProblems
-from g2d.tables.power import POINTS, planned_power
+from g2d.tables.dated_plan import PRIMARY
+from g2d.tables.families import families
 
+POWER = 0.8
+SEEDS = (3, 5, 8)
+SEED_SDS = (0.005, 0.01, 0.02)  # standard deviations of a policy's accuracy: half a point, one, two
 UNKNOWN_SIZE = 500  # assumed size of a benchmark: MATH-500's
-ASSUMPTION = (
-    f"Two policies are assumed to differ in {200 * (ASSUMED.policy_question + ASSUMED.answer):.0f} % of their answers; "
-    "a finished grid says in how many."
-)
+# Two policies differ in 15 % of their answers, and in a sixth of these for every seed.
+DIFFER, FOR_EVERY_SEED = 0.15, 0.15 / 6
+
+
+def smallest_difference(n_seeds: int, n_questions: int, seed_sd: float, family: int) -> float:
+    """Return the true difference in accuracy that is found with probability `POWER` at level 5 % / family."""
+    if n_seeds == 1:
+        error = Error(0.0, DIFFER / n_questions, n_questions + 1)
+        degrees = float(n_questions + 1)
+    else:
+        noise = (DIFFER - FOR_EVERY_SEED) / n_seeds / n_questions
+        questions, seeds = FOR_EVERY_SEED / n_questions, 2 * seed_sd**2 / n_seeds + noise
+        error = Error(0.0, questions, n_questions + 1, seeds, n_seeds - 1, noise)
+        degrees = (questions + seeds) ** 2 / (questions**2 / (n_questions + 1) + seeds**2 / (n_seeds - 1))
+    needed = error.reach(LEVEL / family) / error.standard_error
+
+    def excess(shift: float) -> float:
+        return float(scipy.stats.nct.sf(needed, degrees, shift)) - POWER
+
+    shift = scipy.optimize.brentq(excess, 0.0, 2 * needed + 10)
+    return min(float(shift) * error.standard_error, 1.0)
+
+
+def planned_power(config: Config, n_problems: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Yield a row per benchmark and number of seeds, for the K of the first model against K=0; none without two K."""
+    model = next(iter(config.models))
+    policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
+    for benchmark, n in n_problems.items():
+        family = len(dict(families([(policy, benchmark) for policy in policies])).get(PRIMARY, []))
+        for n_seeds in sorted({*SEEDS, len(config.seeds)}) if family else ():
+            yield {
+                **{"benchmark": benchmark, "n_problems": n, "family_size": family, "n_seeds": n_seeds},
+                "this_grid": n_seeds == len(config.seeds),
+                "differences": {sd: smallest_difference(n_seeds, n, sd, family) for sd in SEED_SDS},
+            }
 
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
-    """Return paragraphs and Markdown tables on the power of a grid's tests; none without two K."""
-    sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
-    planned = planned_power(config, sizes)
-    if planned.empty:
+    """Return paragraphs and Markdown tables on the differences that a grid could find; none without two K."""
+    rows = list(planned_power(config, {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}))
+    if not rows:
         return []
     words = [
-        "Statistical power, in points of accuracy: the smallest difference that the tests find with 80 % probability, "
-        "and after the slash, if all K are equally good, the smallest margin by which a K is shown to be at most worse "
-        "than the best. Columns: the standard deviation of a policy's accuracy over seeds. With one seed, differences "
-        f"between these weights. {ASSUMPTION}"
+        f"The smallest differences from K=0 that the tests find with {POWER:.0%} probability, in points of accuracy. "
+        "Columns: the standard deviation of a policy's accuracy over seeds, which a finished grid shows. With one "
+        f"seed, differences between these weights. Two policies are assumed to differ in {DIFFER:.0%} of their answers."
     ]
-    for benchmark, rows in planned.groupby("benchmark", sort=False):
-        words += _of_benchmark(str(benchmark), rows, n_problems[str(benchmark)] is None)
+    for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
+        mine = [row for row in rows if row["benchmark"] == benchmark]
+        guessed = " (a guess: not loaded yet)" if n_problems[benchmark] is None else ""
+        family = mine[0]["family_size"]
+        words.append(
+            f"{literal(benchmark)}, {mine[0]['n_problems']:,} problems{guessed}, corrected for {family} "
+            f"comparison{'s' if family > 1 else ''}:"
+        )
+        words.append(_table(mine))
     return words
 
 
-def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str]:
-    family = rows[rows["against"] == rows["against"].iloc[0]]
-    first = family.iloc[0]
-    head = (
-        f"{literal(benchmark)}, {first['n_problems']:,} problems{' (a guess: not loaded yet)' if guessed else ''}, K "
-        f"against {first['against']}, corrected for "
-        f"{first['family_size']} comparison{'s' if first['family_size'] > 1 else ''}:"
-    )
-    return [head, seeds_table(family), needed_words(family)]
-
-
-def seeds_table(rows: pd.DataFrame) -> str:
-    lines = [
-        f"| seeds | {' | '.join(f'sd {points}' for points in POINTS.values())} |",
-        f"|---:|{'---:|' * len(POINTS)}",
-    ]
-    for row in rows.to_dict("records"):
-        cells = [
-            f"{100 * row[f'difference_sd_{points}']:.1f} / {100 * row[f'margin_sd_{points}']:.1f}"
-            for points in POINTS.values()
-        ]
+def _table(rows: list[dict[str, Any]]) -> str:
+    heads = [f"sd {100 * sd:g}" for sd in SEED_SDS]
+    lines = [f"| seeds | {' | '.join(heads)} |", f"|---:|{'---:|' * len(heads)}"]
+    for row in rows:
+        cells = [f"{100 * difference:.1f}" for difference in row["differences"].values()]
         lines.append(f"| {row['n_seeds']}{' (this grid)' if row['this_grid'] else ''} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def needed_words(rows: pd.DataFrame) -> str:
-    points = f"{100 * rows['target'].iloc[0]:g} points"
-    several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
-    if several.empty:
-        return f"To find {points}, {rows['n_seeds'].max()} seeds with {MOST_QUESTIONS:,} problems are too few."
-    ways = [f"{row['n_seeds']} seeds and {row['problems_needed']:,} problems" for row in several.to_dict("records")[:3]]
-    seed_sd = rows["seed_sd"].iloc[0]
-    sd = 1.0 if pd.isna(seed_sd) else 100 * seed_sd
-    return f"To find {points} where seeds differ by {sd:.1f} points: {', or '.join(ways)}."
 
 
 def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:

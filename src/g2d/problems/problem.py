@@ -20,7 +20,6 @@ class Problem:
     level: int | None  # None if the publisher gives none ("Level ?")
     subject: str | None
     source: str  # like "hub:openai/gsm8k@<sha>"
-    cluster: str | None = None  # problems that share a template or a passage
     metadata: Any = field(default=None, hash=False)  # JSON, for a verifier in Python
 
     @property
@@ -42,11 +41,11 @@ def references(problems: Iterable[Problem], verifier: Verifier) -> list[Referenc
 
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """Return one JSON object per line, without `cluster` and `metadata` if they are None."""
+    """Return one JSON object per line, without `metadata` if it is None."""
 
     def record(problem: Problem) -> dict[str, Any]:
         values = asdict(problem)
-        return {key: value for key, value in values.items() if key not in ("cluster", "metadata") or value is not None}
+        return {key: value for key, value in values.items() if key != "metadata" or value is not None}
 
     return "".join(json.dumps(record(problem), ensure_ascii=False) + "\n" for problem in problems)
 

@@ -20,9 +20,6 @@ class Fields(Section):
     subject: str | None = key(None, "Subject.")
     id: str | None = key(None, "Identifier; null: the row number.")
     metadata: str | None = key(None, "Any JSON, for a verifier in Python (docs/verifier.md).", neutral=None)
-    cluster: str | None = key(
-        None, "Group of dependent problems, as of a passage or template; tests allow for it.", neutral=None
-    )
 
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]

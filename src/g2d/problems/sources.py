@@ -92,7 +92,6 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
             level=cell("level", place, row),
             subject=cell("subject", place, row),
             source=origin,
-            cluster=cell("cluster", place, row),
             metadata=cell("metadata", place, row),
         )
         if (first := places.setdefault(problem.problem_id, place)) != place:
@@ -103,10 +102,6 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
         problems.append(problem)
     if not problems:
         raise ProblemError(f"{key}: {origin} holds no rows: point it at a data set that has some")
-    if fields.cluster is not None and len({problem.cluster for problem in problems}) == 1:
-        raise ProblemError(
-            f"{key}.fields.cluster: all problems of {origin} are in one cluster: choose another column, or drop the key"
-        )
     # Missing from every row: probably misspelled.
     for field, column in absent.items():
         raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
@@ -179,7 +174,6 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "prompt": partial(_filled, kinds=(str,)),
     "level": parse_level,
     "subject": lambda value: None if value is None else _text(value),
-    "cluster": _filled,
     "metadata": lambda value: parse_json(json.dumps(value)),
 }
 

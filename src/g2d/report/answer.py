@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.analysis.crossed import ENOUGH_SEEDS
 from g2d.report.phrases import (
     at_most,
     listed,
@@ -28,7 +27,6 @@ from g2d.report.phrases import (
 )
 from g2d.report.styles import policy_of
 
-MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/simulations.md)
 At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
 
 
@@ -53,7 +51,6 @@ class Row:
     accuracy: float
     ci_low: float
     ci_high: float
-    std_over_seeds: float
     margin_shown: float | None  # accuracy that it may be behind the best K; None for policies without such a bound
 
     @property
@@ -286,27 +283,12 @@ def _sample(row: Row) -> str:
 
 
 def _notes(grid: _Grid) -> tuple[str, ...]:
-    notes, seeds = [], grid.best.n_seeds
-    if grid.tests and 1 < seeds < ENOUGH_SEEDS:
-        notes.append(_pooling(grid.candidates, seeds))
+    notes = []
     if len(grid.candidates) > 1:
         notes.append(_choice(grid))
     if not grid.tests:
         notes.append("Two policies differ only if their intervals do not overlap.")
     return *notes, "A device is a GPU, or the CPU if there is none."
-
-
-def _pooling(policies: Sequence[Row], seeds: int) -> str:
-    pooled = "the DPO policies" + ", without one whose seeds scatter significantly more" * (seeds > 2)
-    assumed = (
-        f"{seeds} seeds are few: the variance between seeds is pooled over {pooled}. This is safe if the seeds of none "
-        f"scatter more than {MOST_SCATTER} times as much as those of another."
-    )
-    ranked = sorted((row for row in policies if row.std_over_seeds > 0), key=lambda row: row.std_over_seeds)
-    if len(ranked) < 2 or ranked[-1].std_over_seeds <= MOST_SCATTER * ranked[0].std_over_seeds:
-        return assumed
-    low, high = (f"{100 * row.std_over_seeds:.1f} points ({row.name})" for row in (ranked[0], ranked[-1]))
-    return f"{assumed} Here standard deviations range from {low} to {high}; with so few seeds that can be chance."
 
 
 def _choice(grid: _Grid) -> str:
@@ -341,7 +323,7 @@ def _rows(table: pd.DataFrame) -> list[Row]:
         name = f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name
         hours = None if pd.isna(row["device_hours"]) else row["device_hours"]
         bound = None if pd.isna(row["margin_shown"]) else row["margin_shown"]
-        cells = ["n_seeds", "n_problems", "accuracy", "ci_low", "ci_high", "std_over_seeds"]
+        cells = ["n_seeds", "n_problems", "accuracy", "ci_low", "ci_high"]
         policies.append(Row(at, name, hours, **{column: row[column] for column in cells}, margin_shown=bound))
     return policies
 

@@ -104,7 +104,6 @@ def draw_rollouts(
             prompt_ids=completion.prompt_ids if tokenizer else None,
             completion_ids=completion.token_ids if tokenizer else None,
             tokenizer_sha256=tokenizer,
-            cluster=problem.cluster,
         )
         for (problem, request, sample, completion), judgement in zip(drawn, judgements, strict=True)
     ]

@@ -43,16 +43,14 @@ class Rollout:
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None  # including the token that ended the completion
     tokenizer_sha256: str | None = None  # see `g2d.policies.policy.tokenizer_sha256`
-    cluster: str | None = None  # `Problem.cluster`; absent without clusters
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
 OF_REWARDS = ("reward_status", "reward_details")
 IDS = ("prompt_ids", "completion_ids")  # lists of int32
 OF_TOKENS = (*IDS, "tokenizer_sha256")
-CLUSTER = "cluster"
-LEFT_OUT = (*OF_REWARDS, *OF_TOKENS, CLUSTER)  # omitted from files if empty
-TEXTLESS = (*(name for name in COLUMNS if name not in ("prompt_text", "completion_text", *LEFT_OUT)), CLUSTER)
+LEFT_OUT = (*OF_REWARDS, *OF_TOKENS)  # omitted from files if empty
+TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "completion_text", *LEFT_OUT))
 
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:

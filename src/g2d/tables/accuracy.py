@@ -17,7 +17,6 @@ from g2d.tables.evaluations import (
     Row,
     by_grid,
     by_policy,
-    clusters_of,
     crossed,
     row_of,
     share,
@@ -68,7 +67,7 @@ def _bounds(grouped: Grouped) -> dict[Row, dict[str, float]]:
     for rows in by_grid(at for at in grouped if at[0].role == "dpo").values():
         if len({tuple(key.seed for key in grouped[at]) for at in rows}) > 1:
             continue
-        margins = smallest_margins(Paired(grouped, rows).differences)
+        margins = smallest_margins([*Paired(grouped, rows).correct.values()])
         for at, margin in zip(rows, margins, strict=True):
             bounds[at] = {"behind": margin.behind, "margin_shown": margin.margin_shown}
     return bounds
@@ -79,7 +78,7 @@ def accuracy_row(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> di
     by_seed = correct.mean(axis=1)
     return {
         **row_of(by_key, benchmark, correct),
-        **share(correct, clusters=clusters_of(by_key)),
+        **share(correct),
         "by_seed": " ".join(f"{accuracy:.4g}" for accuracy in by_seed),
         "std_over_seeds": standard_deviation(by_seed),
     }

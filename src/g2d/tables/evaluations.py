@@ -10,7 +10,6 @@ import pandas as pd
 
 from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.keys import ROLES, PolicyKey
-from g2d.rollouts.rollout import CLUSTER
 from g2d.tables.frames import interval
 
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
@@ -70,15 +69,9 @@ def row_of(seeds: Iterable[PolicyKey], benchmark: str, values: np.ndarray) -> di
     return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
 
 
-def share(values: np.ndarray, name: str = "accuracy", clusters: np.ndarray | None = None) -> dict[str, float | None]:
+def share(values: np.ndarray, name: str = "accuracy") -> dict[str, float | None]:
     """Return the cells of a share of right answers, (n_seeds, n_problems), and of its 95 % interval."""
-    return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values, clusters))
-
-
-def clusters_of(by_key: Mapping[PolicyKey, pd.DataFrame]) -> np.ndarray | None:
-    """Return the cluster of each problem, in the order of `crossed`; None if the benchmark has none."""
-    answers = next(iter(by_key.values()))
-    return answers.groupby("problem_id", sort=True)[CLUSTER].first().to_numpy() if CLUSTER in answers else None
+    return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values))
 
 
 def m0_of(at: Row) -> Row:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import combinations, compress
+from itertools import combinations
 
 import numpy as np
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
-from g2d.analysis.crossed import SeedPool, stable
-from g2d.analysis.margins import Differences
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
@@ -19,7 +17,6 @@ from g2d.tables.evaluations import (
     Row,
     by_grid,
     by_policy,
-    clusters_of,
     crossed,
     named,
 )
@@ -33,7 +30,6 @@ CALLED = {
     **{"entry": "regimes", "ablation": "ablations"},
 }
 ENTRIES_AGAINST_COMMON = f"{CALLED['entry']} against K=0 and GRPO alone"
-ALIKE = ("dpo", "auto")  # DPO on pairs of a harvest, at any K and G: their variance over seeds is pooled
 
 COMPARISON_COLUMNS = columns(
     *(BY_BENCHMARK, "reference reference_K reference_group_size n_seeds n_problems difference ci_low ci_high"),
@@ -116,7 +112,6 @@ class Paired:
         ends = np.cumsum([len(grouped[at]) for at in rows])
         self.seeds = {at: [key.seed for key in grouped[at]] for at in rows}
         self.correct = dict(zip(rows, np.split(correct, ends[:-1]), strict=True))
-        self.clusters = clusters_of(grouped[rows[0]])
 
     def shared_seeds(self, at: Row, reference: Row) -> list[int | None]:
         others = self.seeds[reference]
@@ -131,35 +126,8 @@ class Paired:
             raise ValueError(f"{names} have no seed in common: policies are compared seed by seed")
         return self._of_seeds(at, seeds), self._of_seeds(reference, seeds)
 
-    def pool(self, at: Row, reference: Row) -> SeedPool:
-        """Return accuracies over the shared seeds of the stable policies among `ALIKE`."""
-        seeds = self.shared_seeds(at, reference)
-        pooled = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
-        means = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in pooled]).reshape(-1, len(seeds))
-        inside = stable(means)
-        pooled = [*compress(pooled, inside)]
-        both = all(row in pooled or self.seeds[row] == [None] for row in (at, reference))
-        return SeedPool(means[inside], both)
-
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
-        return corrected([compare(*self.pair(*pair), self.pool(*pair), len(family), self.clusters) for pair in family])
-
-    @property
-    def differences(self) -> Differences:
-        """Return the differences between all pairs; ValueError if one has seeds that are not the first of another."""
-        rows, seeds = [*self.seeds], [seeds for seeds in self.seeds.values() if seeds != [None]]
-        longest = max(seeds, key=len, default=[])
-        for shorter in seeds:
-            if shorter != longest[: len(shorter)] or (len(shorter) == 1 < len(longest)):
-                raise ValueError(
-                    f"{rows[0][1]}: one policy has the seeds {shorter}, another {longest}: they cannot be paired"
-                )
-
-        def pool(i: int, j: int) -> SeedPool | None:
-            at, other = (rows[i], rows[j]) if len(self.seeds[rows[i]]) > 1 else (rows[j], rows[i])
-            return self.pool(at, other) if len(longest) > 1 else None
-
-        return Differences([*self.correct.values()], pool, self.clusters)
+        return corrected([compare(*self.pair(*pair), len(family)) for pair in family])
 
     def _of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
         if self.seeds[row] == [None]:

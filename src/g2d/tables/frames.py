@@ -22,11 +22,11 @@ Columns = Mapping[str, str]  # type by name, in the order of the file
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.
 TYPES = {
     "object": "model policy regime benchmark by_seed measure stage device change swept settings edge prompts"
-    " reference family against metric pooling levels",
+    " reference family metric levels",
     "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_jobs devices n k"
     " family_size reference_K step level cut_off not_judged",
-    "Int64": "group_size seed reference_group_size problems_needed",
-    "bool": "chosen selected this_grid",
+    "Int64": "group_size seed reference_group_size",
+    "bool": "chosen selected",
 }
 TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()}
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy
 
 from g2d.analysis.calibration import LEVEL_COLUMNS
-from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
-from g2d.analysis.factorial import METRICS, factorial_cells
-from g2d.analysis.informativeness import Informativeness, informative_parts
+from g2d.analysis.informativeness import Informativeness, informative_parts, success_counts
 from g2d.analysis.statistics import mean_interval, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
@@ -22,7 +22,7 @@ from g2d.tables.frames import Rows, columns, interval, mean, table_of
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
     **{"harvest_pass_at_1": "pass_at_1", "pairability": "pairability", "n_pairs": "n_pairable"},
-    **{name: name for name in ("entropy", "mid_band", "entropy_corrected", "mid_band_corrected")},
+    **{name: name for name in ("entropy", "mid_band")},
     **{name: name for name in ("format_compliance", "truncated_share", "n_chosen_truncated", "n_rejected_truncated")},
     "mean_length": "mean_length",
 }
@@ -31,8 +31,8 @@ HARVEST_COLUMNS = columns(
     *(f"{metric}_low {metric}_high" for metric in CORRELATED_METRICS),
 )
 POINT_COLUMNS = columns("model group_size K seed benchmark accuracy", *CORRELATED_METRICS)
-CORRELATION_COLUMNS = columns("model benchmark metric pooling n pearson_r ci_low ci_high permutation_p spearman_rho")
-FEWEST_TESTED = 5  # harvests: with four, no order of K has a two-sided p below 8 %
+CORRELATION_COLUMNS = columns("model benchmark metric n pearson_r")
+FEWEST_CORRELATED = 3  # harvests: two are always on a line
 AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 
@@ -79,32 +79,14 @@ def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluatio
 
 @table_of(CORRELATION_COLUMNS)
 def correlation_table(points: pd.DataFrame) -> Rows:
-    """A row per model (or "all"), benchmark, metric and pooling: correlation with accuracy (last row of Table 2)."""
+    """A row per model, benchmark and metric: its correlation with accuracy over the K (last row of Table 2)."""
     for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
-        averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
-        yield from _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")
-        if group["seed"].nunique() > 1:
-            yield from _correlations(group, model, benchmark, "within seeds")
-    if points["model"].nunique() > 1:
-        for benchmark, group in points.groupby("benchmark", sort=False):
-            yield from _correlations(group, "all", benchmark, "within seeds and models")
-
-
-def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, pooling: str) -> Rows:
-    for metric in CORRELATED_METRICS:
-        defined = points.dropna(subset=[metric])
-        subjects = defined.groupby(["model", "seed"]).ngroup().to_numpy()
-        x, y = defined[metric].to_numpy(), defined["accuracy"].to_numpy()
-        correlation = within_correlation(x, y, subjects)
-        n_harvests = len(defined[["model", "group_size", "K"]].drop_duplicates())
-        tested = n_harvests >= FEWEST_TESTED and correlation.r is not None
-        ranked = within_correlation(ranks_within(x, subjects), ranks_within(y, subjects), subjects)
-        yield {
-            **{"model": model, "benchmark": benchmark, "metric": metric, "pooling": pooling, "n": correlation.n},
-            **{"pearson_r": correlation.r, "ci_low": correlation.low, "ci_high": correlation.high},
-            "permutation_p": permutation_p(defined, metric, "accuracy") if tested else None,
-            "spearman_rho": ranked.r,
-        }
+        averaged = group.groupby(["group_size", "K"])[["accuracy", *CORRELATED_METRICS]].mean()
+        for metric in CORRELATED_METRICS:
+            both = averaged[[metric, "accuracy"]].dropna()
+            varies = len(both) >= FEWEST_CORRELATED and (both.max() - both.min() > 1e-12).all()
+            r = scipy.stats.pearsonr(both[metric], both["accuracy"]).statistic if varies else None
+            yield {"model": model, "benchmark": benchmark, "metric": metric, "n": len(both), "pearson_r": r}
 
 
 @table_of(AUTO_COLUMNS)
@@ -124,10 +106,24 @@ def calibration_table(tables: Mapping[str, pd.DataFrame]) -> Rows:
     yield from ({"model": model, **row} for model, levels in tables.items() for row in levels.to_dict("records"))
 
 
-CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_correct")
+CELL_METRICS = ("pass_at_1", *CORRELATED_METRICS)
+CELL_COLUMNS = columns("model level temperature n", *CELL_METRICS, "all_wrong all_correct")
 
 
 @table_of(CELL_COLUMNS)
 def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
+    """A row per model, level and temperature, without problems that have no level."""
     for model, by_temperature in rollouts.items():
-        yield from ({"model": model, **row} for row in factorial_cells(by_temperature))
+        counts = {temperature: success_counts(by_temperature[temperature]) for temperature in sorted(by_temperature)}
+        levels = sorted({int(level) for frame in counts.values() for level in frame["level"].dropna()})
+        for level, (temperature, frame) in product(levels, counts.items()):
+            yield {"model": model, "level": level, "temperature": temperature} | _cell(frame[frame["level"] == level])
+
+
+def _cell(counts: pd.DataFrame) -> dict[str, float | None]:
+    cell: dict[str, float | None] = {"n": len(counts), "pass_at_1": counts["p_hat"].mean()}
+    for metric, (numerators, denominators) in informative_parts(counts).items():
+        cell[metric] = numerators.sum() / denominators.sum() if denominators.any() else None
+    cell["all_wrong"] = (counts["correct"] == 0).mean()
+    cell["all_correct"] = (counts["correct"] == counts["n"]).mean()
+    return cell

@@ -8,20 +8,16 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis import decomposition
-from g2d.analysis.crossed import SeedPool, error_of_difference
-from g2d.analysis.statistics import LEVEL
+from g2d.analysis.statistics import mean_interval
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
     Evaluations,
-    by_grid,
     by_policy,
-    clusters_of,
     crossed,
     m0_of,
     row_of,
 )
-from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 DECOMPOSITION_COLUMNS = columns(
@@ -34,7 +30,6 @@ DECOMPOSITION_COLUMNS = columns(
 def decomposition_table(evaluations: Evaluations) -> Rows:
     """A row per policy and benchmark: its gain over M0 in parts (`g2d.analysis.decomposition`), null without M0."""
     grouped = by_policy(evaluations)
-    paired = {grid: Paired(grouped, rows) for grid, rows in by_grid(grouped).items()}
     for at, by_key in grouped.items():
         base = grouped.get(m0_of(at), {})
         reached = _reached(base | by_key, at[1])
@@ -44,22 +39,18 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         row = row_of(by_key, at[1], policy[2])
         row |= {"accuracy": shares[2], "finished": finished, "parseable": parseable, "correct": correct}
         if base and at[0].role != "base":
-            pool = paired[at[0].model, at[1]].pool(at, m0_of(at))
-            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy, pool, clusters_of(by_key))
+            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy)
         yield row
 
 
-def _gain(
-    reference: np.ndarray, policy: np.ndarray, pool: SeedPool, clusters: np.ndarray | None
-) -> dict[str, float | None]:
+def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
     """Return the gain and its parts with intervals, from (3 stages, n_seeds, n_problems) each."""
     old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
     values: dict[str, float | None] = {"gain": float(new[2] - old[2])}
     parts = decomposition.contributions(old, new)
     to_first_order = decomposition.linearised(reference, policy)
     for factor, part, linear in zip(decomposition.FACTORS, parts, to_first_order, strict=True):
-        error = error_of_difference(linear, pool, clusters=clusters)
-        values |= estimate(f"from_{factor}", float(part), error.interval(LEVEL))
+        values |= estimate(f"from_{factor}", float(part), mean_interval(linear))
     return values
 
 

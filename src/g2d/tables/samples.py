@@ -11,12 +11,12 @@ import pandas as pd
 import scipy
 
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW, Evaluations, by_policy, clusters_of, crossed, row_of, share
+from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, row_of, share
 from g2d.tables.frames import Rows, columns, table_of
 from g2d.verifier.normalise import normalise
 
 Equal = Callable[[Sequence[tuple[str, str]]], Sequence[bool]]  # whether the second answer equals the first, by pair
-READ = ("problem_id", "verdict", "reward", "extracted_answer", "cluster")
+READ = ("problem_id", "verdict", "reward", "extracted_answer")
 SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_low ci_high")
 
 
@@ -44,7 +44,7 @@ def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal
     for (measure, k), values in measures.items():
         frames = {key: shares.rename("share").rename_axis("problem_id").reset_index() for key, shares in values.items()}
         shares = crossed(frames, benchmark, "share")
-        row = row_of(by_key, benchmark, shares) | share(shares, "share", clusters_of(by_key))
+        row = row_of(by_key, benchmark, shares) | share(shares, "share")
         yield row | {"n_samples": n, "measure": measure, "k": k}
 
 

@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import scipy
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
-from g2d.analysis.crossed import SeedPool
-from g2d.analysis.power import POWER
 from g2d.analysis.win_rates import length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import Grouped, by_grid, by_policy, m0_of, named
@@ -18,7 +15,7 @@ from g2d.tables.frames import Rows, columns, interval, table_of
 
 WIN_RATE_COLUMNS = columns(
     "model policy K group_size prompts n_seeds n_prompts n_replies win_rate win_low win_high p_win",
-    "equal_length equal_length_low equal_length_high p_equal_length family_size minimum_detectable",
+    "equal_length equal_length_low equal_length_high p_equal_length family_size",
     "length base_length longer score base_score not_judged cut_off",
 )
 NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
@@ -57,11 +54,10 @@ def _aligned(policy: pd.DataFrame, base: pd.DataFrame, folder: str) -> pd.DataFr
 def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
     rates = [_rates([*seeds.values()]) for seeds in aligned.values()]
     tests = _tested([rate for rate, _ in rates], len(rates))
-    corrected_tests = corrected(tests)
     with_rate = {at: rate for at, (_, rate) in zip(aligned, rates, strict=True) if rate is not None}
-    at_equal_length = corrected(_tested([*with_rate.values()], len(rates)))
+    at_equal_length = _tested([*with_rate.values()], len(rates))
     equal_length_tests = dict(zip(with_rate, at_equal_length, strict=True))
-    for (at, seeds), (rate, _), test, won in zip(aligned.items(), rates, tests, corrected_tests, strict=True):
+    for (at, seeds), (rate, _), won in zip(aligned.items(), rates, tests, strict=True):
         replies = pd.concat(seeds.values())
         scores = replies[["reward", "reward_of_base"]]
         lengths = replies[["completion_text", "completion_text_of_base"]].apply(lambda texts: texts.str.len())
@@ -73,18 +69,8 @@ def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
         row |= dict(zip(("length", "base_length"), lengths.mean(), strict=True))
         row |= dict(zip(("score", "base_score"), scores.mean(), strict=True))
         row |= {"longer": share_longer((lengths.iloc[:, 0] - lengths.iloc[:, 1]).to_numpy())}
-        row |= {"minimum_detectable": _detectable(test)}
         row |= {"not_judged": int(scores.isna().any(axis=1).sum())}
         yield row | {"cut_off": int((replies["finish_reason"] == "length").sum())}
-
-
-def _detectable(test: Comparison) -> float:
-    """Return the distance from 1/2 that is detected with power `POWER` at the corrected level.
-
-    `test` is not from `corrected`, because that may end an interval at 1/2.
-    """
-    reach = (test.family_high - test.family_low) / 2
-    return float(reach + scipy.stats.norm.ppf(POWER) * test.standard_error)
 
 
 def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None]:
@@ -101,13 +87,7 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None
 
 
 def _tested(rates: Sequence[np.ndarray], family: int) -> list[Comparison]:
-    means = [rate.mean(axis=1) for rate in rates]
-    tested = []
-    for n, rate in enumerate(rates):
-        alike = [i for i, mean in enumerate(means) if len(mean) == len(rate)]
-        pool = SeedPool.without_unstable(np.stack([means[i] for i in alike]), [alike.index(n)])
-        tested.append(compare(rate, np.full((1, rate.shape[1]), 0.5), pool, family))
-    return tested
+    return corrected([compare(rate, np.full((1, rate.shape[1]), 0.5), family) for rate in rates])
 
 
 def _interval(name: str, test: Comparison) -> dict[str, float | None]:
