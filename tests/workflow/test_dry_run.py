@@ -184,10 +184,10 @@ def test_every_confounder_of_the_papers_grid() -> None:
 
 
 def test_every_control_of_the_papers_grid() -> None:
-    """Per model and seed: four more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
+    """Per model and seed: three more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
     alone, jobs = papers_with_one_seed(), papers_with_one_seed("controls")
-    more = {"train_grpo": 4 * 5, "harvest_rollouts": 4 * 6, "build_pairs": 4 * 6, "train_dpo": 4 * 6}
-    more |= {"evaluate": 2 * 4 * (6 + 5)}
+    more = {"train_grpo": 3 * 5, "harvest_rollouts": 3 * 6, "build_pairs": 3 * 6, "train_dpo": 3 * 6}
+    more |= {"evaluate": 2 * 3 * (6 + 5)}
     assert {rule: jobs[rule] - alone[rule] for rule in more} == {rule: 2 * n for rule, n in more.items()}
     assert jobs["calibrate"] == alone["calibrate"]
 

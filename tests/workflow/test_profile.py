@@ -41,9 +41,8 @@ def test_another_configuration_replaces_the_papers(project: Project) -> None:
 
 def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
     text = "\n".join(path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
-    # Made in loops, as the next ones.
+    # Made in loops.
     on_gpu = {f"train_{name}" for name in REGIMES}
-    on_gpu |= {f"train_{regime.name}_auto" for regime in REGIMES.values() if regime.phase == "online"}
     for block in re.split(r"^(?=(?:use )?rule )", text, flags=re.M):
         if match := re.match(r"rule (\w+):", block):
             on_gpu |= {match[1]} if re.search(r"^        gpu=", block, re.M) else set()

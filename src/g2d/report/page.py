@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,10 @@ class Entry:
     name: str
     title: str
     table: Table
-    caption: str = ""  # its HTML is Markup
-    definitions: Mapping[str, Markup] = field(default_factory=dict)  # columns and values
-    href: str = ""  # the CSV
-    charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
+    caption: Markup
+    definitions: Mapping[str, Markup]  # columns and values
+    href: str  # the CSV
+    charts: Mapping[str, str]  # names of specifications, with titles
 
 
 OF_POLICIES = ("policies", "effect_left", "lost_losses")  # parts of the provenance that grow with the grid
@@ -62,7 +62,7 @@ class Section:
     title: str
     entries: tuple[Entry, ...]
     stands_open: bool  # otherwise a click or a link opens it
-    text: tuple[str, ...] = ()  # before the tables; "## " begins a heading
+    text: tuple[str, ...]  # sentences before the tables
 
 
 def build(

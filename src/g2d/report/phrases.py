@@ -7,10 +7,6 @@ from typing import Any
 NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
-def numbers(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))
-
-
 def listed(items: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 

@@ -16,12 +16,11 @@ from g2d.regimes.catalogue import REGIMES
 
 # Okabe and Ito's colours for colour-blind readers.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-PALETTE = (*OKABE_ITO, "#332288", "#661100", "#999933")  # and three of Paul Tol's
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
 
 KINDS = ("base", "dpo", *(name for name in REGIMES if name != "dpo"))
-COLORS = {kind: PALETTE[i % len(PALETTE)] for i, kind in enumerate(KINDS)}
+COLORS = {kind: OKABE_ITO[i % len(OKABE_ITO)] for i, kind in enumerate(KINDS)}
 SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grpo": "GRPO alone"}
 
 
