@@ -76,7 +76,7 @@ except ConfigError as error:
 # Lets jobs in a conda environment or container import the package. TRL reads its files in the locale's encoding.
 if ROOT:
     before = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
-    os.environ.update(PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *before]))  # may contain reward plugins
+    os.environ.update(PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *before]))
 elif workflow.deployment_settings.deployment_method:
     raise WorkflowError("--sdm: its jobs find g2d in a checkout of it alone: name that as the snakefile of the module")
 # In a module, g2d's rules may be renamed but its paths may not.

@@ -27,7 +27,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to_frame, write_rollouts
 from g2d.settings import Section
 from g2d.verifier import Verifier
-from g2d.verifier.settings import file_of, verifier_of
+from g2d.verifier.settings import own_file, verifier_of
 
 PART = 2048  # rollouts per part: enough to keep an engine busy, minutes on a GPU
 ROLLOUTS = "rollouts.parquet"
@@ -51,7 +51,7 @@ def generate_rollouts(
         problems = shard(problems, int(number), int(snakemake.wildcards.shards))
     judged = given.get("judged")
     # It starts its processes with the first answer.
-    with Verifier(snakemake.threads, file=file_of(verifier_of(snakemake.params.settings))) as verifier:
+    with Verifier(snakemake.threads, file=own_file(verifier_of(snakemake.params.settings))) as verifier:
         if judged:
             rollouts = read_rollouts(judged[0])
         else:

@@ -47,7 +47,7 @@ from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.settings import file_of
+from g2d.verifier.settings import own_file
 
 AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM has one batch
 SHOWN = 1200  # characters of a completion to print without --full
@@ -143,7 +143,7 @@ def tried(
     at_once = len(chosen) if resolved.engine.name == "vllm" else AT_ONCE
     with (
         TemporaryDirectory(prefix="g2d-try-") as folder,
-        Verifier(default_workers(), file=file_of(config.verifier)) as verifier,
+        Verifier(default_workers(), file=own_file(config.verifier)) as verifier,
     ):
         policy = base_policy(model, config.models[model], Path(folder) / "model")
         engine = engine_for(policy, resolved.engine)

@@ -48,7 +48,7 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
     match source:
         case SyntheticProblems():
             try:
-                return synthetic.generate(source.family, source.split, source.n, int(source.seed), source.drawn_levels)
+                return synthetic.generate(source.family, source.split, source.n, source.seed, source.drawn_levels)
             except ValueError as error:
                 raise ProblemError(f"{key}.n: {error}") from None
         case LocalProblems():

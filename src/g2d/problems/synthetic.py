@@ -81,18 +81,12 @@ def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[i
             drawn.setdefault(exercise.prompt, exercise)
         exercises += drawn.values()
     rng.shuffle(exercises)
-    rows = ((exercise.prompt, str(exercise.answer), exercise.level) for exercise in exercises)
-    return numbered(f"{family}-{split}", family, split, rows)
-
-
-def numbered(
-    name: str, family: str, split: Split, drawn: Iterable[tuple[str, str | None, int | None]]
-) -> list[Problem]:
-    source = f"synthetic:{family}:{split}"
-    return [
-        Problem(f"{name}-{number:05d}", prompt, answer, level, subject=family, source=source)
-        for number, (prompt, answer, level) in enumerate(drawn)
-    ]
+    problems = []
+    for number, exercise in enumerate(exercises):
+        problem_id, answer = f"{family}-{split}-{number:05d}", str(exercise.answer)
+        source = f"synthetic:{family}:{split}"
+        problems.append(Problem(problem_id, exercise.prompt, answer, exercise.level, subject=family, source=source))
+    return problems
 
 
 @cache

@@ -19,7 +19,7 @@ from g2d.rewards.reward import Judgement as Rewarded
 from g2d.settings import Section
 from g2d.verifier import Judgement, shared_verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.settings import PythonVerifier, file_of
+from g2d.verifier.settings import PythonVerifier, own_file
 from g2d.verifier.verdict import NO_REFERENCE, OfMathVerify
 
 Completion = str | Sequence[dict[str, Any]]
@@ -89,7 +89,7 @@ class TrainingReward:
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
-        verifier = shared_verifier(default_workers(), file=file_of(self.verifier))
+        verifier = shared_verifier(default_workers(), file=own_file(self.verifier))
         texts, reasons = [completion_text(completion) for completion in completions], None
         if self.eos_token_ids and completion_ids is not None:
             reasons = ["stop" if ids and ids[-1] in self.eos_token_ids else "length" for ids in completion_ids]

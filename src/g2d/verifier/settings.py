@@ -19,7 +19,7 @@ class PythonVerifier(Section):
     )
 
 
-def file_of(verifier: PythonVerifier | None) -> str | None:
+def own_file(verifier: PythonVerifier | None) -> str | None:
     return None if verifier is None else verifier.file
 
 

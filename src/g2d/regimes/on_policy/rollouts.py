@@ -35,7 +35,7 @@ from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.weights_check import is_due, require_adapter
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.settings import file_of
+from g2d.verifier.settings import own_file
 
 TOGETHER = 1024  # most rollouts per call; a run can stop between calls
 BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
@@ -67,7 +67,7 @@ class OnPolicyRollouts:
             batch_size=settings.batch_size,
             seed=job.seed,
         )
-        self.verifier = shared_verifier(default_workers(), file=file_of(job.verifier))
+        self.verifier = shared_verifier(default_workers(), file=own_file(job.verifier))
         self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
         self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
         # `generated_at` is the first update that the generator has not seen.

@@ -25,7 +25,7 @@ from g2d.rollouts.draw import draw_rollouts, engine_for, sampling
 from g2d.rollouts.free_memory import free_unused
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.verifier import Verifier
-from g2d.verifier.settings import file_of
+from g2d.verifier.settings import own_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
     problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
     settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
     engine = engine_for(policy, settings)
-    with Verifier(job.workers, file=file_of(job.verifier)) as verifier:
+    with Verifier(job.workers, file=own_file(job.verifier)) as verifier:
         return draw_rollouts(policy, problems, job.prompt, decoding, engine=engine, verifier=verifier)
 
 
