@@ -17,6 +17,7 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.training import write_metrics
 from g2d.rewards import catalogue
 from g2d.rewards.controls import Random, Wrong
+from g2d.rewards.python import PythonReward
 from g2d.rewards.reward import Judgement, Reward
 from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding
@@ -150,3 +151,15 @@ def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_c
 def test_diverged_values_are_null_in_the_metrics(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.jsonl", [{"loss": math.nan, "step": 1, "grad_norm": math.inf, "train": "x"}])
     assert (tmp_path / "metrics.jsonl").read_text() == '{"loss": null, "step": 1, "grad_norm": null, "train": "x"}\n'
+
+
+@pytest.mark.parametrize("train", [grpo, semi_online])
+def test_a_reward_that_fails_on_everything_is_counted_and_trains_nothing(tmp_path: Path, train: Any) -> None:
+    """The statuses say so; a stop of the run would depend on what happens to be judged together."""
+    file = tmp_path / "broken.py"
+    file.write_text("def reward(completions):\n    return [1 / 0]\n")
+    keys = {"reward": PythonReward(reward="python", file=str(file)), "k": 2}
+    train(tmp_path / "work", **keys)
+    rows = pd.read_parquet(tmp_path / "work/rollouts.parquet")
+    assert set(rows["reward_status"]) == {"error"}
+    assert rows["reward"].isna().all()

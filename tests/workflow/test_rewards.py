@@ -16,7 +16,6 @@ from g2d.rewards.model import Scorer
 from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
 from tests.rewards.models import reward_model
-from tests.rewards.test_plugin import install
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_grid import SUMMARIES as NOT_OF_TRAININGS
@@ -25,9 +24,10 @@ from tests.workflow.test_regimes import RFT, SEMI_ONLINE, on_one
 REWARDS = {
     "coin": {"reward": "random"},
     "wrong": {"reward": "wrong"},
-    "short": {"reward": "plugin", "name": "short", "settings": {"per": 10}},
+    "short": {"reward": "python", "file": "short.py"},
     "liked": {"reward": "model", "path": "liked"},
 }
+SHORT = "def reward(completions):\n    return [-len(text) / 10 for text in completions]\n"
 ABLATIONS = {
     "on-coin": {"steps": [0, 4], "reward": "coin", "policies": ["dpo", "grpo"]},
     "on-most": {"steps": [0], "reward": "wrong"},
@@ -51,7 +51,7 @@ def extended(
 ) -> tuple[Project, dict[str, int]]:
     """A copy of the finished grid with rewards, and the added jobs."""
     project = micro_grid.copied(tmp_path_factory.mktemp("rewarded") / "g2d")
-    install(project.root / "src")  # a reward from outside the package, where its jobs find it
+    (project.root / "short.py").write_text(SHORT)
     reward_model(project.root / "liked")
     return project, project.extended(with_rewards(micro_config))
 
@@ -68,7 +68,6 @@ def test_only_jobs_of_the_rewards_run_and_a_changed_reward_runs_dependent_jobs(
     trained = {"train_grpo": 1, "train_dpo": 5, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 9}
     assert planned == trained | {"harvest_rollouts": 5, "build_pairs": 5} | SUMMARIES
     assert project.planned() == {}
-    assert project.snakemake("-n").stdout.count("rewards.short.reward: plugin is now called python") == 1
     changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
     again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "evaluate": 3}
     try:
@@ -95,7 +94,7 @@ def test_the_harvest_of_m0_is_judged_again_and_not_drawn(project: Project) -> No
     assert billed.loc["harvest_rollouts", "tokens_generated"] == main["token_count"].sum()  # paid for once
 
 
-def test_a_scalar_reward_from_outside_pairs_best_with_worst(project: Project) -> None:
+def test_a_scalar_reward_of_a_file_pairs_best_with_worst(project: Project) -> None:
     folder = project.results / "micro/seed0/on-short/harvest/g0/k0"
     lengths = pd.read_parquet(folder / "rollouts.parquet")
     assert (lengths["reward"] == -lengths["completion_text"].str.len() / 10).all()
