@@ -33,7 +33,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.synthetic import generate
 from g2d.regimes.run.training import trainer_arguments
-from g2d.rollouts.engine import Decoding, Engine, Request
+from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
 
@@ -118,7 +118,7 @@ def rate(draw: Draw, problems: list[Problem], repeats: int, clock: Clock) -> flo
 
 def engine(engine: Engine, decoding: Decoding) -> Draw:
     def draw(problems: list[Problem]) -> int:
-        requests = [Request(p.problem_id, engine.render(conversation(p, Prompt()))) for p in problems]
+        requests = [engine.request(p.problem_id, conversation(p, Prompt())) for p in problems]
         return sum(c.token_count for completions in engine.generate(requests, decoding) for c in completions)
 
     return draw
@@ -189,7 +189,7 @@ def agreement(base: Policy) -> str:
     greedy = Decoding(1, 0.0, 1.0, 56, 512, 0)
     answers = []
     for one in (VllmEngine(base), TransformersEngine.of(base)):
-        requests = [Request(p.problem_id, one.render(conversation(p, Prompt()))) for p in problems]
+        requests = [one.request(p.problem_id, conversation(p, Prompt())) for p in problems]
         answers.append(one.generate(requests, greedy))
     return f"{sum(a == b for a, b in zip(*answers, strict=True))} of {len(problems)}"
 

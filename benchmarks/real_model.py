@@ -112,6 +112,7 @@ def model_of(folder: Path, dtype: str) -> Any:
 
 
 def engine(arguments: argparse.Namespace, dtype: str) -> Draw:
+    from g2d.problems.prompts import token_ids
     from g2d.rollouts.engine import Decoding, Request
     from g2d.rollouts.transformers_engine import TransformersEngine
 
@@ -119,7 +120,8 @@ def engine(arguments: argparse.Namespace, dtype: str) -> Draw:
     decoding = Decoding(arguments.samples, arguments.temperature, 1.0, arguments.tokens, arguments.rows, 0)
 
     def draw(texts: list[str]) -> int:
-        requests = [Request(str(i), text) for i, text in enumerate(texts)]
+        ids = token_ids(made.tokenizer, texts)
+        requests = [Request(str(i), text, tuple(read)) for i, (text, read) in enumerate(zip(texts, ids, strict=True))]
         return sum(one.token_count for completions in made.generate(requests, decoding) for one in completions)
 
     return draw

@@ -15,7 +15,7 @@ import torch
 
 from g2d.policies import Policy, load_base, load_tokenizer
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import Prompt, conversation
+from g2d.problems.prompts import Prompt, conversation, conversation_ids
 from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
@@ -75,8 +75,7 @@ def test_a_completion_has_the_random_numbers_of_its_place(plain: Any) -> None:
     frame = plain[1][plain[1].step == 1]
     engine = TransformersEngine.of(tiny_policy())
     by_id = {problem.problem_id: problem for problem in easy(20)}
-    texts = [engine.render(conversation(by_id[name], Prompt())) for name in frame.problem_id]
-    prompts = engine.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    prompts = [conversation_ids(engine.tokenizer, conversation(by_id[name], Prompt())) for name in frame.problem_id]
     decoding = Decoding(1, WARMUP.temperature, 1.0, WARMUP.max_completion_length, batch_size=5, seed=0)
     drawn = engine.draw(prompts, [f"grpo/0/{place}" for place in range(len(prompts))], decoding)
     assert [*map(len, drawn)] == frame.token_count.tolist()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from g2d.policies import Policy, load_tokenizer
 from g2d.policies.policy import end_tokens
-from g2d.problems.prompts import Prompt
+from g2d.problems.prompts import Prompt, token_ids
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Completion, Decoding, Request
@@ -51,7 +51,12 @@ def engine() -> TransformersEngine:
 
 def requests(engine: TransformersEngine, n: int) -> list[Request]:
     problems = generate("arithmetic", "train", n, seed=0)
-    return [Request(p.problem_id, engine.render([{"role": "user", "content": p.prompt}])) for p in problems]
+    return [engine.request(p.problem_id, [{"role": "user", "content": p.prompt}]) for p in problems]
+
+
+def request_of(engine: TransformersEngine, problem_id: str, text: str) -> Request:
+    """Ask for the continuation of a text, without the chat template."""
+    return Request(problem_id, text, tuple(token_ids(engine.tokenizer, [text])[0]))
 
 
 def test_a_sample_depends_on_the_seed_and_not_on_the_order(engine: TransformersEngine) -> None:
@@ -71,7 +76,8 @@ def test_rows_that_pass_from_sample_to_sample_change_nothing(
 ) -> None:
     """Prompts of any lengths, any batch: every sample equals the one drawn alone."""
     words = requests(engine, 1)[0].prompt_text
-    asked = [Request(str(i), " ".join((words.split() * 9)[:length])) for i, length in enumerate(lengths)]
+    texts = [" ".join((words.split() * 9)[:length]) for length in lengths]
+    asked = [request_of(engine, str(i), text) for i, text in enumerate(texts)]
     decoding = Decoding(n, 1.3, 0.9, budget, batch_size, 0)
     drawn = engine.generate(asked, decoding)
     assert drawn == [engine.generate([request], replace(decoding, batch_size=1))[0] for request in asked]
@@ -84,7 +90,7 @@ def test_a_prompt_longer_than_the_context_names_the_problem(engine: Transformers
     limit = engine.model.config.max_position_embeddings
     message = rf"problem a: its {limit + 1} tokens and max_completion_length=12 exceed the {limit} that .* can hold"
     with pytest.raises(ValueError, match=message):
-        engine.generate([Request("b", "1 +"), Request("a", "1 " * limit)], GREEDY)
+        engine.generate([request_of(engine, "b", "1 +"), request_of(engine, "a", "1 " * limit)], GREEDY)
 
 
 def own_greedy(engine: TransformersEngine, request: Request, budget: int) -> tuple[str, int]:
@@ -112,7 +118,8 @@ def test_every_kind_of_model_answers_as_alone(engine: TransformersEngine, kind: 
     assert is_supported(model) == (kind not in ("state space", "causal by column"))
     other = TransformersEngine(model, engine.tokenizer, [1, 7, 9])
     asked = [
-        replace(request, prompt_text=request.prompt_text * (1 + i % 3)) for i, request in enumerate(requests(engine, 6))
+        request_of(other, request.problem_id, request.prompt_text * (1 + i % 3))
+        for i, request in enumerate(requests(engine, 6))
     ]
     greedy = other.generate(asked, Decoding(1, 0.0, 1.0, 20, 4, 0))
     assert [(c.text, c.token_count) for [c] in greedy] == [own_greedy(other, request, 20) for request in asked]
@@ -246,10 +253,10 @@ class Scripted:
 
     def __init__(self, texts: Sequence[str], reasons: Sequence[FinishReason] | None = None) -> None:
         reasons = reasons or ["stop"] * len(texts)
-        self.completions = [Completion(text, 1, reason) for text, reason in zip(texts, reasons, strict=True)]
+        self.completions = [Completion(text, 1, reason, (1,)) for text, reason in zip(texts, reasons, strict=True)]
 
     def request(self, problem_id: str, shown: Any) -> Request:
-        return Request(problem_id, "")
+        return Request(problem_id, "", (1,))
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         return [self.completions for _ in requests]

@@ -67,7 +67,7 @@ def adapted(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 def requests(engine: Engine, n: int = N) -> list[Request]:
     problems = generate("arithmetic", "train", n, seed=0)
-    return [Request(p.problem_id, engine.render([{"role": "user", "content": p.prompt}])) for p in problems]
+    return [engine.request(p.problem_id, [{"role": "user", "content": p.prompt}]) for p in problems]
 
 
 def identical(ours: list[list[Completion]], theirs: list[list[Completion]]) -> float:
@@ -169,7 +169,7 @@ def test_one_that_dies_says_so(policy: Policy, monkeypatch: pytest.MonkeyPatch) 
     aside = SubprocessEngine(policy, EngineSettings(name="vllm"))
     os.kill(aside.process, signal.SIGKILL)
     with pytest.raises(RuntimeError, match=rf"vLLM beside the trainer \(process {aside.process}\) died: see this log"):
-        aside.start_for([Request("a", "1 + 1")], 8)
+        aside.start_for([Request("a", "1 + 1", (5, 6, 7))], 8)
     aside.close()
 
 

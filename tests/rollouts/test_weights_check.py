@@ -37,7 +37,7 @@ from g2d.rollouts.weights_check import (
 from tests.models import adapted, tiny_policy
 from tests.shared import NEEDS_VLLM
 
-ASKED, GREEDY = [Request("a", "1 + 2 =")], Decoding(1, 0.0, 1.0, 4, 16, 0)
+ASKED, GREEDY = [Request("a", "1 + 2 =", (5, 6, 7, 8))], Decoding(1, 0.0, 1.0, 4, 16, 0)
 LORA = EngineSettings(name="vllm", adapters="lora")
 
 

@@ -41,10 +41,6 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
     )
 
 
-def greedy(max_completion_length: int, batch_size: int) -> Decoding:
-    return Decoding(1, 0.0, 1.0, max_completion_length, batch_size, seed=0)
-
-
 def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine:
     """Return the configured engine."""
     if settings is not None and settings.name == "vllm":
@@ -101,7 +97,7 @@ def draw_rollouts(
             temperature=decoding.temperature,
             seed=decoding.seed,
             policy_id=policy.policy_id,
-            prompt_ids=completion.prompt_ids if tokenizer else None,
+            prompt_ids=request.prompt_ids if tokenizer else None,
             completion_ids=completion.token_ids if tokenizer else None,
             tokenizer_sha256=tokenizer,
         )

@@ -1,4 +1,4 @@
-"""Interface of engines: render conversations and complete prompts."""
+"""Interface of engines, which complete prompts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from g2d.problems.prompts import Messages, conversation_ids, render, token_ids
+from g2d.problems.prompts import Messages, conversation_ids, render
 from g2d.rollouts.rollout import FinishReason
 
 
@@ -26,7 +26,7 @@ class Decoding:
 class Request:
     problem_id: str
     prompt_text: str
-    prompt_ids: tuple[int, ...] | None = None  # None: tokenize the text
+    prompt_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,7 @@ class Completion:
     text: str
     token_count: int
     finish_reason: FinishReason
-    # Includes the token that ended it; None if only text was recorded.
-    prompt_ids: tuple[int, ...] | None = None
-    token_ids: tuple[int, ...] | None = None
+    token_ids: tuple[int, ...]  # including the token that ended it
 
 
 Drawn = tuple[list[int], FinishReason]  # (tokens of a completion, reason why it ended)
@@ -44,9 +42,6 @@ Drawn = tuple[list[int], FinishReason]  # (tokens of a completion, reason why it
 
 class Engine(Protocol):
     name: str
-
-    def render(self, conversation: Messages) -> str:
-        """Return the text to continue, in the chat template."""
 
     def request(self, problem_id: str, conversation: Messages) -> Request:
         """Build the request; special tokens inside the text are plain text."""
@@ -63,45 +58,32 @@ class ModelEngine:
         self.end_ids = frozenset(end_ids)
         self.context = context
 
-    def render(self, conversation: Messages) -> str:
-        return render(self.tokenizer, conversation)
-
     def request(self, problem_id: str, conversation: Messages) -> Request:
         """See `Engine`; a ValueError names a problem with a special token that the tokenizer cannot spell out."""
         try:
             ids = conversation_ids(self.tokenizer, conversation)
         except ValueError as error:
             raise ValueError(f"problem {problem_id}: {error}") from None
-        return Request(problem_id, self.render(conversation), tuple(ids))
-
-    def tokens_of(self, requests: Iterable[Request]) -> list[list[int]]:
-        return [
-            token_ids(self.tokenizer, [request.prompt_text])[0]
-            if request.prompt_ids is None
-            else list(request.prompt_ids)
-            for request in requests
-        ]
+        return Request(problem_id, render(self.tokenizer, conversation), tuple(ids))
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """See `Engine`; a ValueError names a problem that does not fit the model with its completion."""
         if not requests:
             return []
-        prompts = self.tokens_of(requests)
+        prompts = [request.prompt_ids for request in requests]
         names = [request.problem_id for request in requests]
         require_room(prompts, [f"problem {name}" for name in names], decoding.max_completion_length, self.context)
-        return [
-            [self._completion(tuple(prompt), *sample) for sample in samples]
-            for prompt, samples in zip(prompts, self._samples(prompts, names, decoding), strict=True)
-        ]
+        drawn = self._samples(prompts, names, decoding)
+        return [[self._completion(*sample) for sample in samples] for samples in drawn]
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
         """Sample completions of every prompt; random numbers depend on the prompt's name."""
         raise NotImplementedError
 
-    def _completion(self, prompt: tuple[int, ...], tokens: list[int], reason: FinishReason) -> Completion:
+    def _completion(self, tokens: list[int], reason: FinishReason) -> Completion:
         shown = tokens[:-1] if reason == "stop" else tokens
         text = str(self.tokenizer.decode(shown, skip_special_tokens=True))
-        return Completion(text, len(tokens), reason, prompt, tuple(tokens))
+        return Completion(text, len(tokens), reason, tuple(tokens))
 
 
 def require_room(

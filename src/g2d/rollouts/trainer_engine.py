@@ -52,9 +52,6 @@ class SubprocessEngine:
     def request(self, problem_id: str, conversation: Any) -> Request:
         return self._ask("request", problem_id, conversation)
 
-    def render(self, conversation: Any) -> str:
-        return self._ask("render", conversation)
-
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         return self._ask("generate", requests, decoding)
 

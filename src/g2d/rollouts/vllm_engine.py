@@ -186,7 +186,7 @@ class VllmEngine(ModelEngine):
             self._llm.llm_engine.add_lora(self._adapter)
 
     def start_for(self, requests: Iterable[Request], max_completion_length: int) -> None:
-        self._reach(self.tokens_of(requests), max_completion_length)
+        self._reach([request.prompt_ids for request in requests], max_completion_length)
 
     def start(self, context: int) -> None:
         """Start with room for `context` tokens of prompt and completion; closes a running engine of this process.
