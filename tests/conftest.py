@@ -30,10 +30,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 LONGEST = (
     *("workflow/slurm", "workflow/test_grid", "workflow/test_vllm", "regimes/test_processes"),
     *(f"workflow/test_{name}" for name in ("regimes", "rewards", "confounders", "faults", "open_ended")),
-    *(f"workflow/test_{name}" for name in ("stale", "reruns", "selection", "additions", "verify_run")),
+    *(f"workflow/test_{name}" for name in ("stale", "reruns", "additions", "verify_run")),
     *("workflow/test_content", "workflow/test_processes", "workflow/test_offline", "jobs/test_shared_imports"),
     *("workflow/test_shared_imports", "workflow/test_ecosystem"),
-    *("regimes/test_auto_stop", "regimes/test_resume", "workflow/test_shards"),
+    *("regimes/test_auto_stop", "regimes/test_resume"),
     *("regimes/test_tokens", "policies/test_embedded"),
 )
 # Begun after those and before the many short ones.

@@ -357,7 +357,7 @@ def test_a_missing_package_is_reported_with_the_fix(
 
 def test_technical_keys_are_not_part_of_the_identity() -> None:
     plain = load(MINIMAL).identity
-    how = {"shards": {"harvest": 4}, "tensor_parallel_size": 2}
+    how = {"tensor_parallel_size": 2}
     assert load(MINIMAL | {"engine": how}).identity == plain
     assert load(MINIMAL | of_demo({"engine": how})).identity == plain
     assert load(MINIMAL | {"logging": {"report_to": "wandb"}}).identity == plain

@@ -52,7 +52,7 @@ def test_a_configuration_may_come_from_a_pipe() -> None:
 def test_files_are_merged_as_by_snakemake_and_a_mistake_names_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [str(CONFIG / name) for name in ("config.yaml", "overlays/regimes.yaml", "overlays/sweep.yaml")]
+    files = [str(CONFIG / name) for name in ("config.yaml", "overlays/regimes.yaml", "overlays/controls.yaml")]
     assert main(["config", "check", *files]) == 0
     expected: dict[str, Any] = {}
     for file in files:

@@ -12,7 +12,6 @@ from g2d.experiment.config import Config, load
 from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.graph.build import build
 from g2d.graph.job import Job, key_of
-from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy
 from tests.experiment.test_config import MINIMAL
@@ -125,21 +124,6 @@ def test_a_lookup_reads_no_other_job() -> None:
         _ = jobs[key_of("train_grpo", of | {"k": "6"})]
 
 
-def test_a_finished_file_keeps_its_number_of_shards() -> None:
-    config, folder = configured(engine={"shards": {"harvest": 2}}), "results/demo/seed0/harvest/g0/k0"
-    planned = job(config, "demo/seed0/harvest/g0/k0/rollouts.parquet")
-    assert planned.inputs["shards"] == [f"{folder}/rollouts.shards/{n}-of-2.parquet" for n in (1, 2)]
-    assert build(config).makers[planned.inputs["shards"][0]].inputs["shards"] == []
-    made_of = {number: f"{folder}/rollouts.shards/{number}-of-3" for number in (1, 2, 3)}
-    for number, name in made_of.items():
-        write_cost(f"shard{number}.json", Cost(name, "harvest_rollouts", 1, 1, 1, "cpu", 1, 1, 1))
-    merged = Cost("h", "harvest_rollouts", 1, 1, 1, "cpu", 1, 1, 1)
-    write_cost(f"{folder}/cost.json", merged, [f"shard{number}.json" for number in made_of])
-    finished = job(config, "demo/seed0/harvest/g0/k0/rollouts.parquet", after=True)
-    assert finished.inputs["shards"] == [f"{name}.parquet" for name in made_of.values()]
-    assert (planned.devices, finished.devices) == (0, 0)  # merging needs no device
-
-
 def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
     ablations = {
         "n-matched": {"steps": [0], "dpo": {"match_pairs_to": 4}},
@@ -186,11 +170,10 @@ def work_of(config: Config, output: str) -> GpuJob:
 
 
 def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
-    config, folder = configured(**LOCAL, engine={"shards": {"harvest": 4}}), "big/seed0"
+    config, folder = configured(**LOCAL), "big/seed0"
     for k in (2, 6):
         trained = work_of(config, f"{folder}/grpo/g2/k{k}/policy.json")
         assert trained == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
-    assert work_of(config, f"{folder}/harvest/g2/k2/rollouts.shards/1-of-4.parquet").units == 0.25
     reused = configured(**LOCAL, warmup={"steps": [0, 2, 4, 6], "horizon": 8, "iterations": 2})
     trained = work_of(reused, f"{folder}/grpo/g2/k6/policy.json")
     assert trained == GpuJob("train_grpo", "big", 2 * 16, at_most=True, guess=ANY)

@@ -182,11 +182,3 @@ def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> Non
         ("evaluate", "mine"): [0.5],
         ("train_grpo", "mine"): [2 / (100 * 32)],
     }
-
-
-def test_shards_count_as_one_whole(tmp_path: Path) -> None:
-    for n in (1, 2):
-        write_cost(tmp_path / f"{n}.json", replace(COST, job=f"mine/eval/a.shards/{n}-of-2"))
-    merged = replace(COST, job="mine/eval/a", device="cpu", device_s=5.0)
-    write_cost(tmp_path / "mine/eval/a.cost.json", merged, parents=[tmp_path / "1.json", tmp_path / "2.json"])
-    assert measured_rates(tmp_path, ["mine"]) == {("evaluate", "mine"): [1.0]}

@@ -124,10 +124,8 @@ def test_an_optional_column_that_no_row_has_is_a_typo(tmp_path, field):
     ("name", "key"),
     [
         ("pool", "pool"),
-        ("development", "sweep.development"),
         (OPEN_ENDED, "open_ended.pool"),
         (HELD_OUT, "open_ended.held_out"),
-        ("open-ended-development", "open_ended.development"),
     ],
 )
 def test_a_missing_file_names_the_key(tmp_path, name, key):

@@ -25,9 +25,9 @@ from g2d.rollouts.rollout import (
     COLUMNS,
     LEFT_OUT,
     OF_REWARDS,
-    merge_shards,
+    merge_parts,
+    part_of,
     read_rollouts,
-    shard,
     to_frame,
     write_rollouts,
 )
@@ -79,7 +79,7 @@ def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_p
 
 
 @pytest.mark.parametrize("reward", [COIN, WRONG])
-def test_a_harvest_is_judged_alike_when_it_is_drawn_in_shards_and_later(tmp_path: Path, reward: Section) -> None:
+def test_a_harvest_is_judged_alike_when_it_is_drawn_in_parts_and_later(tmp_path: Path, reward: Section) -> None:
     problems = easy(6)
 
     def judged(problems: list, rows: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -93,8 +93,8 @@ def test_a_harvest_is_judged_alike_when_it_is_drawn_in_shards_and_later(tmp_path
     assert set(whole["reward"]) == {0, 1}
     files = [tmp_path / f"{number}.parquet" for number in (1, 2)]
     for number, file in enumerate(files, 1):
-        write_rollouts(file, judged(shard(problems, number, 2)))
-    write_rollouts(tmp_path / "merged.parquet", merge_shards(files, problems))
+        write_rollouts(file, judged(part_of(problems, number, 2)))
+    write_rollouts(tmp_path / "merged.parquet", merge_parts(files, problems))
     write_rollouts(tmp_path / "whole.parquet", whole)
     assert (tmp_path / "merged.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     drawn = read_rollouts(tmp_path / "whole.parquet").drop(columns=list(OF_REWARDS), errors="ignore")

@@ -16,10 +16,10 @@ from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 NAMES = list(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 RICH: dict[str, Any] = SMALL | {
     "training_set": {"n": 10},
-    "sweep": {"development": 5},
     "evaluation": {"sampled": {"n": 4, "beside_greedy": True}},
     "rewards": {"polite": JUDGE},
     "open_ended": OPEN_ENDED,
+    "benchmarks": SMALL["benchmarks"] | {"picks": SMALL["benchmarks"]["easy"] | {"split": "development"} | {"select_by": True}},
 }
 
 

@@ -35,8 +35,7 @@ SMALL: dict[str, Any] = {
 }
 OPEN_ENDED = {"reward": "polite", "pool": open_ended.POOL, "held_out": open_ended.HELD_OUT}
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "auto", "sweep"),
-    "selection",
+    *("factorial", "auto", "selection"),
     *("samples", "training", "win_rates"),
 }
 
@@ -50,10 +49,10 @@ def test_every_table_and_figure_has_a_name_a_place_and_a_caption() -> None:
 
 def test_left_over_are_tables_of_other_configurations(tmp_path: Path) -> None:
     config = Config.model_validate(SMALL)
-    for name in ("main.csv", "sweep.csv", "mine.csv"):
+    for name in ("main.csv", "selection.csv", "mine.csv"):
         (tmp_path / name).touch()
     names = {file.name for file in catalogue.left_over(config, tmp_path)}
-    assert names == {"sweep.csv"}
+    assert names == {"selection.csv"}
 
 
 def test_a_table_outside_the_catalogue_is_in_the_section_tables() -> None:
@@ -75,9 +74,10 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "one K of GRPO": ({"warmup": {"steps": [0, 2, 4, 6, 8]}}, set()),
     "selection": (
         {
-            "warmup": {"steps": [0, 5, 10]},
-            "ablations": {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
-            "sweep": {"development": 5},
+            "benchmarks": {
+                "easy": {**SYNTHETIC, "split": "test"},
+                "picks": {**SYNTHETIC, "split": "development", "select_by": True},
+            }
         },
         {"selection"},
     ),

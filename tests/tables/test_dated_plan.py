@@ -29,7 +29,6 @@ def evaluated(results: Path, seed: int) -> None:
     file = results / f"m/seed{seed}/dpo/g2/k2/eval/arithmetic.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
-    (file.parent / "development.parquet").touch()  # chooses, and is no evaluation
 
 
 def test_the_primary_comparison_is_dpo_against_k_0_or_the_first_family() -> None:

@@ -67,32 +67,26 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
 
 
 def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with every kind of job: shards, factorial temperatures, a probe, an early-stopping warm-up,
-    ablations of warm-up and DPO, every regime, open-ended prompts, selection and a sweep."""
-    short, rates = {"max_completion_length": 24}, {"learning_rate": [1e-4, 1e-3]}
+    """A configuration with every kind of job: factorial temperatures, an early-stopping warm-up, ablations of warm-up
+    and DPO, every regime, open-ended prompts and a benchmark that selects checkpoints."""
+    short = {"max_completion_length": 24}
     online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4} | short
     return micro_config | {
         "seeds": [0, 1],
-        "engine": {"shards": {"calibration": 2, "harvest": 3, "evaluation": 2}},
         "calibration": micro_config["calibration"] | {"factorial_temperatures": [0.5]},
         "warmup": micro_config["warmup"] | {"auto": {"every": 1, "prompts": 20}},
         "ablations": micro_config["ablations"]
         | {
             "two": {"steps": [0, 2], "dpo": {"epochs": 2}},
             "hot": {"steps": [2, 4], "warmup": {"temperature": 1.2}, "policies": ["grpo"]},
-            "best": {"steps": "all", "select": True, "policies": ["grpo"]},
             "hot-matched": {
                 "steps": [2, 4],
                 "warmup": {"temperature": 1.4},
                 "dpo": {"match_pairs_to": "min"},
             },
         },
-        "sweep": {
-            "development": 20,
-            "regimes": dict.fromkeys(("warmup", "rft", "online", "two"), rates),
-            "at": {"two": 2},
-            "seed": 7,
-        },
+        "benchmarks": micro_config["benchmarks"]
+        | {"picks": micro_config["benchmarks"]["arithmetic"] | {"split": "development", "select_by": True}},
         "baselines": {"grpo_steps": "all"},
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "rewards": {
@@ -104,7 +98,6 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
         "open_ended": {
             "pool": open_ended.POOL,
             "held_out": open_ended.HELD_OUT,
-            "development": open_ended.DEVELOPMENT,
             "reward": "polite",
             "judge": "fair",
         }
@@ -115,7 +108,6 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
             "online": online,
             "chat": online | {"prompts": "open_ended", "start": "online", "start_step": 4},
             "both": online | {"prompts": "mixed", "reward": "long"},
-            "picked": online | {"prompts": "mixed", "select": True},
         },
     }
 

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from g2d.experiment.config import Config, read
-from g2d.experiment.sweep import with_candidates
 from g2d.experiment.training import settings_as_run
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, flat, key_of
@@ -47,8 +46,8 @@ def require_settings_as_run(config: Config, job: Job) -> None:
     """The settings that a training runs with are those that its params record."""
     assert job.arm is not None
     point, recorded = (int(job.wildcards.g), int(job.wildcards.k)), job.params["settings"]
-    settings = settings_as_run(job.arm, point, {})
-    again = Params(with_candidates(config), job.model).training(replace(job.arm, settings=settings), point)
+    settings = settings_as_run(job.arm, point)
+    again = Params(config, job.model).training(replace(job.arm, settings=settings), point)
     assert again == recorded, job.key
 
 

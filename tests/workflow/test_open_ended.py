@@ -19,7 +19,6 @@ from tests.tables.test_catalogue import SYNTHETIC
 from tests.workflow.conftest import Project, copy_of_extended
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_regimes import SEMI_ONLINE, on_one
-from tests.workflow.test_sweep import DEVELOPMENT
 
 SECTION = {
     "pool": open_ended.POOL,
@@ -42,22 +41,15 @@ ASKED = {
 }
 
 
-# The same grid has an entry and an ablation with selected checkpoints, for test_selection.py.
-POLICIES = 11  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, three on open-ended prompts, two selected
-SELECTED = {
-    "sweep": {"development": DEVELOPMENT},
-    "open_ended": SECTION | {"development": open_ended.DEVELOPMENT},
-    "ablations": ASKED["ablations"] | {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
-    "regimes": ASKED["regimes"] | {"both": ASKED["regimes"]["both"] | {"steps": [2, 4], "select": True}},
-}
+POLICIES = 10  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, four on open-ended prompts
 
 
 def with_prompts(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return config | on_one(config) | ASKED | SELECTED | changes
+    return config | on_one(config) | ASKED | changes
 
 
 def copy_with_prompts(micro_config: dict[str, Any], to: Path) -> tuple[Project, dict[str, int]]:
-    """Copy the finished grid with open-ended prompts and selected checkpoints; also return the added jobs."""
+    """Copy the finished grid with open-ended prompts; also return the added jobs."""
     return copy_of_extended(
         "asked", micro_config, with_prompts(micro_config), to, add=lambda root: reward_model(root / "judge")
     )
@@ -77,18 +69,15 @@ def test_only_jobs_of_the_prompts_run_and_a_changed_reward_runs_its_jobs(
     extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]
 ) -> None:
     project, planned = extended
-    added = {"load_problems": 4, "check_leakage": 3, "check_development": 2}
-    judged = {"reply_to_development": 2, "draw_replies": POLICIES, "make_win_rates": 1}
-    chosen = {"answer_development": 4, "choose_checkpoint": 2}
-    trained = {"train_grpo": 1, "train_semi_online_dpo": 4, "evaluate": 5}
-    assert {name: n for name, n in planned.items() if name not in SUMMARIES} == added | trained | chosen | judged
+    added = {"load_problems": 2, "check_leakage": 1}
+    judged = {"draw_replies": POLICIES, "make_win_rates": 1}
+    trained = {"train_grpo": 1, "train_semi_online_dpo": 3, "evaluate": 4}
+    assert {name: n for name, n in planned.items() if name not in SUMMARIES} == added | trained | judged
     assert project.planned() == {}
     dearer = {"polite": REWARDS["polite"] | {"length_penalty": 2.0}}  # the same model
     try:
         project.configure(with_prompts(micro_config, rewards=REWARDS | dearer))
-        assert {name: n for name, n in project.planned().items() if name not in SUMMARIES} == (
-            trained | {"evaluate": 4} | judged | {"answer_development": 2, "choose_checkpoint": 1}
-        )
+        assert {name: n for name, n in project.planned().items() if name not in SUMMARIES} == trained | judged
         project.configure(with_prompts(micro_config, rewards=dict(reversed(REWARDS.items()))))
         assert set(project.planned()) <= set(SUMMARIES)
     finally:

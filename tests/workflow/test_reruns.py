@@ -17,7 +17,6 @@ import yaml
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_grid import SUMMARIES as TABLES
 from tests.workflow.test_released import NEW_KEY
-from tests.workflow.test_sweep import DEVELOPMENT
 
 Config = dict[str, Any]
 Jobs = dict[str, int]
@@ -117,22 +116,13 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         put("warmup", auto={"every": 2, "prompts": 20, "patience": 1}),
         {"train_grpo_auto": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2} | TABLES,
     ),
-    "set sweep for dpo, with problems of its own": (
-        put("sweep", development=DEVELOPMENT, regimes={"dpo": {"learning_rate": [1e-4, 5e-4]}}),
-        {"load_problems": 1, "check_leakage": 1, "check_development": 2, "choose_settings": 1, "make_sweep_table": 1}
-        | TRAINED
-        | {"train_dpo": 2 + 6, "evaluate": 2 + 12},
-    ),
-    "add an ablation that selects a checkpoint of GRPO, with problems of its own": (
+    "add a benchmark that selects checkpoints": (
         configured(
-            lambda config: (
-                config.update(sweep={"development": DEVELOPMENT}),
-                config["ablations"].update(best={"steps": "all", "select": True, "policies": ["grpo"]}),
+            lambda config: config["benchmarks"].update(
+                picks=config["benchmarks"]["arithmetic"] | {"split": "development", "select_by": True}
             )
         ),
-        {"load_problems": 1, "check_leakage": 1, "check_development": 2, "answer_development": 2}
-        | {"choose_checkpoint": 1, "evaluate": 2}
-        | TABLES,
+        {"load_problems": 1, "check_leakage": 1, "evaluate": 9} | TABLES,
     ),
     "set evaluation.sampled, beside_greedy": (
         put("evaluation", sampled={"n": 4, "beside_greedy": True}),
@@ -156,10 +146,7 @@ CASES: dict[str, tuple[Change, Jobs]] = {
     "change calibration.levels": (put("calibration", levels=[1, 2]), {"select_training_set": 1} | SELECTED),
     "change evaluation.max_completion_length": (put("evaluation", max_completion_length=20), {"evaluate": 18} | TABLES),
     "change pairs.seed": (put("pairs", seed=7), {"build_pairs": 3} | TRAINED),
-    "change engine.tensor_parallel_size, engine.shards": (
-        put("engine", tensor_parallel_size=2, shards={"harvest": 3, "evaluation": 2}),
-        {},
-    ),
+    "change engine.tensor_parallel_size": (put("engine", tensor_parallel_size=2), {}),
     "set training.processes, training.gradient_checkpointing": (
         put("training", processes=2, gradient_checkpointing=True),
         {},

@@ -65,11 +65,11 @@ def test_a_deleted_file_is_planned_with_dependent_jobs(micro_grid: Project, file
 
 
 def test_a_target_plans_its_missing_inputs(micro_grid: Project) -> None:
-    """Only the harvest at K=2 is needed for `k2`; temporary shards are not missed."""
+    """Only the harvest at K=2 is needed for `k2`."""
     with without(micro_grid, f"{SEED}/harvest/g2/k2/rollouts.parquet"):
         assert "harvest_rollouts" in micro_grid.planned("k2")
         assert micro_grid.planned("k0") == {}
-        planned = micro_grid.planned("harvest", "--config", "engine={'shards': {'evaluation': 2}}")
+        planned = micro_grid.planned("harvest")
         assert planned == {"harvest_rollouts": 1, "build_pairs": 1, "harvest": 1}
 
 

@@ -21,7 +21,6 @@ try:
     from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
     from g2d.experiment.config import load
-    from g2d.experiment.grid import selecting
     from g2d.experiment.config_file import read_files, require_whole
     from g2d.experiment.requirements import (
         fetch_reward_models,
@@ -31,7 +30,6 @@ try:
         require_windows,
     )
     from g2d.experiment.stages import VERSIONS
-    from g2d.experiment.sweep import development_of, held_out, swept_section, with_candidates
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_files
     from g2d.jobs.orphans import name_of
@@ -40,7 +38,7 @@ try:
     from g2d.policies import embedded
     from g2d.plain import plain, say
     from g2d.policies.settings import CONVERTED, model_files
-    from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, problem_files
+    from g2d.problems.settings import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.run.training import AUTO
     from g2d.settings import ConfigError
@@ -104,10 +102,9 @@ except (OSError, ValueError, LookupError) as error:
 
 
 def find_job(rule, wildcards):
-    """Return the job of a rule, or of its shards, with these wildcards."""
-    ending = "_shard" if "shard" in wildcards.keys() and not rule.endswith("_shard") else ""
+    """Return the job of a rule with these wildcards."""
     try:
-        return JOBS[key_of(rule + ending, wildcards)]
+        return JOBS[key_of(rule, wildcards)]
     except KeyError:
         raise WorkflowError(f"this configuration has no job {rule} with {dict(wildcards.items())}")
     except (OSError, ValueError) as error:  # of a finished result
@@ -157,26 +154,22 @@ def variant_pattern(names):
     return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
 
 
-WITH_CANDIDATES = with_candidates(CONFIG)
-ARMS = any_arms(WITH_CANDIDATES).values()
+ARMS = any_arms(CONFIG).values()
 ABLATED_WARMUPS = [arm.variant for arm in ARMS if arm.role == "ablation" and arm.source is None]
 
 
 def folders(regime):
     """Wildcard constraint: folders of a regime's policies."""
-    return names({arm.name.rpartition("/")[2]: arm for arm in ARMS if arm.regime == regime and not arm.selected})
+    return names({arm.name.rpartition("/")[2]: arm for arm in ARMS if arm.regime == regime})
 
 
 wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
-    variant=variant_pattern(grid.variants(WITH_CANDIDATES)),
+    variant=variant_pattern(grid.variants(CONFIG)),
     regime=folders("dpo"),
     benchmark=r"[^/]+",
     seed=r"\d+",
     g=r"\d+",
     k=r"\d+",
-    shard=r"\d+",
-    shards=r"\d+",
-    n=r"\d+",
     temperature=r"[\d.]+",

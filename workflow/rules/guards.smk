@@ -16,8 +16,8 @@ from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import changed_base_files, read_policy
 
 JOBS_OF_TARGET = {
-    "calibration": {"calibrate", "calibrate_shard"},
-    "harvest": {"harvest_rollouts", "harvest_rollouts_shard"},
+    "calibration": {"calibrate"},
+    "harvest": {"harvest_rollouts"},
     "tables": {"make_tables"},
 }
 LOST = set()  # missing outputs of the jobs that `plan_what_is_due` forces
@@ -91,7 +91,7 @@ def plan_what_is_due():
     """
     settings = workflow.dag_settings
     targets = {*(settings.targets or [workflow.default_target]), *settings.forcerun}
-    jobs = [job for job in JOBS.needed_for(wanted(targets)) if job.merged_into is None]
+    jobs = JOBS.needed_for(wanted(targets))
     if settings.allowed_rules:
         jobs = [job for job in jobs if renamed(job.rule) in settings.allowed_rules]
     missing = {job: [file for file in flat(job.outputs) if not os.path.exists(file)] for job in jobs}

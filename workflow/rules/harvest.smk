@@ -1,21 +1,16 @@
 # Stage 2: rollouts of the frozen pi_K, and preference pairs from them.
 
 
-HARVEST_SHARD = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.shards/{shard}-of-{shards}"
-HARVEST_COST = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json"
-
-
 rule harvest_rollouts:
     input:
         planned("harvest_rollouts", ""),
         policy=planned("harvest_rollouts", "policy"),
         problems="results/{model}/calibration/train.jsonl",
         judged=planned("harvest_rollouts", "judged"),
-        shards=planned("harvest_rollouts", "shards"),
         costs=planned("harvest_rollouts", "costs"),
     output:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
-        cost=HARVEST_COST,
+        cost="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
     log:
         "results/logs/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:
@@ -33,19 +28,6 @@ rule harvest_rollouts:
         "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/harvest_rollouts.py"
-
-
-use rule harvest_rollouts as harvest_rollouts_shard with:
-    output:
-        rollouts=temp(f"{HARVEST_SHARD}.parquet"),
-        cost=temp(f"{HARVEST_SHARD}.cost.json"),
-    log:
-        "results/logs/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.shards/{shard}-of-{shards}.log",
-    benchmark:
-        "results/benchmarks/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.shards/{shard}-of-{shards}.tsv"
-    message:
-        "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
-        "G={wildcards.g}, seed {wildcards.seed}, shard {wildcards.shard} of {wildcards.shards}"
 
 
 rule build_pairs:

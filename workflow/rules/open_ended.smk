@@ -7,7 +7,6 @@ rule draw_replies:
         policy="results/{policy}/policy.json",
         problems=f"results/problems/{HELD_OUT}.jsonl",
         leakage=f"results/problems/{HELD_OUT}.leakage.json",
-        shards=[],
         costs=[],
     output:
         rollouts="results/{policy}/open-ended/rollouts.parquet",

@@ -24,7 +24,7 @@ rule load_problems:
         "../../envs/g2d.yaml"
     params:
         version=VERSIONS["load_problems"],
-        source=lambda w: CONFIG.problem_sources[w.set].params(),
+        source=lambda w: CONFIG.problem_sources[w.set].params(without={"select_by"}),
     message:
         "Load the problems {wildcards.set}"
     script:
@@ -35,10 +35,7 @@ rule load_problems:
 # of the calibration it would hide other changes from Snakemake.
 rule check_leakage:
     input:
-        pool=lambda w: {
-            DEVELOPMENT: TRAINING_POOL,
-            **dict.fromkeys((HELD_OUT, OPEN_ENDED_DEVELOPMENT), f"results/problems/{OPEN_ENDED}.jsonl"),
-        }.get(w.benchmark, "results/problems/pool.jsonl"),
+        pool=lambda w: f"results/problems/{OPEN_ENDED if w.benchmark == HELD_OUT else 'pool'}.jsonl",
         benchmark="results/problems/{benchmark}.jsonl",
     output:
         "results/problems/{benchmark}.leakage.json",

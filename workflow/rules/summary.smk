@@ -7,17 +7,16 @@ TABLE_RULES = {
     "make_factorial": "Tabulate difficulty by level and temperature",
     "make_sample_table": "Compute pass@k and maj@n",
     "make_training_tables": "Tabulate the training curves",
-    "make_sweep_table": "List the values that the sweep tried and chose",
     "make_win_rates": "Compute win rates against M0",
 }
 # Params of rules that do not depend on the whole configuration.
 TABLE_PARAMS = {
     "make_factorial": {"rollouts": FACTORIAL},
-    "make_sweep_table": {},
 }
 
 
 for name, what in TABLE_RULES.items():
+
     rule:
         name:
             name
@@ -58,7 +57,7 @@ rule draw_figures:
         "../../envs/g2d.yaml"
     params:
         version=VERSIONS["draw_figures"],
-        benchmark=list(CONFIG.benchmarks)[0],
+        benchmark=CONFIG.tested_benchmarks[0],
         note=CONFIG.demonstration,
     message:
         "Draw the figures"

@@ -4,10 +4,6 @@ HARVESTS = grid.harvests(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
-# Swept regimes, and development problems; the pool is then the rest.
-SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
-TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
-DEVELOPMENT_OF = development_of(CONFIG)
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 TABLES = catalogue.tables_of(CONFIG)
 TITLES = {name: table.title for name, table in TABLES.items()}

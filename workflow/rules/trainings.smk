@@ -16,7 +16,6 @@ rule train_grpo:
         checkpoint=planned("train_grpo", "checkpoint"),
         costs=planned("train_grpo", "costs"),
         base="results/{model}/base/policy.json",
-        choice=planned("train_grpo", "choice"),
     output:
         checkpoint=directory(f"{WARMED_UP}/checkpoint"),
         rollouts=f"{WARMED_UP}/rollouts.parquet",
@@ -52,7 +51,6 @@ use rule train_grpo as train_grpo_auto with:
         problems=planned("train_grpo_auto", "problems"),
         costs=planned("train_grpo_auto", "costs"),
         base="results/{model}/base/policy.json",
-        choice=planned("train_grpo_auto", "choice"),
     output:
         rollouts=f"{STOPPED}/rollouts.parquet",
         probes=f"{STOPPED}/probes.csv",
@@ -84,7 +82,6 @@ use rule train_grpo as train_semi_online_dpo with:
         start=planned("train_semi_online_dpo", "start"),
         costs=planned("train_semi_online_dpo", "costs"),
         base="results/{model}/base/policy.json",
-        choice=planned("train_semi_online_dpo", "choice"),
     output:
         checkpoint=directory(f"{OF_ENTRY}/checkpoint"),
         rollouts=f"{OF_ENTRY}/rollouts.parquet",
@@ -117,7 +114,6 @@ rule train_dpo:
         start=planned("train_dpo", "start"),
         costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
-        choice=planned("train_dpo", "choice"),
     output:
         policy=f"{OF_DPO}/policy.json",
         weights=f"{OF_DPO}/{WEIGHTS}",
@@ -155,7 +151,6 @@ use rule train_dpo as train_rft with:
         start=planned("train_rft", "start"),
         costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
-        choice=planned("train_rft", "choice"),
     output:
         policy=f"{OF_ENTRY}/policy.json",
         weights=f"{OF_ENTRY}/{WEIGHTS}",

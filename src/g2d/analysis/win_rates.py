@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy
 
@@ -70,40 +68,3 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
     influence = (weights * (y - fitted) * (own + other * x)).sum(axis=2) * cells.size
     rate = float(scipy.special.expit(theta[0]))
     return np.asarray(rate + rate * (1 - rate) * (influence - influence.mean()))
-
-
-@dataclass(frozen=True, slots=True)
-class AtEqualLength:
-    """Mean rewards and lengths of candidates, (n_candidates,); prompts have equal weights."""
-
-    rewards: np.ndarray  # at the mean length of all candidates
-    raw: np.ndarray
-    lengths: np.ndarray
-    slope: float  # reward for one more unit of length
-
-
-def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
-    """Return the rewards of candidates at equal length: without the slope of the reward on the length between replies
-    of one candidate to one prompt (analysis of covariance).
-
-    "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards and
-    gives no formula. If no two such replies differ in length, the slope is 0.
-
-    Args:
-        rewards, lengths: (n_candidates, n_prompts, n_samples), for the same prompts; NaN: not judged.
-
-    Raises:
-        ValueError: there is no prompt of which every candidate has a reward.
-    """
-    everywhere = np.isfinite(rewards).any(axis=2).all(axis=0)
-    if not everywhere.any():
-        raise ValueError("no prompt has a judged reply of every checkpoint: see reward_status of the replies")
-    rewards = rewards[:, everywhere]
-    lengths = np.where(np.isfinite(rewards), lengths[:, everywhere], np.nan)
-    reward_of_cell, length_of_cell = (np.nanmean(values, axis=2) for values in (rewards, lengths))
-    longer = np.nan_to_num(lengths - length_of_cell[..., None])
-    better = np.nan_to_num(rewards - reward_of_cell[..., None])
-    spread = float((longer**2).sum())
-    slope = float((longer * better).sum()) / spread if spread else 0.0
-    raw, mean_lengths = reward_of_cell.mean(axis=1), length_of_cell.mean(axis=1)
-    return AtEqualLength(raw - slope * (mean_lengths - mean_lengths.mean()), raw, mean_lengths, slope)

@@ -1,7 +1,6 @@
 """Expand a configuration into one list of arms.
 
-An arm is one way to make policies: online, on a harvest, or by selecting a checkpoint. `g2d.experiment.sweep` adds a
-sweep's candidates.
+An arm is one way to make policies: online, or on a harvest.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from g2d.experiment.sections import Ablation, Config
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.regime import SELECTED, Phase
+from g2d.regimes.regime import Phase
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
@@ -35,13 +34,10 @@ class Arm:
     points: tuple[Point, ...] = ()  # G and K, K ascending for each G
     evaluated: tuple[Point, ...] = ()
     variant: str = ""  # folder of its harvests: an ablation, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # arm whose harvests it trains on, or whose checkpoints it selects
-    selected: bool = False
+    source: Arm | None = None  # arm whose harvests it trains on
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
     owner: str = ""  # the ablation or entry that configures it
     written: Any = None  # the same as configured
-    own: frozenset[str] = frozenset()  # keys of `settings` that an ablation changes
-    swept_as: tuple[str, ...] = ()  # names under which a sweep chooses keys of `settings`; the first one wins
     judge: Any = None  # reward of its online training, None for the truth
     all: Arms = field(default_factory=dict, repr=False)  # all arms of the model, by name
 
@@ -80,10 +76,6 @@ class Arm:
     @property
     def stops(self) -> bool:
         return self.variant == AUTO
-
-    @property
-    def trained_points(self) -> tuple[Point, ...]:
-        return () if self.selected else self.points
 
     @property
     def harvest_points(self) -> tuple[Point, ...]:
@@ -132,7 +124,7 @@ def asked_for(config: Config, role: str) -> dict[str, Any]:
 def by_section(found: Arms) -> dict[str, list[Arm]]:
     sections: dict[str, list[Arm]] = {}
     for arm in found.values():
-        if arm.points and not arm.selected:
+        if arm.points:
             sections.setdefault(arm.section, []).append(arm)
     return sections
 
@@ -142,9 +134,8 @@ def group_sizes(found: Iterable[Arm]) -> list[int]:
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
-    """Return the training behind a variant's harvests, the main warm-up if none has that name."""
-    candidates = (found.get(name) for name in (variant, f"{variant}/grpo"))
-    return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
+    """Return the training behind a variant's harvests."""
+    return found[f"{variant}/grpo" if variant else "grpo"]
 
 
 def expanded(config: Config) -> Arms:
@@ -167,28 +158,24 @@ def _expanded(config: Config) -> Iterator[Arm]:
     online_entries = _online_entries(config, main)
     for name, entry in config.regimes.items():
         if name in online_entries:
-            yield from _with_selection(online_entries[name])
+            yield online_entries[name]
         else:
             points = tuple((g, k) for g, k in grid if k in config.steps_of(name))
-            trained = Arm(name, entry.regime, "entry", entry, points, points, source=main)
-            yield replace(trained, owner=name, written=entry, swept_as=(name,))
+            yield Arm(name, entry.regime, "entry", entry, points, points, source=main, owner=name, written=entry)
     yield main
     for name, ablation in config.ablations.items():
         source, steps = online.get(name, main), config.steps_of(name)
         points = tuple((g, k) for g, k in source.harvest_points if k in steps)
         after = _dpo(f"{name}/dpo" if name in online else name, "ablation", config.ablation_dpo(name), points, source)
-        after = replace(after, owner=name, written=ablation, own=frozenset(ablation.dpo))
+        after = replace(after, owner=name, written=ablation)
         if name in online:
             yield from _asked_for(online[name], after)
-        elif ablation.select:
-            of_main = replace(main, role="ablation", points=tuple(point for point in points if point[1]))
-            yield _selected(name, replace(of_main, owner=name, written=ablation), main)
         else:
-            yield replace(after, swept_as=(name, "dpo"))
+            yield after
 
 
 def _dpo(name: str, role: str, settings: Dpo, points: tuple[Point, ...], source: Arm) -> Arm:
-    return Arm(name, "dpo", role, settings, points, points, source.variant, source, swept_as=("dpo",))
+    return Arm(name, "dpo", role, settings, points, points, source.variant, source)
 
 
 def _main_warmup(config: Config, grid: tuple[Point, ...]) -> Arm:
@@ -196,16 +183,15 @@ def _main_warmup(config: Config, grid: tuple[Point, ...]) -> Arm:
     alone = tuple((g, last) for g in sizes)
     curve = tuple(at for at in grid if at[0] in sizes and at not in alone and config.baselines.grpo_steps == "all")
     points = tuple(dict.fromkeys([*(at for at in grid if at[1]), *alone]))
-    return Arm("grpo", "grpo", "grpo", config.warmup, points, alone + curve, swept_as=("warmup",))
+    return Arm("grpo", "grpo", "grpo", config.warmup, points, alone + curve)
 
 
 def _own_warmup(config: Config, name: str) -> Arm:
     ablation, warmup = config.ablations[name], config.warmup_of(name)
     points = tuple((warmup.group_sizes[0], k) for k in warmup.steps if k)
-    evaluated = points if "grpo" in ablation.policies and not ablation.select else ()
+    evaluated = points if "grpo" in ablation.policies else ()
     trained = Arm(f"{name}/grpo", "grpo", "ablation", warmup, points, evaluated, name, owner=name, written=ablation)
-    judge = config.rewards.get(ablation.reward or "")
-    return replace(trained, own=frozenset(ablation.warmup), swept_as=(name, "warmup"), judge=judge)
+    return replace(trained, judge=config.rewards.get(ablation.reward or ""))
 
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
@@ -219,10 +205,8 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
             before = trained_entries.get(entry.start) or add(entry.start)
             start = (before, (before.settings.responses, entry.start_step))
         points = tuple((entry.responses, k) for k in entry.steps)
-        evaluated = () if entry.select else points
-        trained = Arm(name, entry.regime, "entry", entry, points, evaluated, start=start, owner=name)
-        judge = config.rewards.get(entry.reward)
-        trained_entries[name] = replace(trained, written=entry, swept_as=(name,), judge=judge)
+        trained = Arm(name, entry.regime, "entry", entry, points, points, start=start, owner=name, written=entry)
+        trained_entries[name] = replace(trained, judge=config.rewards.get(entry.reward))
         return trained_entries[name]
 
     for name, entry in config.regimes.items():
@@ -235,18 +219,4 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
     if not trained.evaluated:
         yield trained
     for policy in trained.written.policies:
-        if policy == "dpo":
-            yield after
-        else:
-            yield _selected(trained.owner, trained, trained) if trained.written.select else trained
-
-
-def _with_selection(trained: Arm) -> Iterator[Arm]:
-    yield trained
-    if trained.written.select:
-        yield _selected(trained.owner, trained, trained)
-
-
-def _selected(name: str, trained: Arm, source: Arm) -> Arm:
-    last = trained.points[-1:]
-    return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)
+        yield after if policy == "dpo" else trained

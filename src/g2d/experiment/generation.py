@@ -1,4 +1,4 @@
-"""Body of the jobs that write a file of rollouts: sample all or a shard, merge shards, or score existing rollouts."""
+"""Body of the jobs that write a file of rollouts: sample them, or score existing rollouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rewards.judging import require_numbers
 from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to_frame, write_rollouts
+from g2d.rollouts.rollout import Rollout, merge_parts, part_of, read_rollouts, to_frame, write_rollouts
 from g2d.settings import Section
 from g2d.verifier import Verifier
 from g2d.verifier.settings import own_file, verifier_of
@@ -44,11 +44,6 @@ def generate_rollouts(
 ) -> None:
     """Write `output.rollouts` for `input.policy`, for harvests with the training's reward and token ids."""
     given, out = snakemake.input, snakemake.output.rollouts
-    if given.shards:
-        write_rollouts(out, merge_shards(given.shards, problems))
-        return
-    if number := snakemake.wildcards.get("shard"):
-        problems = shard(problems, int(number), int(snakemake.wildcards.shards))
     judged = given.get("judged")
     # It starts its processes with the first answer.
     with Verifier(snakemake.threads, file=own_file(verifier_of(snakemake.params.settings))) as verifier:
@@ -130,9 +125,9 @@ def draw_in_parts(
             say(f"continuing after part {len(kept)} of {count}")
         for number in range(len(kept) + 1, count + 1):
             draft = work / "draft"
-            rollouts = drawn(shard(problems, number, count))
+            rollouts = drawn(part_of(problems, number, count))
             draft.mkdir()
             write_rollouts(draft / ROLLOUTS, rollouts)
             seal(draft, number, digest, meter.spent())
             draft.rename(parts[number - 1])
-        return merge_shards([part / ROLLOUTS for part in parts], problems)
+        return merge_parts([part / ROLLOUTS for part in parts], problems)

@@ -11,7 +11,6 @@ from typing import Any
 from g2d.experiment.arms import Arm, Point, any_arms, arms, online_arm
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.sections import Config
-from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
 from g2d.policies.settings import EmbeddedModel
 from g2d.regimes.run.prompts import PromptMix
@@ -56,11 +55,11 @@ def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
 @cached_method
 def trainings(config: Config) -> list[PolicyKey]:
     """Return all trained policies: evaluated ones, then online ones that are only harvested or continued."""
-    trained = [key for key in policies(config) if key.role != "base" and not key.arm.selected]
+    trained = [key for key in policies(config) if key.role != "base"]
     for roles in (("grpo", "ablation", "entry"), ("auto",)):
         for model, role in product(config.models, roles):
             for arm in arms(config, model).values():
-                if arm.role == role and arm.phase == "online" and not arm.selected:
+                if arm.role == role and arm.phase == "online":
                     trained += keys(config, model, arm, arm.points)
     return list(dict.fromkeys(trained))
 
@@ -85,35 +84,11 @@ def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
     return chains
 
 
-def selecting(config: Config) -> dict[str, str]:
-    return {arm.name: arm.name.partition("/")[0] for arm in any_arms(config).values() if arm.selected}
-
-
-def chosen_by(config: Config, name: str) -> list[str]:
-    return online_arm(any_arms(config), name).asked.kinds
-
-
-def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """Return the checkpoints that each selected policy is chosen from, K ascending."""
-    selected = [key for key in policies(config) if key.arm.selected]
-    return {k: [PolicyKey.of(k.model, k.arm.online, at, k.seed) for at in k.arm.points] for k in selected}
-
-
-def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
-    pairs, tried = [], with_candidates(config)
-    for model in config.models:
-        evaluated = [arm for arm in arms(tried, model).values() if arm.evaluated]
-        for candidate in candidates(config):
-            (arm,) = (arm for arm in evaluated if candidate.name in arm.name.split("/"))
-            pairs.append((candidate, PolicyKey.of(model, arm, arm.evaluated[0], sweep_seed(config))))
-    return pairs
-
-
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
     """Return the policies with the K of tables: the rounded mean over seeds if it differs by seed."""
     steps: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
-        if key.arm.stops or key.arm.selected:
+        if key.arm.stops:
             steps.setdefault(key.over_seeds, []).append(record.k)
     return [
         replace(key, steps_taken=round(mean(steps[key.over_seeds]))) if key.over_seeds in steps else key
@@ -135,7 +110,7 @@ def harvests(config: Config) -> list[HarvestKey]:
 
 
 def variants(config: Config) -> list[str]:
-    read = (arm.harvests_read(at) for arm in any_arms(config).values() for at in arm.trained_points)
+    read = (arm.harvests_read(at) for arm in any_arms(config).values() for at in arm.points)
     return list(dict.fromkeys(variant for harvests in read for variant, _ in harvests if variant))
 
 
@@ -180,7 +155,7 @@ def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
         name: {
             **dict(_flat("warmup", arm.written.warmup)),
             **({} if arm.written.reward is None else {"reward": arm.written.reward}),
-            **arm.written.params(only={*PromptMix.model_fields, "select"}),
+            **arm.written.params(only={*PromptMix.model_fields}),
             **(arm.written.dpo if arm.regime == "dpo" else {}),
         }
         for name, arm in evaluated_arms(config).items()

@@ -36,7 +36,7 @@ class PolicyKey:
 
     model: str
     # base | grpo | dpo | auto/dpo | NAME of an ablation, or NAME/dpo and NAME/grpo if it has its own warm-up | NAME of
-    # an entry of `regimes` | NAME/selected for a selected checkpoint
+    # an entry of `regimes`
     regime: str
     group_size: int
     # GRPO steps, or updates of an online entry; an upper bound if the training stops automatically.

@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from g2d.jobs.files import write_text
 from g2d.plain import plain
 from g2d.policies.settings import ALL_WEIGHTS, NONE, Lora, ModelSource
 from g2d.problems.prompts import Prompt
-from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, ProblemSource, TrainingSet
+from g2d.problems.settings import HELD_OUT, OPEN_ENDED, ProblemSource, TrainingSet
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.regime import Selects
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.prompts import PromptMix
@@ -38,11 +37,10 @@ from g2d.verifier.settings import PythonVerifier
 FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 
 
-class Ablation(Selects, PromptMix):
+class Ablation(PromptMix):
     """Policies that differ from the main ones in the keys given here (paper, Table 3).
 
-    An ablation with other `warmup` keys or another reward has its own warm-up and harvests. An ablation that
-    differs only in `select` is GRPO of the main grid.
+    An ablation with other `warmup` keys or another reward has its own warm-up and harvests.
     """
 
     steps: Literal["all"] | list[Steps] = key(..., "K to train at; all: the warm-up's.")
@@ -59,13 +57,13 @@ class Ablation(Selects, PromptMix):
 
     @model_validator(mode="after")
     def _changes_something(self) -> Ablation:
-        if not self.dpo and not self.has_warmup and not self.select:
+        if not self.dpo and not self.has_warmup:
             raise ValueError("nothing differs: change a key of dpo or of warmup")
         if self.prompts == "open_ended" and self.reward is not None:
             raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
             raise ValueError("policies: harvests have only verifiable prompts: write [grpo], or prompts: verifiable")
-        if not self.has_warmup and not self.select and "grpo" in self.policies:
+        if not self.has_warmup and "grpo" in self.policies:
             raise ValueError("policies: grpo equals the main grid's policy: change a key of warmup, or drop it")
         if self.dpo and "dpo" not in self.policies:
             raise ValueError("dpo: policies has no dpo: add it there, or drop these keys")
@@ -100,9 +98,6 @@ class OpenEnded(Sampling):
 
     pool: ProblemSource = key(..., "Prompts to train on; answers are ignored.", paper="100,000 of WildChat")
     held_out: ProblemSource = key(..., "Held-out prompts for the win rates.", paper="AlpacaEval 2, ArenaHard")
-    development: ProblemSource | None = key(
-        None, "Prompts to select checkpoints by.", paper="470, none of AlpacaEval 2", neutral=None
-    )
     reward: RewardName = key(..., "Entry of `rewards` to train on.", paper="Athene-RM-8B")
     judge: RewardName | None = key(
         None, "Entry of `rewards` for win rates; null: `reward`.", paper="GPT-4-1106, GPT-4o"
@@ -114,28 +109,11 @@ class OpenEnded(Sampling):
 
     @property
     def sources(self) -> dict[str, Any]:
-        development = {} if self.development is None else {OPEN_ENDED_DEVELOPMENT: self.development}
-        return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out, **development}
+        return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out}
 
     @property
     def judged_by(self) -> str:
         return self.judge or self.reward
-
-
-class Sweep(Section):
-    """Tune regimes and select checkpoints on development problems, in neither training nor benchmarks."""
-
-    development: Annotated[int, Field(ge=1)] | ProblemSource = key(
-        ..., "Number of problems to hold out of the pool, or a source as for `pool`."
-    )
-    regimes: dict[str, dict[str, list[float]]] = key(
-        {},
-        "Values of numeric keys for warmup, dpo, ablations or entries of `regimes`; every combination is tried. "
-        "Empty: only `select`.",
-        neutral={},
-    )
-    at: dict[str, Steps] = key({}, "K of the candidates, by regime; default: the largest.")
-    seed: Seed | None = key(None, "Seed of the candidates; null: the grid's first.")
 
 
 MODEL_SECTIONS = {
@@ -174,7 +152,6 @@ class Config(Section):
     margin: float = key(
         0.02, "Accuracy that a K may be behind the best K and still be enough.", gt=0, lt=1, neutral=0.02
     )
-    sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
     share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")
     training: Processes = key(Processes(), "GPUs and precision of a training.")
     checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints of interrupted trainings.")
@@ -187,10 +164,17 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, ProblemSource]:
-        sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
-        if self.sweep is None or isinstance(self.sweep.development, int):
-            return sources
-        return {**sources, DEVELOPMENT: self.sweep.development}
+        return {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
+
+    @property
+    def select_by(self) -> str | None:
+        """Return the benchmark that selects checkpoints (`selection.csv`)."""
+        return next((name for name, source in self.benchmarks.items() if source.select_by), None)
+
+    @property
+    def tested_benchmarks(self) -> list[str]:
+        """Return the benchmarks on which policies are compared: all but `select_by`."""
+        return [name for name in self.benchmarks if name != self.select_by]
 
     @property
     def further(self) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +12,11 @@ from typing import Any
 
 from g2d.experiment.arms import Arm, Point, arms
 from g2d.experiment.config import Config, load
-from g2d.experiment.sweep import with_candidates, with_choice
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import atomic, install, read_json, sha256
+from g2d.jobs.files import install, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import own_name, stage
-from g2d.policies.policy import Policy, read_own_policy, read_policy, require_own_weights, write_policy
+from g2d.policies.policy import Policy, read_own_policy, read_policy, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
@@ -106,14 +104,12 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
-    for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
-        params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
         with work_folder(folder / "work") as work:
             with stage(snakemake) as meter:
                 config, model = load(snakemake.config), snakemake.wildcards.model
-                arm = arms(with_candidates(config), model)[_arm_name(folder)]
+                arm = arms(config, model)[_arm_name(folder)]
                 config = config.for_model(model)
                 job = _job(snakemake, arm, config, params, work=work, meter=meter)
                 yield GridTraining(snakemake, regime, folder, config, params, job)
@@ -131,13 +127,11 @@ def _job(
     snakemake: Any, arm: Arm, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
     wildcards, policy_id = snakemake.wildcards, str(Path(*Path(snakemake.output.policy).parts[1:-1]))
-    section = REGIMES[arm.regime].section or arm.regime
-    chosen = {key: value for key, value in params[section].items() if key not in snakemake.params.settings[section]}
     start, checkpoint = (snakemake.input.get(name) for name in ("start", "checkpoint"))
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=settings_as_run(arm, (int(wildcards.g), int(wildcards.k)), chosen),
+        settings=settings_as_run(arm, (int(wildcards.g), int(wildcards.k))),
         seed=int(wildcards.seed),
         work=work,
         lora=Lora.model_validate(params["lora"]),
@@ -163,35 +157,12 @@ def _job(
     )
 
 
-def settings_as_run(arm: Arm, point: Point, chosen: Mapping[str, Any]) -> Any:
-    (g, k), settings, changes = point, arm.settings, dict(chosen)
+def settings_as_run(arm: Arm, point: Point) -> Any:
+    (g, k), settings = point, arm.settings
+    changes: dict[str, Any] = {}
     if arm.phase == "online":
         changes |= {"steps": [k], "horizon": settings.total_steps}
     if isinstance(settings, Warmup):
         auto = settings.auto if arm.stops else None
         changes |= {"group_sizes": [g], "horizon": settings.steps_to(k), "auto": auto}
     return settings.model_copy(update=changes)
-
-
-# ------------------------------------------------------------------------------------------- selected checkpoints
-
-
-def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
-    """Copy weights and record of the checkpoint chosen among `steps` to the folder of the evaluated policy.
-
-    Raises:
-        ValueError: the weights have changed since training.
-    """
-    require_own_weights(chosen)
-    here = "adapter" if chosen.adapter else "weights"
-    for file in chosen.files:
-        with atomic(folder / here / file.name) as draft:
-            shutil.copyfile(file, draft)
-    policy = replace(
-        chosen,
-        policy_id=str(folder.relative_to("results")),
-        regime=regime,
-        **{here: str(folder / here)},  # type: ignore[arg-type]
-        settings=chosen.settings | {"selected_from": list(steps)},
-    )
-    write_policy(folder / "policy.json", policy)

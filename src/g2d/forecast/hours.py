@@ -46,7 +46,7 @@ class Line:
 
 
 def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
-    model, stage, w = job.model, job.stage, job.wildcards
+    model, stage, w = job.model, job.rule, job.wildcards
     model_config, units = config.for_model(model), 1.0
     more: dict[str, Any] = {}
     if stage in ONLINE_STAGES:
@@ -54,8 +54,6 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
         steps, settings = int(w.k) - (job.continues or 0), job.arm.settings
         units = steps * settings.completions_per_step(int(w.g))  # at most: auto-stop and iterations need fewer
         more = {"at_most": getattr(settings, "iterations", 1) > 1}
-    elif job.arm is None:
-        units = 1 / int(w.get("shards", 1))
     work = GpuJob(stage, model, units, **more)
     if grid.is_embedded(config, model) or not units:
         return work

@@ -25,8 +25,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
                 units = _completions(path.parent) if stage in ONLINE_STAGES else 1
             except (OSError, ValueError, KeyError):
                 continue
-            shards = [record for record in cost.ancestry if record.stage == stage and ".shards/" in record.job]
-            if spent := sum(map(worth, (cost.own, *shards))):
+            if spent := worth(cost.own):
                 rates.setdefault((stage, model), []).append(spent / units)
     return rates
 

@@ -14,14 +14,13 @@ from g2d.experiment import grid
 from g2d.experiment.arms import Arm, Point, arms, online_arm
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey
-from g2d.experiment.sweep import development_of, held_out, sweep_seed, with_candidates
-from g2d.graph.finished import continued_step, n_shards
+from g2d.graph.finished import continued_step
 from g2d.graph.job import Deferred, Files, Job, Jobs, Wildcards, job_of, key_of, model_of, problems_of
 from g2d.graph.params import Params
 from g2d.graph.summaries import summaries
 from g2d.policies import embedded
 from g2d.policies.settings import CONVERTED, MADE, model_files
-from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, problem_files
+from g2d.problems.settings import HELD_OUT, OPEN_ENDED, problem_files
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.regime import Phase
 from g2d.rewards.catalogue import reward_of
@@ -48,46 +47,31 @@ def grid_jobs(config: Config) -> list[Job]:
 class _Stages:
     def __init__(self, config: Config, after: bool) -> None:
         self.config, self.after = config, after
-        self.with_candidates = with_candidates(config)
-        self.params_of = cache(partial(Params, self.with_candidates))
-        self.seeds = list(dict.fromkeys([*config.seeds, *([sweep_seed(config)] if config.sweep else [])]))
-        self.candidates = grid.candidate_policies(config)
+        self.params_of = cache(partial(Params, config))
 
     def jobs(self) -> Iterator[Job | Deferred]:
         yield from self.problems()
         yield from map(self.base_model, self.config.models)
         yield from chain.from_iterable(map(self.calibration, self.config.models))
         yield from self.trainings("online")
-        yield from self.selections()
         yield from self.harvests()
         yield from self.trainings("offline")
         yield from self.evaluations()
-        yield from self.choices()
         yield from self.measurements()
 
     # ---------------------------------------------------------------------------------------------- problems and models
 
-    @property
-    def pool(self) -> str:
-        return problems_of("pool.training" if held_out(self.config) else "pool")
-
     def problems(self) -> Iterator[Job]:
-        sources, pool = self.config.problem_sources, problems_of("pool")
-        for name, source in sources.items():
+        for name, source in self.config.problem_sources.items():
             made = {"problems": problems_of(name), "manifest": f"results/problems/{name}.manifest.json"}
-            state = {"source": source.params()}
+            state = {"source": source.params(without={"select_by"})}
             yield job_of("load_problems", {"": problem_files(source)}, made, _fixed(state), set=name)
-        if n := held_out(self.config):
-            made = {"development": problems_of(DEVELOPMENT), "pool": self.pool}
-            yield job_of("hold_out_development", {"pool": pool}, made, _fixed({"n": n}))
-        pools = dict.fromkeys(self.config.benchmarks, pool) | {DEVELOPMENT: self.pool}
-        pools |= {n: problems_of(OPEN_ENDED) for n in (HELD_OUT, OPEN_ENDED_DEVELOPMENT) if n in sources}
-        for name, source_file in pools.items():
-            given = {"pool": source_file, "benchmark": problems_of(name)}
+        pools = dict.fromkeys(self.config.benchmarks, problems_of("pool"))
+        if self.config.open_ended:
+            pools[HELD_OUT] = problems_of(OPEN_ENDED)
+        for name, pool in pools.items():
+            given = {"pool": pool, "benchmark": problems_of(name)}
             yield job_of("check_leakage", given, {"": f"results/problems/{name}.leakage.json"}, benchmark=name)
-        for name, chosen_by in development_of(self.config).items():
-            given = {"pool": problems_of(chosen_by), "benchmark": problems_of(name)}
-            yield job_of("check_development", given, {"": f"results/problems/{name}.development.json"}, benchmark=name)
 
     def base_model(self, model: str) -> Job:
         source, folder = self.config.models[model], f"results/{model}/base"
@@ -105,27 +89,25 @@ class _Stages:
         folder, made = f"results/{model}/base", self.config.models[model].source in MADE
         return [f"{folder}/policy.json", *([f"{folder}/model/model.safetensors"] if made else [])]
 
-    def calibration(self, model: str) -> Iterator[Job | Deferred]:
-        folder, params, kind = f"results/{model}/calibration", self.params_of(model), "calibration"
+    def calibration(self, model: str) -> Iterator[Job]:
+        folder, params = f"results/{model}/calibration", self.params_of(model)
         given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
-        given["pool"] = self.pool
-        yield from self._generation(
-            "calibrate", given, f"{folder}/rollouts", {"model": model}, params.calibration, kind
-        )
+        given["pool"] = problems_of("pool")
+        yield self._generation("calibrate", given, f"{folder}/rollouts", {"model": model}, params.calibration)
         for temperature in list(grid.factorial_files(self.config, model))[1:]:
             at, wildcards = f"{folder}/t{temperature}/rollouts", {"model": model, "temperature": temperature}
             settings = partial(params.calibration, temperature)
-            yield from self._generation("calibrate_temperature", given, at, wildcards, settings, kind)
-        given = {"rollouts": f"{folder}/rollouts.parquet", "pool": self.pool}
+            yield self._generation("calibrate_temperature", given, at, wildcards, settings)
+        given = {"rollouts": f"{folder}/rollouts.parquet", "pool": problems_of("pool")}
         made = {"levels": f"{folder}/levels.csv", "problems": _training_set(model)}
         yield job_of("select_training_set", given, made, _stated(settings=params.training_set), model=model)
 
     # -------------------------------------------------------------------------------------------------------- policies
 
     def trainings(self, phase: Phase) -> Iterator[Job | Deferred]:
-        for model, seed in product(self.config.models, self.seeds):
-            for arm in arms(self.with_candidates, model).values():
-                for point in arm.trained_points if arm.phase == phase else ():
+        for model, seed in product(self.config.models, self.config.seeds):
+            for arm in arms(self.config, model).values():
+                for point in arm.points if arm.phase == phase else ():
                     yield self.training(model, seed, arm, point)
 
     def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job | Deferred:
@@ -139,7 +121,7 @@ class _Stages:
     def _continued(self, model: str, seed: int, arm: Arm, point: Point) -> Iterator[Job | Deferred]:
         params = self.params_of(model)
         record, settings = f"{_policy(model, seed, arm, point)}/policy.json", partial(params.training, arm, point)
-        continues = continued_step(record, settings, _choices(model, params, arm), arm.before(*point))
+        continues = continued_step(record, settings, arm.before(*point))
         yield self._training(model, seed, arm, point, continues)
         if continues is not None:
             yield self.training(model, seed, arm, (point[0], continues))
@@ -157,7 +139,6 @@ class _Stages:
 
     def _training(self, model: str, seed: int, arm: Arm, point: Point, continues: int | None = None) -> Job:
         folder, params = _policy(model, seed, arm, point), self.params_of(model)
-        choices = _choices(model, params, arm)
         read = [_harvest(model, seed, *harvest) for harvest in arm.harvests_read(point)]
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
@@ -170,7 +151,7 @@ class _Stages:
             given = self.online_inputs(model, seed, arm, before)
             left = ("rollouts.parquet", "probes.csv") if arm.stops else ("checkpoint", "rollouts.parquet")
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
-        given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
+        given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json"}
         outputs |= self.policy_outputs(folder)
         outputs |= {"metrics": f"{folder}/metrics.jsonl", "cost": f"{folder}/cost.json"}
         devices = self.config.for_model(model).training.processes
@@ -224,48 +205,11 @@ class _Stages:
         verifiable = [_training_set(model)] if kinds != "open_ended" else []
         return verifiable + ([problems_of(OPEN_ENDED)] if kinds != "verifiable" else [])
 
-    def selections(self) -> Iterator[Job | Deferred]:
-        owners, tried = grid.selecting(self.config), grid.checkpoints(self.config)
-        kinds = {key: grid.chosen_by(self.config, owners[key.regime]) for key in tried}
-        for folder, kind in dict.fromkeys(
-            (checkpoint.folder, k) for key in tried for checkpoint in tried[key] for k in kinds[key]
-        ):
-            stem, params = f"results/{folder}/development/{kind}", self.params_of(model_of({"policy": folder}))
-            if kind == "verifiable":
-                settings = partial(params.evaluation, "answers")
-                yield from self._answers("answer_development", folder, stem, settings, benchmark=DEVELOPMENT)
-            else:
-                settings = partial(params.replies, "reward")
-                prompts = {"problems": OPEN_ENDED_DEVELOPMENT}
-                yield from self._answers("reply_to_development", folder, stem, settings, **prompts)
-        weights, _ = self.config.lora.files
-        for key, keys in tried.items():
-            scored = {
-                (kind, ending): [f"results/{checkpoint.folder}/development/{kind}.{ending}" for checkpoint in keys]
-                for kind in kinds[key]
-                for ending in ("parquet", "cost.json")
-            }
-            bills = [f"results/{checkpoint.folder}/cost.json" for checkpoint in keys]
-            for kind in ("verifiable", "open_ended"):
-                bills += scored.get((kind, "cost.json"), [])
-            given = {
-                "answers": scored.get(("verifiable", "parquet"), []),
-                "replies": scored.get(("open_ended", "parquet"), []),
-                "policies": [f"results/{checkpoint.folder}/policy.json" for checkpoint in keys],
-                "weights": [f"results/{checkpoint.folder}/{weights}" for checkpoint in keys],
-                "costs": bills,
-            }
-            folder = f"results/{key.folder}"
-            made = self.policy_outputs(folder)
-            made |= {"selection": f"{folder}/selection.csv", "cost": f"{folder}/cost.json"}
-            wildcards = _place(key.model, key.seed, (key.group_size, key.k))
-            yield job_of("choose_checkpoint", given, made, **wildcards, owner=owners[key.regime])
-
     # -------------------------------------------------------------------------------------------------------- harvests
 
-    def harvests(self) -> Iterator[Job | Deferred]:
+    def harvests(self) -> Iterator[Job]:
         for key in self._harvests_read():
-            folder, online = f"results/{key.folder}", online_arm(arms(self.with_candidates, key.model), key.variant)
+            folder, online = f"results/{key.folder}", online_arm(arms(self.config, key.model), key.variant)
             wildcards, given, bills = self._drawn_from(key, online)
             params, again, attributes = self.params_of(key.model), self._judges_again(key), {}
             judge = params.judge_of(online)
@@ -273,10 +217,9 @@ class _Stages:
             if again:
                 given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
                 attributes = {"settled": True, "devices": int(judge is not None and reward_of(judge).gpu)}
-            kind = "" if again else "harvest"
             settings = partial(params.harvest, online)
-            yield from self._generation(
-                "harvest_rollouts", given, f"{folder}/rollouts", wildcards, settings, kind, bills, **attributes
+            yield self._generation(
+                "harvest_rollouts", given, f"{folder}/rollouts", wildcards, settings, bills, **attributes
             )
             given = {"base": f"results/{key.model}/base/policy.json", "rollouts": f"{folder}/rollouts.parquet"}
             given["problems"] = _training_set(key.model)
@@ -285,15 +228,15 @@ class _Stages:
 
     def _harvests_read(self) -> list[HarvestKey]:
         keys = grid.harvests(self.config)
-        for model, seed in product(self.config.models, self.seeds):
-            for arm in arms(self.with_candidates, model).values():
-                for point in arm.trained_points:
+        for model, seed in product(self.config.models, self.config.seeds):
+            for arm in arms(self.config, model).values():
+                for point in arm.points:
                     keys += [HarvestKey(model, *at, seed, variant) for variant, at in arm.harvests_read(point)]
         keys += [HarvestKey(key.model, key.group_size, 0, key.seed) for key in keys if self._judges_again(key)]
         return list(dict.fromkeys(keys))
 
     def _judges_again(self, key: HarvestKey) -> str | None:
-        arms_of_model = arms(self.with_candidates, key.model)
+        arms_of_model = arms(self.config, key.model)
         other = online_arm(arms_of_model, key.variant).reward is not None
         again = other and key.k == 0 and 0 in arms_of_model["grpo"].settings.steps
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
@@ -309,49 +252,35 @@ class _Stages:
 
     # ----------------------------------------------------------------------------------------------------- evaluations
 
-    def evaluations(self) -> Iterator[Job | Deferred]:
-        answered = [(key.folder, DEVELOPMENT) for _, key in self.candidates]
-        answered += [(key.folder, name) for key in grid.policies(self.config) for name in self.config.benchmarks]
-        for folder, name in answered:
-            stem = f"results/{folder}/eval/{name}"
-            settings = partial(self.params_of(model_of({"policy": folder})).evaluation, "answers")
-            yield from self._answers("evaluate", folder, stem, settings, "evaluation", benchmark=name)
+    def evaluations(self) -> Iterator[Job]:
+        for key, name in product(grid.policies(self.config), self.config.benchmarks):
+            given, stem = self._asked(key.folder, benchmark=name), f"results/{key.folder}/eval/{name}"
+            wildcards = {"policy": key.folder, "benchmark": name}
+            settings = partial(self.params_of(key.model).evaluation, "answers")
+            yield self._generation("evaluate", given, stem, wildcards, settings)
 
-    def choices(self) -> Iterator[Job]:
-        for model, swept in product(self.config.models, self.config.sweep.regimes if self.config.sweep else ()):
-            candidates = [key for candidate, key in self.candidates if (key.model, candidate.swept) == (model, swept)]
-            given = {"evaluations": [f"results/{key.folder}/eval/{DEVELOPMENT}.parquet" for key in candidates]}
-            made = {"choice": f"results/{model}/sweep/{swept}.json", "candidates": f"results/{model}/sweep/{swept}.csv"}
-            yield job_of("choose_settings", given, made, model=model, swept=swept)
-
-    def measurements(self) -> Iterator[Job | Deferred]:
+    def measurements(self) -> Iterator[Job]:
         config = self.config
         for key, name in grid.drawn_beside(config):
-            stem = f"results/{key.folder}/samples/{name}"
+            given, stem = self._asked(key.folder, benchmark=name), f"results/{key.folder}/samples/{name}"
+            wildcards = {"policy": key.folder, "benchmark": name}
             settings = partial(self.params_of(key.model).evaluation, "samples")
-            yield from self._answers("draw_samples", key.folder, stem, settings, "evaluation", benchmark=name)
+            yield self._generation("draw_samples", given, stem, wildcards, settings)
         for key in grid.policies(config) if config.open_ended else ():
+            given, stem = self._asked(key.folder, problems=HELD_OUT), f"results/{key.folder}/open-ended/rollouts"
             settings = partial(self.params_of(key.model).replies, "judged_by")
-            stem = f"results/{key.folder}/open-ended/rollouts"
-            yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT)
+            yield self._generation("draw_replies", given, stem, {"policy": key.folder}, settings)
 
     # ------------------------------------------------------------------------------------------------------------ jobs
 
-    def _asked(self, folder: str, **asked: Any) -> dict[str, Files]:
-        (called, name), *more = asked.items()
-        record = f"results/{folder}/policy.json"
-        given: dict[str, Files] = {
+    def _asked(self, folder: str, **asked: str) -> dict[str, Files]:
+        ((called, name),) = asked.items()
+        return {
             "": self.policy_files(model_of({"policy": folder}), f"results/{folder}"),
-            "policy": record,
+            "policy": f"results/{folder}/policy.json",
+            called: problems_of(name),
+            "leakage": f"results/problems/{name}.leakage.json",
         }
-        checked = {called: problems_of(name), "leakage": f"results/problems/{name}.leakage.json"}
-        return given | checked | dict(more)
-
-    def _answers(
-        self, rule: str, folder: str, stem: str, settings: Param, kind: str = "", **asked: Any
-    ) -> Iterator[Job | Deferred]:
-        wildcards = {"policy": folder} | ({"benchmark": asked["benchmark"]} if kind else {})
-        yield from self._generation(rule, self._asked(folder, **asked), stem, wildcards, settings, kind)
 
     def _generation(
         self,
@@ -360,42 +289,22 @@ class _Stages:
         stem: str,
         wildcards: Mapping[str, str],
         settings: Param,
-        kind: str = "",
         bills: Iterable[str] = (),
         **more: Any,
-    ) -> Iterator[Job | Deferred]:
-        """Yield the job that writes a file of rollouts, and the jobs of its shards.
+    ) -> Job:
+        """Return the job that writes a file of rollouts.
 
         Args:
             stem: its output without the suffix.
-            kind: key of `engine.shards`; "" for one piece.
             bills: costs of the job's inputs.
         """
         model = model_of(wildcards)
         engine = self.config.for_model(model).engine
         cost = f"{stem.removesuffix('/rollouts')}{'/' if stem.endswith('/rollouts') else '.'}cost.json"
+        made = {"rollouts": f"{stem}.parquet", "cost": cost}
         state = _stated(settings=settings, engine=lambda: self.params_of(model).engine)
         attributes: dict[str, Any] = {"devices": engine.tensor_parallel_size if engine.name == "vllm" else 1} | more
-
-        def jobs(count: int) -> Iterator[Job]:
-            shards = [f"{stem}.shards/{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
-            for number, shard in enumerate(shards, 1):
-                made = {"rollouts": f"{shard}.parquet", "cost": f"{shard}.cost.json"}
-                inputs, at = {**given, "shards": [], "costs": [*bills]}, {"shard": str(number), "shards": str(count)}
-                yield job_of(
-                    f"{rule}_shard", inputs, made, state, merged_into=f"{stem}.parquet", **attributes, **wildcards, **at
-                )
-            merged = {**given, "shards": [f"{shard}.parquet" for shard in shards]}
-            merged["costs"] = [*bills, *(f"{shard}.cost.json" for shard in shards)]
-            samples = attributes | ({"devices": 0, "settled": True} if shards else {})
-            yield job_of(rule, merged, {"rollouts": f"{stem}.parquet", "cost": cost}, state, **samples, **wildcards)
-
-        planned = getattr(engine.shards, kind) if kind else 1
-        if not (kind and self.after):
-            yield from jobs(planned)
-            return
-        yield from (job for job in jobs(planned) if job.merged_into)
-        yield Deferred(key_of(rule, wildcards), lambda: jobs(n_shards(cost, f"{stem}.shards", planned)))
+        return job_of(rule, {**given, "costs": [*bills]}, made, state, **attributes, **wildcards)
 
 
 def _stated(**functions: Param) -> Callable[[], dict[str, Any]]:
@@ -408,10 +317,6 @@ def _fixed(params: dict[str, Any]) -> Param:
 
 def _stem(file: str) -> str:
     return file.rpartition("/")[2].partition(".")[0]
-
-
-def _choices(model: str, params: Params, arm: Arm) -> list[str]:
-    return [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
 
 
 def _place(model: str, seed: int | None, point: Point) -> dict[str, str]:

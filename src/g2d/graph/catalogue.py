@@ -17,14 +17,13 @@ from g2d.experiment.config import Config
 
 # Headings of the page, in order; the first is for tables without a section.
 OTHERS = "Tables"
-SWEEP = "Hyperparameter sweep"
 TRAINING = "Online training"
 OPEN_ENDED = "Open-ended prompts"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
 SECTIONS = (
-    *(OTHERS, TRAINING, SWEEP, OPEN_ENDED),
+    *(OTHERS, TRAINING, OPEN_ENDED),
     *(GAINS, BILL, BESIDE),
 )
 
@@ -64,9 +63,9 @@ class Figure:
 # fmt: off
 TABLES = (
     Table("main", "Table 1: accuracy and cost",
-          "accuracy:main_table", "answers device_hours calibrated spent changes"),
+          "accuracy:main_table", "answers device_hours calibrated spent changes select_by"),
     Table("comparisons", "Paired tests between policies",
-          "families:comparison_table", "answers"),
+          "families:comparison_table", "tested"),
     Table("decomposition", "Gains by finishing, format and reasoning",
           "parts:decomposition_table", "answers", section=GAINS),
     Table("harvest", "Table 2: informativeness of the harvests",
@@ -90,11 +89,8 @@ TABLES = (
     Table("training", "Training curves",
           "dynamics:training_table", "logs", section=TRAINING, enabled=_training, rule="make_training_tables"),
     Table("selection", "Checkpoint selection",
-          "choices:selection_table", "selections", section=TRAINING,
-          enabled=lambda config: bool(grid.selecting(config)) and bool(grid.policies(config))),
-    Table("sweep", "Values tried and chosen",
-          "choices:sweep_table", "candidates", section=SWEEP,
-          enabled=lambda config: config.sweep is not None and bool(config.sweep.regimes), rule="make_sweep_table"),
+          "selection:selection_table", "answers select_by", section=TRAINING,
+          enabled=lambda config: config.select_by is not None),
     Table("win_rates", "Win rate against M0",
           "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED,
           enabled=lambda config: config.open_ended is not None, rule="make_win_rates"),

@@ -33,8 +33,7 @@ class Job:
         arm: arm of the policy that it trains.
         continues: K of the checkpoint that it continues.
         devices: number of GPUs, if there are any.
-        merged_into: for a shard, the file that it becomes part of.
-        settled: its rollouts are merged from shards or belong to another harvest, so it samples nothing.
+        settled: its rollouts belong to another harvest, so it samples nothing.
     """
 
     rule: str
@@ -45,7 +44,6 @@ class Job:
     arm: Arm | None = None
     continues: int | None = None
     devices: int = 0
-    merged_into: str | None = None
     settled: bool = False
 
     @property
@@ -63,13 +61,9 @@ class Job:
         return self.state()
 
     @property
-    def stage(self) -> str:
-        return self.rule.removesuffix("_shard")
-
-    @property
     def holds_device(self) -> bool:
         """Whether it trains or samples; other jobs take seconds."""
-        return not self.settled and self.stage in DEVICE_STAGES
+        return not self.settled and self.rule in DEVICE_STAGES
 
     @cached_property
     def done(self) -> tuple[str, ...]:
@@ -95,7 +89,7 @@ def job_of(
     /,
     **more: Any,
 ) -> Job:
-    attributes = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
+    attributes = {name: more.pop(name) for name in ("devices", "settled") if name in more}
     return Job(rule, Wildcards(**more), inputs, outputs, state, **attributes)
 
 

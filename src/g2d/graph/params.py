@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from g2d.experiment.arms import Arm, Point
 from g2d.experiment.config import Config
-from g2d.experiment.sweep import swept_keys
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.run.prompts import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
@@ -21,7 +20,7 @@ Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a train
 
 
 class Params:
-    """Params of the jobs of one model, from the configuration with the candidates of its sweep."""
+    """Params of the jobs of one model."""
 
     def __init__(self, config: Config, model: str) -> None:
         self.config, self.resolved = config, config.for_model(model)
@@ -95,33 +94,15 @@ class Params:
         if arm.phase == "offline":
             values = arm.settings.params(without={"steps", "regime"})
             shared = self.sections("lora") if section else self.sections("lora", "prompt")
-            return {section or arm.regime: self._left_open(arm, values), **shared}
+            return {section or arm.regime: values, **shared}
         if not section:
-            values = {arm.regime: self._left_open(arm, arm.settings.trajectory()), "engine": self.engine}
+            values = {arm.regime: arm.settings.trajectory(), "engine": self.engine}
             return values | self.sections("lora", "prompt") | self.verifier | self.reward(arm)
         (g, k), engine, lora = point, self.resolved.engine, self.resolved.lora
-        values = {section: self._left_open(arm, arm.settings.trajectory(k, g))} | self.verifier
+        values = {section: arm.settings.trajectory(k, g)} | self.verifier
         if arm.stops:
             values |= {"auto": arm.settings.auto.params()} | arm.settings.drawn_by(engine, lora)
             return values | self.sections("harvest", "lora", "prompt")
         values |= self.sections("lora", "prompt") | arm.settings.drawn_by(engine, lora, self.judge_of(arm) or TRUTH)
         prompts = arm.asked.params(only={*PromptMix.model_fields})
         return values | ({"prompts": prompts} if prompts else {}) | self.reward(arm)
-
-    def choices(self, arm: Arm) -> list[str]:
-        return list(self._left_to_sweep(arm))
-
-    def _left_to_sweep(self, arm: Arm) -> dict[str, set[str]]:
-        """Return the keys of a training that a sweep chooses, by what is swept."""
-        chosen: dict[str, set[str]] = {}
-        for name in arm.swept_as:
-            if keys := swept_keys(self.config, name).difference(arm.own, *chosen.values()):
-                chosen[name] = keys
-        return chosen
-
-    def _left_open(self, arm: Arm, values: Settings) -> Settings:
-        """Remove the keys that a sweep chooses, and keep keys that an ablation sets even if they are neutral."""
-        chosen_later = set().union(*self._left_to_sweep(arm).values())
-        fixed = {key: value for key, value in values.items() if key not in chosen_later}
-        set_here = arm.own & swept_keys(self.config, arm.swept_as[-1])
-        return fixed | {key: getattr(arm.settings, key) for key in sorted(set_here)}

@@ -10,18 +10,18 @@ from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.graph.catalogue import tables_of_rule
-from g2d.problems.settings import DEVELOPMENT
 
 # Parts that a table's input is read from, if not only the part of the same name.
 READ_FOR = {
     **{name: (name, "records") for name in ("answers", "sampled", "replies")},
     **dict.fromkeys(("device_hours", "calibrated"), ("records", "costs")),
     "spent": ("records", "costs", "logs_of_trainings"),
-    "charged": ("records", "costs", "answer_costs", "sample_costs", "reply_costs", "sweep_costs"),
+    "charged": ("records", "costs", "answer_costs", "sample_costs", "reply_costs"),
     "counts": ("harvested",),
     "points": ("summaries", "answers", "records"),
     "judged": ("harvested", "answers", "records"),
     "logs": ("logs", "ages"),
+    "tested": ("answers", "records"),
     "main": ("answers", "records", "costs"),
 }
 
@@ -82,7 +82,7 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "trained": (_trained, "{.folder}/policy.json"),
     "costs": (_trained, "{.folder}/cost.json"),
     "logs_of_trainings": (
-        lambda config: [key for key in grid.trainings(config) if not key.arm.selected],
+        grid.trainings,
         "{.folder}/metrics.jsonl",
     ),
     "shown_pairs": (_shown, "{.folder}/pairs.jsonl"),
@@ -94,17 +94,6 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "sample_costs": (grid.drawn_beside, "{.folder}/samples/{}.cost.json"),
     "replies": (_replied, "{.folder}/open-ended/rollouts.parquet"),
     "reply_costs": (_replied, "{.folder}/open-ended/cost.json"),
-    "sweep_costs": (
-        lambda config: product(
-            [key for _, key in grid.candidate_policies(config)], ("cost.json", f"eval/{DEVELOPMENT}.cost.json")
-        ),
-        "{.folder}/{}",
-    ),
-    "candidates": (
-        lambda config: product(config.models, config.sweep.regimes if config.sweep else ()),
-        "{}/sweep/{}.csv",
-    ),
-    "selections": (grid.checkpoints, "{.folder}/selection.csv"),
     "probes": (grid.auto_warmups, "{.folder}/probes.csv"),
     "logs": (grid.trajectories, "{.folder}/metrics.jsonl"),
     "ages": (lambda config: chain.from_iterable(grid.trajectories(config).values()), "{.folder}/rollouts.parquet"),

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config
-from g2d.experiment.sweep import development_of
 from g2d.graph import catalogue
 from g2d.graph.job import Files, Job, job_of, problems_of
 from g2d.graph.parts import files_of, table_inputs
@@ -19,10 +18,8 @@ def summaries(config: Config) -> Iterator[Job]:
     csv = {name: _table(name) for name in tables}
     figures = {figure.name: f"results/figures/{figure.name}.svg" for figure in catalogue.FIGURES}
     cards = _cards(config)
-    checks = [f"results/problems/{name}.development.json" for name in development_of(config)]
-    checked = {"make_tables": checks if grid.checkpoints(config) else [], "make_sweep_table": checks}
     for rule in dict.fromkeys(table.rule for table in tables.values() if table.function):
-        given: dict[str, Files] = {**table_inputs(config, rule), "checked": checked.get(rule, [])}
+        given: dict[str, Files] = {**table_inputs(config, rule)}
         made = {table.name: _table(table.name) for table in catalogue.tables_of_rule(config, rule)}
         yield job_of(rule, given, made)
     given = {name: _table(name) for name in ("main", "harvest", "decomposition")}

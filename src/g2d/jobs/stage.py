@@ -49,7 +49,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         read = remembered_digests(from_elsewhere(rule, snakemake.input))
         take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
-            meter = Meter(job, rule.removesuffix("_shard"), threads=snakemake.threads)
+            meter = Meter(job, rule, threads=snakemake.threads)
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter

@@ -29,7 +29,17 @@ ANSWER_FORMAT_DOC = (
 )
 
 
-class SyntheticProblems(Section):
+class Problems(Section):
+    """Base class of sources of problems."""
+
+    select_by: bool = key(
+        False,
+        "Of one benchmark: its accuracies select checkpoints (selection.csv), and no tests are done on it.",
+        neutral=False,
+    )
+
+
+class SyntheticProblems(Problems):
     """Generated problems with five or three levels; splits never share an expression."""
 
     source: Literal["synthetic"] = key(..., "Generate the problems.")
@@ -65,7 +75,7 @@ class SyntheticProblems(Section):
         return self.levels or LEVELS[self.family]
 
 
-class LocalProblems(Section):
+class LocalProblems(Problems):
     """Problems in a local JSONL file."""
 
     source: Literal["local"] = key(..., "Read a JSONL file.")
@@ -74,7 +84,7 @@ class LocalProblems(Section):
     answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
 
 
-class HubProblems(Section):
+class HubProblems(Problems):
     """A data set on the Hugging Face Hub, at a pinned revision."""
 
     source: Literal["hub"] = key(..., "Load from the Hub through `datasets`.")
@@ -89,19 +99,15 @@ class HubProblems(Section):
 ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
 
 
-# Training, comparison of policies, and selection of checkpoints.
-OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
-OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"  # chooses sweep candidates and checkpoints
+OPEN_ENDED, HELD_OUT = "open-ended", "open-ended-held-out"  # training, and comparison of policies
+OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT)
 
 
 def place_of(problems: str) -> str:
     named = {
         "pool": "pool",
-        DEVELOPMENT: "sweep.development",
         OPEN_ENDED: "open_ended.pool",
         HELD_OUT: "open_ended.held_out",
-        OPEN_ENDED_DEVELOPMENT: "open_ended.development",
     }
     return named.get(problems, f"benchmarks.{problems}")
 

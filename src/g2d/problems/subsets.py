@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Collection, Sequence
 
-from g2d.problems.leakage import text_key
 from g2d.problems.problem import Problem
 
 Level = int | None
@@ -25,21 +23,6 @@ def sample_per_level(
         if only is None or level in only
         for problem in _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
     ]
-
-
-def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Problem]]:
-    """Split a pool into held-out and remaining problems; a ValueError if none would remain.
-
-    Repetitions of held-out problems are left out.
-    """
-    by_digest = sorted(pool, key=lambda problem: hashlib.sha256(f"development/{problem.problem_id}".encode()).digest())
-    chosen = {problem.problem_id for problem in by_digest[:n]}
-    texts = {text_key(problem.prompt) for problem in by_digest[:n]}
-    development = [problem for problem in pool if problem.problem_id in chosen]
-    remaining = [problem for problem in pool if text_key(problem.prompt) not in texts]
-    if not remaining:
-        raise ValueError(f"sweep.development: {n} problems held out of {len(pool)} leave none to train on: lower it")
-    return development, remaining
 
 
 def levels_of(pool: Sequence[Problem]) -> list[Level]:

@@ -17,8 +17,6 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # K steps on fresh rollouts, or a training on the harvest of pi_K.
 Phase = Literal["online", "offline"]
 
-SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
-
 
 @dataclass(frozen=True, slots=True)
 class Regime:
@@ -32,19 +30,6 @@ class Regime:
     card: str  # origin of a policy; template
     unit: str = ""  # unit of K, unless offline
     section: str = ""  # instead of entries in `regimes`
-
-
-class Selects(Section):
-    """Key of ablations and online entries that evaluate one selected checkpoint (arXiv 2506.21495, sections 3.1 and
-    3.3).
-    """
-
-    select: bool = key(
-        False,
-        "Per seed, evaluate only the K that is best on development problems (docs/rewards.md).",
-        paper="yes, in arXiv 2506.21495",
-        neutral=False,
-    )
 
 
 class Entry(Section):
@@ -85,7 +70,7 @@ class OfflineEntry(Entry):
         return steps if steps == "all" else sorted(steps)
 
 
-class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
+class OnlineEntry(PromptMix, PromptKeys, Entry):
     """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
@@ -133,7 +118,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self) -> dict[str, Any]:
-        params = self.params(without={"steps", "regime", "keep_rollouts", "reward", "select"})
+        params = self.params(without={"steps", "regime", "keep_rollouts", "reward"})
         return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:

@@ -120,8 +120,6 @@ def _training(key: PolicyKey, policy: Policy) -> str:
     )
     if key.arm.phase == "online" and key.start:
         how += f", begun {_warmup(key.start.k, key.start.kind, key.start.start)}"
-    if tried := policy.settings.get("selected_from"):
-        how += f", the best on development prompts of K={', '.join(map(str, tried))}"
     settings = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
     if (prompts := settings.get("prompts", "verifiable")) != "verifiable":
         how += f", on {TRAINED_ON[prompts]}"

@@ -27,8 +27,6 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "train_grpo_auto": COLORS["grpo"],
     "calibrate": "#000000",
     "harvest_rollouts": "#999999",
-    "answer_development": "#882255",
-    "reply_to_development": "#AA4499",
     "evaluate": "#DDDDDD",
     "draw_samples": "#44AA99",
     "draw_replies": "#DDCC77",

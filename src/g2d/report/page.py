@@ -31,7 +31,6 @@ from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUEST
 from g2d.report.markup import coded
 from g2d.report.provenance import without_folders
 from g2d.report.styles import Styles, series_styles
-from g2d.report.sweep import sweep_sentences
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
@@ -84,7 +83,7 @@ def build(
         folder: folder of the page; links are relative to it.
         plan: `g2d.tables.dated_plan.plan_words`.
     """
-    benchmarks = list(config.benchmarks)
+    benchmarks = config.tested_benchmarks
     specs: dict[str, Spec] = {}
     styles = series_styles(config)
     frames = {name: read_by_name(path) for name, path in tables.items()}
@@ -165,7 +164,6 @@ def content_security_policy(scripts: Sequence[str]) -> str:
 
 
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
-    catalogue.SWEEP: (sweep_sentences, "sweep"),
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
 }
 _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec | None]]] = {

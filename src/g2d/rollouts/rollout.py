@@ -1,4 +1,4 @@
-"""`Rollout`: one completion of one prompt with its verdict; its Parquet format and shards."""
+"""`Rollout`: one completion of one prompt with its verdict; its Parquet format and parts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout])
     frame = to_frame(rollouts) if isinstance(rollouts, Sequence) else rollouts
     kept = without_unused(frame)
     order = [*(name for name in COLUMNS if name in kept), *(name for name in kept if name not in COLUMNS)]
-    with atomic(path) as draft:  # fixed column order: merged shards have the same bytes as an unsharded file
+    with atomic(path) as draft:  # fixed column order: merged parts have the same bytes as an undivided file
         kept[order].to_parquet(draft, index=False)
 
 
@@ -92,22 +92,20 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
         ) from None
 
 
-def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
-    """Return every `count`-th problem from `index` (1 to `count`); a ValueError if there are fewer than `count`."""
-    if len(problems) < count:
-        raise ValueError(f"{len(problems)} problems cannot be split into {count} shards: lower it in engine.shards")
-    return list(problems[index - 1 :: count])
+def part_of(problems: Sequence[Problem], number: int, count: int) -> list[Problem]:
+    """Return every `count`-th problem from `number` (1 to `count`)."""
+    return list(problems[number - 1 :: count])
 
 
-def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.DataFrame:
-    """Merge the rollouts of shards, ordered by problem and sample; a ValueError names an unreadable or wrong shard."""
+def merge_parts(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.DataFrame:
+    """Merge the rollouts of all parts, ordered by problem and sample; a ValueError names a wrong file."""
     import pandas as pd
 
     frames = [read_rollouts(file) for file in files]
     for number, (file, frame) in enumerate(zip(files, frames, strict=True), 1):
-        expected = [problem.problem_id for problem in shard(problems, number, len(files))]
+        expected = [problem.problem_id for problem in part_of(problems, number, len(files))]
         if list(frame["problem_id"].unique()) != expected:
-            raise ValueError(f"{file}: not the rollouts of shard {number} of {len(files)}; delete it to draw it again")
+            raise ValueError(f"{file}: not the rollouts of part {number} of {len(files)}; delete it to draw it again")
     order = {problem.problem_id: place for place, problem in enumerate(problems)}
     rows = pd.concat(frames, ignore_index=True)
     places = rows["problem_id"].map(order)

@@ -10,14 +10,6 @@ from pydantic import Field, model_validator
 from g2d.settings import MistakeInKeyError, Section, Seed, key, repeated
 
 
-class Shards(Section):
-    """Number of jobs that generate one file of rollouts, for example one per GPU; the rows stay the same."""
-
-    calibration: int = key(1, "Jobs per calibration of a model.", ge=1)
-    harvest: int = key(1, "Jobs per harvest.", ge=1)
-    evaluation: int = key(1, "Jobs per policy and benchmark.", ge=1)
-
-
 class EngineSettings(Section):
     """Engine that generates completions."""
 
@@ -30,7 +22,6 @@ class EngineSettings(Section):
     tensor_parallel_size: int = key(1, "GPUs per frozen policy in vLLM.", ge=1)
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory for vLLM.", gt=0, le=1)
     training_gpu_memory_utilization: float = key(0.3, "The same while a trainer uses the GPU too.", gt=0, le=1)
-    shards: Shards = key(Shards(), "Jobs that generation is split into.")
 
 
 class Sampling(Section):

@@ -66,6 +66,11 @@ GONE: dict[str, str] = {
     "seeds.looks": "list the seeds; interim analyses were removed",
     "looks": "list the seeds; interim analyses were removed",
     "probe": "remove it; warmup.auto stops a warm-up when the harvest gets less informative",
+    "sweep": "write entries or ablations with other rates, and mark a benchmark with select_by: true",
+    "regimes.*.select": "mark a benchmark with select_by: true; selection.csv has the K that it would choose",
+    "ablations.*.select": "mark a benchmark with select_by: true; selection.csv has the K that it would choose",
+    "open_ended.development": "checkpoints are selected by a benchmark (select_by: true): drop it",
+    "engine.shards": "one job generates a file; vLLM uses several GPUs with tensor_parallel_size",
     "dpo.pairs_per_prompt": "a prompt gives one pair, as in the paper: drop it",
 }
 

@@ -74,7 +74,7 @@ def _trouble(state: JobState, snapshot: Snapshot) -> str:
 
 
 def _named(state: JobState) -> str:
-    return f"{state.job.stage} {plain(state.job.name).removeprefix('results/').removesuffix('/cost')}"
+    return f"{state.job.rule} {plain(state.job.name).removeprefix('results/').removesuffix('/cost')}"
 
 
 def _shared(room: int, first: int, second: int) -> tuple[int, int]:

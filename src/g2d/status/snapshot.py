@@ -39,10 +39,10 @@ class Snapshot:
 
     @property
     def stages(self) -> dict[str, Counter[State]]:
-        """Job counts by stage, in the order of running; shards count as jobs."""
+        """Job counts by stage, in the order of running."""
         by_stage: dict[str, Counter[State]] = {}
         for state in self.states:
-            by_stage.setdefault(state.job.stage, Counter())[state.state] += 1
+            by_stage.setdefault(state.job.rule, Counter())[state.state] += 1
         return by_stage
 
     def of(self, *wanted: State) -> list[JobState]:

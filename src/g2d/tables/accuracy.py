@@ -39,6 +39,7 @@ def main_table(
     calibration: Mapping[PolicyKey, float] | None = None,
     spent: Mapping[PolicyKey, Mapping[str, float]] | None = None,
     changes: Mapping[str, Mapping[str, Any]] | None = None,
+    select_by: str | None = None,
 ) -> Rows:
     """Table 1: a row per policy and benchmark; K of g2d-auto is the rounded mean over seeds.
 
@@ -46,11 +47,12 @@ def main_table(
         calibration: calibration's part of the device-hours.
         spent: `SPENT` and n_pairs of each policy.
         changes: changed keys and values of each ablation.
+        select_by: benchmark without tests.
     """
     calibration, spent, changes = calibration or {}, spent or {}, changes or {}
     rest = {key: hours - calibration.get(key, 0.0) for key, hours in device_hours.items()}
     grouped = by_policy(evaluations)
-    bounds = _bounds(grouped)
+    bounds = _bounds({at: by_key for at, by_key in grouped.items() if at[1] != select_by})
     for at, by_key in grouped.items():
         row = accuracy_row(by_key, at[1]) | bounds.get(at, {})
         row |= dict(zip(HOURS, (mean(hours.get(key) for key in by_key) for hours in (device_hours, rest)), strict=True))

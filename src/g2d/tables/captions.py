@@ -42,7 +42,7 @@ def _names(config: Config) -> dict[str, Any]:
 
     return {
         "config": config,
-        "benchmark": next(iter(config.benchmarks)),  # shown in figures
+        "benchmark": config.tested_benchmarks[0],  # shown in figures
         "seeds": f"{n_seeds} seed{'s' if n_seeds > 1 else ''}",
         "over": over,
         "these_weights": "" if n_seeds > 1 else ", for these weights",

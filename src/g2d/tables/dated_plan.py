@@ -13,7 +13,6 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.jobs.files import json_sha256, read_json, write_json
-from g2d.problems.settings import DEVELOPMENT
 from g2d.settings import ConfigError
 from g2d.tables.families import families
 
@@ -24,7 +23,7 @@ NOT_PLANNED = frozenset({"title", "demonstration"})  # keys that change no compa
 
 def primary(config: Config) -> dict[str, Any]:
     """Return each model's primary comparison on the first benchmark: `PRIMARY`, or the grid's first family."""
-    benchmark = next(iter(config.benchmarks))
+    benchmark = config.tested_benchmarks[0]
     comparisons = {}
     for model in config.models:
         policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
@@ -48,7 +47,7 @@ def write_plan(config: Config, results: str | Path = "results") -> None:
     entries, plan = read_plan(results), planned(config)
     if entries and entries[-1]["plan"] == plan:
         return
-    evaluations = sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
+    evaluations = len([*Path(results).glob("*/seed*/**/eval/*.parquet")])
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
     kept = entries if evaluations else []
     write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": json_sha256(entry)}]})

@@ -21,7 +21,7 @@ Columns = Mapping[str, str]  # type by name, in the order of the file
 
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.
 TYPES = {
-    "object": "model policy regime benchmark by_seed measure stage device change swept settings edge prompts"
+    "object": "model policy regime benchmark by_seed measure stage device change prompts"
     " reference family metric levels",
     "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_jobs devices n k"
     " family_size reference_K step level cut_off not_judged",

@@ -26,7 +26,6 @@ from g2d.policies.policy import read_policy
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
-from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_costs
 from g2d.tables.costs import calibration_hours, read_log, spent_on
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import correlation_points
@@ -59,7 +58,6 @@ class Inputs:
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
     replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
     probes = _Part(read_table, PROBE_COLUMNS)
-    selections = _Part(read_table, CANDIDATE_COLUMNS)
     # Keys: a policy and a benchmark.
     answers = _Part(read_rollouts, TEXTLESS, shown=True)
     sampled = _Part(read_rollouts, READ, shown=True)  # several answers to each problem
@@ -68,7 +66,6 @@ class Inputs:
     harvested = _Part(read_rollouts, TEXTLESS)
     # Other keys.
     levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
-    candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime
     main = cached_property(lambda self: self.build("main"))  # Table 1
 
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
@@ -76,6 +73,7 @@ class Inputs:
         self._built: dict[str, pd.DataFrame] = {}
         self.changes = grid.ablation_changes(config)
         self.margin = config.margin
+        self.select_by = config.select_by
 
     def build(self, name: str) -> pd.DataFrame:
         """Compute a table from the files that exist; KeyError if no function computes it."""
@@ -132,10 +130,7 @@ class Inputs:
         parts = ("answer_costs", "sample_costs", "reply_costs")
         for at, cost in chain(self.costs.items(), *(self.read(part, read_cost).items() for part in parts)):
             by_policy[at[0] if isinstance(at, tuple) else at] += cost.records
-        sweeps: dict[PolicyKey, list[Cost]] = defaultdict(list)
-        for (key, _), cost in self.read("sweep_costs", read_cost).items():
-            sweeps[key] += cost.records
-        return by_policy | sweep_costs(sweeps, chain.from_iterable(by_policy.values()))
+        return by_policy
 
     @cached_property
     def counts(self) -> dict[HarvestKey, pd.DataFrame]:
@@ -143,7 +138,13 @@ class Inputs:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        return correlation_points(self.summaries, self.answers)
+        return correlation_points(self.summaries, self.tested)
+
+    @cached_property
+    def tested(self) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+        """Return the answers to the benchmarks on which policies are compared."""
+        benchmarks = set(self.config.tested_benchmarks)
+        return {at: answers for at, answers in self.answers.items() if at[1] in benchmarks}
 
     @cached_property
     def temperatures(self) -> dict[str, dict[float, pd.DataFrame]]:

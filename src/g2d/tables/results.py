@@ -97,8 +97,7 @@ class Results(Inputs):
 
         `benchmark` is null for the jobs that made the policy; these add up to the tables' device-hours.
         """
-        made = [*self._trained, *(key for key in self._policies if key.arm.selected)]
-        files: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in made]
+        files: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in self._trained]
         files += [(key, f"eval/{name}.cost.json", name) for key in self._policies for name in self.config.benchmarks]
         return _frame(
             {**_key(key), "benchmark": benchmark, **asdict(record)}

@@ -1,4 +1,4 @@
-"""Shards: dealt out and merged, the rows are those of one job."""
+"""Parts of a generation: dealt out and merged, the rows are those of one part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from g2d.problems import Problem
 from g2d.problems.synthetic import generate
-from g2d.rollouts.rollout import merge_shards, read_rollouts, shard, to_frame, write_rollouts
+from g2d.rollouts.rollout import merge_parts, part_of, read_rollouts, to_frame, write_rollouts
 from tests.frames import group
 
 
@@ -19,19 +19,19 @@ def problems(n: int) -> list[Problem]:
     return generate("arithmetic", "train", n, seed=0)
 
 
-def write_shards(folder: Path, asked: list[Problem], count: int) -> list[Path]:
+def write_parts(folder: Path, asked: list[Problem], count: int) -> list[Path]:
     files = []
     for number in range(1, count + 1):
         files.append(folder / f"{number}-of-{count}.parquet")
-        dealt = shard(asked, number, count)
+        dealt = part_of(asked, number, count)
         write_rollouts(files[-1], [row for p in dealt for row in group(p.problem_id, 1, 3, level=p.level)])
     return files
 
 
-def test_shards_are_dealt_out_like_cards() -> None:
+def test_parts_are_dealt_out_like_cards() -> None:
     asked = problems(7)
-    assert [shard(asked, number, 3) for number in (1, 2, 3)] == [asked[0::3], asked[1::3], asked[2::3]]
-    assert shard(asked, 1, 1) == asked
+    assert [part_of(asked, number, 3) for number in (1, 2, 3)] == [asked[0::3], asked[1::3], asked[2::3]]
+    assert part_of(asked, 1, 1) == asked
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None)
@@ -40,24 +40,19 @@ def test_merging_undoes_dealing_whatever_the_number(tmp_path: Path, n: int, data
     asked = problems(n)
     count = data.draw(st.integers(1, n))
     whole = to_frame([row for p in asked for row in group(p.problem_id, 1, 3, level=p.level)])
-    merged = merge_shards(write_shards(tmp_path, asked, count), asked)
+    merged = merge_parts(write_parts(tmp_path, asked, count), asked)
     pd.testing.assert_frame_equal(merged, whole)
     write_rollouts(tmp_path / "whole.parquet", whole)
     write_rollouts(tmp_path / "merged.parquet", merged)
     assert (tmp_path / "whole.parquet").read_bytes() == (tmp_path / "merged.parquet").read_bytes()
 
 
-def test_more_shards_than_problems_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"2 problems cannot be split into 3 shards: lower it in engine\.shards"):
-        shard(problems(2), 1, 3)
-
-
-def test_a_shard_with_other_problems_is_named(tmp_path: Path) -> None:
+def test_a_part_with_other_problems_is_named(tmp_path: Path) -> None:
     asked = problems(6)
-    files = write_shards(tmp_path, asked, 2)
-    with pytest.raises(ValueError, match=r"2-of-2\.parquet: not the rollouts of shard 1 of 2"):
-        merge_shards(files[::-1], asked)
+    files = write_parts(tmp_path, asked, 2)
+    with pytest.raises(ValueError, match=r"2-of-2\.parquet: not the rollouts of part 1 of 2"):
+        merge_parts(files[::-1], asked)
     short = read_rollouts(files[1])
     short[short["problem_id"] != asked[1].problem_id].to_parquet(files[1])
-    with pytest.raises(ValueError, match=r"2-of-2\.parquet: not the rollouts of shard 2 of 2"):
-        merge_shards(files, asked)
+    with pytest.raises(ValueError, match=r"2-of-2\.parquet: not the rollouts of part 2 of 2"):
+        merge_parts(files, asked)
