@@ -19,7 +19,8 @@ RICH: dict[str, Any] = SMALL | {
     "evaluation": {"sampled": {"n": 4, "beside_greedy": True}},
     "rewards": {"polite": JUDGE},
     "open_ended": OPEN_ENDED,
-    "benchmarks": SMALL["benchmarks"] | {"picks": SMALL["benchmarks"]["easy"] | {"split": "development"} | {"select_by": True}},
+    "benchmarks": SMALL["benchmarks"]
+    | {"picks": SMALL["benchmarks"]["easy"] | {"split": "development", "select_by": True}},
 }
 
 
