@@ -143,7 +143,7 @@ def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Proje
     truths += [(name, 0, "dpo") for name in ("on-liked/dpo", "on-most/dpo", "on-short/dpo")]
     assert tested >= {*truths, ("on-wrong", 2, "fresh")}
     assert "reward=coin" in set(pd.read_csv(results / "tables/main.csv")["change"])
-    assert "rewards for short completions" in (results / "report/index.html").read_text()
+    assert "rewards of short.py" in (results / "report/index.html").read_text()
 
 
 def test_the_pair_browser_shows_rewards_and_verdicts(project: Project) -> None:
