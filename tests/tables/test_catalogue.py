@@ -36,14 +36,14 @@ SMALL: dict[str, Any] = {
 OPEN_ENDED = {"reward": "polite", "pool": open_ended.POOL, "held_out": open_ended.HELD_OUT}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "auto", "selection"),
-    *("samples", "training", "win_rates"),
+    *("samples", "win_rates"),
 }
 
 
 def test_every_table_and_figure_has_a_name_a_place_and_a_caption() -> None:
     assert len({table.name for table in TABLES}) == len(TABLES)
     assert {table.section for table in TABLES} == set(SECTIONS)
-    names = {table.name for table in TABLES} | {figure.caption_name for figure in FIGURES}
+    names = {table.name for table in TABLES} | {figure.name for figure in FIGURES}
     assert yaml.safe_load(FILE.read_text()).keys() == names
 
 
@@ -70,7 +70,7 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "plain": ({}, set()),
     "factorial": ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
     "auto": ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
-    "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"training"}),
+    "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, set()),
     "one K of GRPO": ({"warmup": {"steps": [0, 2, 4, 6, 8]}}, set()),
     "selection": (
         {
@@ -93,7 +93,7 @@ def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: 
     assert set(tables_of(Config.model_validate(SMALL | keys))) == ALWAYS | more
 
 
-@pytest.mark.parametrize("table", [table for table in TABLES if table.function], ids=lambda table: table.name)
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_arguments_of_a_table_are_attributes_of_inputs(table: Table) -> None:
     module, function = table.function.split(":")
     build = getattr(import_module(f"g2d.tables.{module}"), function)
@@ -113,12 +113,13 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
     module = ModuleType("g2d.tables.toy")
     module.right_answers = right_answers  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "g2d.tables.toy", module)
-    toy = Table("toy", "How many answers are right", "toy:right_answers", "answers margin", rule="toys")
+    toy = Table("toy", "How many answers are right", "toy:right_answers", "answers margin")
     monkeypatch.setattr(catalogue, "TABLES", (*TABLES, toy))
     config = Config.model_validate(SMALL)
     answers = [f"results/{key.folder}/eval/easy.parquet" for key in grid.policies(config)]
     records = [f"results/{key.folder}/policy.json" for key in grid.policies(config)]
-    assert table_inputs(config, "toys") == {"answers": answers, "records": records}
+    inputs = table_inputs(config)
+    assert (inputs["answers"], inputs["records"]) == (answers, records)
     assert tables_of(config)["toy"] is toy
     for file in answers[:2]:
         (tmp_path / file).parent.mkdir(parents=True)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tests.workflow.conftest import Project, copy_of_micro
-from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
+from tests.workflow.test_grid import SUMMARIES
 from tests.workflow.test_regimes import RFT
 
 FURTHER = {

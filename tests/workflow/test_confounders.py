@@ -51,7 +51,7 @@ def lines(project: Project, file: str) -> list[dict[str, Any]]:
 def test_only_jobs_of_the_confounders_run(extended: tuple[Project, dict[str, int]]) -> None:
     project, planned = extended
     jobs = {"train_grpo": 1, "train_grpo_auto": 1, "harvest_rollouts": 2, "build_pairs": 2}
-    jobs |= {"train_dpo": 4, "evaluate": 5, "calibrate_temperature": 1, "make_factorial": 1}
+    jobs |= {"train_dpo": 4, "evaluate": 5, "calibrate_temperature": 1}
     assert planned == jobs | SUMMARIES
     assert project.planned() == {}
 

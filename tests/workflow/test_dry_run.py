@@ -172,7 +172,7 @@ def test_every_confounder_of_the_papers_grid() -> None:
     per_seed |= {"train_dpo": 6 + 3 * 6 + 5 + 10}
     assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * n for rule, n in per_seed.items()}
     assert jobs["evaluate"] == 2 * 2 * (1 + 6 + 2 + 3 * 6 + 5 + 20 + 5)
-    assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
+    assert (jobs["calibrate"], jobs["calibrate_temperature"]) == (2, 2 * 2)
 
 
 def test_every_control_of_the_papers_grid() -> None:

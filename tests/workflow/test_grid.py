@@ -31,7 +31,6 @@ from tests.workflow.conftest import REPOSITORY, Project, copy_of_micro
 
 SUMMARIES = {"make_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
 SUMMARIES |= {"record_provenance": 1, "build_report": 1}
-OF_REGIMES = SUMMARIES | {"make_training_tables": 1}  # if there are `regimes`
 IMPORTED = r"^import time: .*\| *(\S+)$"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = [

@@ -17,7 +17,7 @@ from tests import open_ended
 from tests.rewards.models import reward_model
 from tests.tables.test_catalogue import SYNTHETIC
 from tests.workflow.conftest import Project, copy_of_extended
-from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
+from tests.workflow.test_grid import SUMMARIES
 from tests.workflow.test_regimes import SEMI_ONLINE, on_one
 
 SECTION = {
@@ -70,7 +70,7 @@ def test_only_jobs_of_the_prompts_run_and_a_changed_reward_runs_its_jobs(
 ) -> None:
     project, planned = extended
     added = {"load_problems": 2, "check_leakage": 1}
-    judged = {"draw_replies": POLICIES, "make_win_rates": 1}
+    judged = {"draw_replies": POLICIES}
     trained = {"train_grpo": 1, "train_semi_online_dpo": 3, "evaluate": 4}
     assert {name: n for name, n in planned.items() if name not in SUMMARIES} == added | trained | judged
     assert project.planned() == {}

@@ -18,8 +18,7 @@ from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import OF_TOKENS
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project, copy_of_micro
-from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
-from tests.workflow.test_grid import metrics
+from tests.workflow.test_grid import SUMMARIES, metrics
 
 RFT = {"regime": "rft", "learning_rate": 5e-4, "epochs": 1}
 

@@ -17,8 +17,7 @@ from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
 from tests.rewards.models import reward_model
 from tests.workflow.conftest import Project
-from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
-from tests.workflow.test_grid import SUMMARIES as NOT_OF_TRAININGS
+from tests.workflow.test_grid import SUMMARIES
 from tests.workflow.test_regimes import RFT, SEMI_ONLINE, on_one
 
 REWARDS = {
@@ -118,7 +117,7 @@ def test_a_reward_model_judges_and_other_weights_run_its_jobs_again(project: Pro
     again = {"harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 1}
     try:
         weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-        assert project.planned() == again | NOT_OF_TRAININGS
+        assert project.planned() == again | SUMMARIES
     finally:
         weights.write_bytes(before)
     assert project.planned() == {}

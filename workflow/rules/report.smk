@@ -49,7 +49,7 @@ rule build_report:
         config=CONFIG.identity,
         tables=TITLES,
         figures=list(FIGURES),
-        captions=lambda _: captions(CONFIG, [*TABLES, *(figure.caption_name for figure in FIGURES.values())]),
+        captions=lambda _: captions(CONFIG, [*TABLES, *(figure.name for figure in FIGURES.values())]),
     message:
         "Build the report"
     script:

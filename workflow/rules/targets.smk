@@ -4,7 +4,6 @@ HARVESTS = grid.harvests(CONFIG)
 POLICIES = grid.policies(CONFIG)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 AUTO_WARMUPS = grid.auto_warmups(CONFIG)
-FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 TABLES = catalogue.tables_of(CONFIG)
 TITLES = {name: table.title for name, table in TABLES.items()}
 FIGURES = {figure.name: figure for figure in catalogue.FIGURES}
@@ -20,7 +19,7 @@ def in_report(file, category, title, caption=None):
     return report(file, category=category, labels=labels)
 
 
-def table_file(table):
+def table_file(name):
     """File of a table. Table 1 is in Snakemake's report too."""
-    file = f"results/tables/{table.name}.csv"
-    return in_report(file, "Tables", table.title, "main") if table.name == "main" else file
+    file = f"results/tables/{name}.csv"
+    return in_report(file, "Tables", TITLES[name], name) if name == "main" else file

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from g2d.experiment import grid
-from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
 
 # Headings of the page, in order; the first is for tables without a section.
@@ -22,42 +21,28 @@ OPEN_ENDED = "Open-ended prompts"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
-SECTIONS = (
-    *(OTHERS, TRAINING, OPEN_ENDED),
-    *(GAINS, BILL, BESIDE),
-)
-
-
-def _training(config: Config) -> bool:
-    return bool(asked_for(config, "entry")) and bool(grid.trajectories(config))
+SECTIONS = (OTHERS, TRAINING, OPEN_ENDED, GAINS, BILL, BESIDE)
 
 
 @dataclass(frozen=True)
 class Table:
     name: str
     title: str
-    function: str = ""  # computes it, as "module:function"; empty if its rule has a script
-    reads: str = ""  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
+    function: str  # computes it, as "module:function"
+    reads: str  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS  # of the page
     enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
-    rule: str = "make_tables"  # writes it
 
     @property
     def build(self) -> Any:
-        """Its function, None if its rule has a script."""
         module, _, function = self.function.partition(":")
-        return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
+        return getattr(import_module(f"g2d.tables.{module}"), function)
 
 
 @dataclass(frozen=True)
 class Figure:
     name: str
     title: str
-    caption: str = ""  # in `captions.yaml`, if a table has the same name
-
-    @property
-    def caption_name(self) -> str:
-        return self.caption or self.name
 
 
 # fmt: off
@@ -79,21 +64,20 @@ TABLES = (
     Table("published", "Table 1 of the paper and of this grid",
           "paper:published_table", "main config", section=BESIDE),
     Table("factorial", "Difficulty by level and temperature",
-          "harvest:factorial_table", "temperatures", rule="make_factorial",
+          "harvest:factorial_table", "temperatures",
           enabled=lambda config: any(grid.factorial_files(config, model) for model in config.models)),
     Table("samples", "pass@k and maj@n",
-          "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
-          rule="make_sample_table"),
+          "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config))),
     Table("auto", "Probes of the automatic warm-up",
           "harvest:auto_table", "probes", enabled=lambda config: bool(grid.auto_warmups(config))),
     Table("training", "Training curves",
-          "dynamics:training_table", "logs", section=TRAINING, enabled=_training, rule="make_training_tables"),
+          "dynamics:training_table", "logs", section=TRAINING, enabled=lambda config: bool(grid.trajectories(config))),
     Table("selection", "Checkpoint selection",
           "selection:selection_table", "answers select_by", section=TRAINING,
           enabled=lambda config: config.select_by is not None),
     Table("win_rates", "Win rate against M0",
           "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED,
-          enabled=lambda config: config.open_ended is not None, rule="make_win_rates"),
+          enabled=lambda config: config.open_ended is not None),
 )
 # fmt: on
 FIGURES = (
@@ -110,12 +94,6 @@ def table(name: str) -> Table:
 
 def tables_of(config: Config) -> dict[str, Table]:
     return {one.name: one for one in TABLES if one.enabled(config)}
-
-
-def tables_of_rule(config: Config, rule: str) -> list[Table]:
-    """Return the tables that a rule writes; all of them if the configuration has none, and so no such job."""
-    tables = [one for one in TABLES if one.rule == rule]
-    return [one for one in tables if one.enabled(config)] or tables
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:

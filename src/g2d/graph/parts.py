@@ -9,7 +9,7 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.graph.catalogue import tables_of_rule
+from g2d.graph.catalogue import tables_of
 
 # Parts that a table's input is read from, if not only the part of the same name.
 READ_FOR = {
@@ -35,8 +35,8 @@ def files_of(config: Config, part: str) -> dict[Any, str]:
     return {key: f"results/{pattern.format(*values)}" for key, values in named}
 
 
-def table_inputs(config: Config, rule: str) -> dict[str, list[str]]:
-    reads = chain.from_iterable(table.reads.split() for table in tables_of_rule(config, rule))
+def table_inputs(config: Config) -> dict[str, list[str]]:
+    reads = chain.from_iterable(table.reads.split() for table in tables_of(config).values())
     parts = dict.fromkeys(chain.from_iterable(READ_FOR.get(name, (name,)) for name in reads))
     return {part: list(files_of(config, part).values()) for part in parts if part in PARTS}
 

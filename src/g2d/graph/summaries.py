@@ -14,15 +14,12 @@ PROVENANCE, PAGE = "results/provenance.json", "results/report/index.html"
 
 
 def summaries(config: Config) -> Iterator[Job]:
-    models, tables = config.models, catalogue.tables_of(config)
-    csv = {name: _table(name) for name in tables}
+    models = config.models
+    csv = {name: _table(name) for name in catalogue.tables_of(config)}
     figures = {figure.name: f"results/figures/{figure.name}.svg" for figure in catalogue.FIGURES}
     cards = _cards(config)
-    for rule in dict.fromkeys(table.rule for table in tables.values() if table.function):
-        given: dict[str, Files] = {**table_inputs(config, rule)}
-        made = {table.name: _table(table.name) for table in catalogue.tables_of_rule(config, rule)}
-        yield job_of(rule, given, made)
-    given = {name: _table(name) for name in ("main", "harvest", "decomposition")}
+    yield job_of("make_tables", table_inputs(config), csv)
+    given: dict[str, Files] = {name: _table(name) for name in ("main", "harvest", "decomposition")}
     yield job_of("draw_figures", given, figures)
     given = {"table": _table("main")}
     given |= _parts(config, policies="records", informativeness="summaries")

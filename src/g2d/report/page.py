@@ -131,7 +131,7 @@ def build(
                 "data": f"data:image/svg+xml;base64,{base64.b64encode(Path(path).read_bytes()).decode()}",
                 "href": _relative(path, folder),
                 "title": catalogue.figure(name).title,
-                "caption": coded(captions[catalogue.figure(name).caption_name]["caption"]),
+                "caption": coded(captions[name]["caption"]),
             }
             for name, path in figures.items()
         ],

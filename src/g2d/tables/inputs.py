@@ -76,11 +76,9 @@ class Inputs:
         self.select_by = config.select_by
 
     def build(self, name: str) -> pd.DataFrame:
-        """Compute a table from the files that exist; KeyError if no function computes it."""
+        """Compute a table from the files that exist."""
         if name not in self._built:
             table = catalogue.table(name)
-            if not table.function:
-                raise KeyError(f"{name}: the rule {table.rule} makes it: `tables` has what it wrote")
             self._built[name] = table.build(*(getattr(self, argument) for argument in table.reads.split()))
         return self._built[name]
 
