@@ -65,13 +65,15 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
 def _judgements(reply: Any, n: int) -> list[Judgement]:
     if reply == "timeout":
         return [Judgement(None, "late")] * n
-    status, result = reply if isinstance(reply, list) else ("error", f"{reply} of memory or nesting")
+    if not isinstance(reply, list):
+        reply = ["error", f"{reply} of memory or nesting"]
+    status, result = reply
     if status == "error":
         return [Judgement(None, "error", {"error": result})] * n
     if len(result) != n:
         why = f"{len(result)} numbers for {n} completions: return a list with one for each"
         return [Judgement(None, "error", {"error": why})] * n
-    return [Judgement(number) for number in list(result)]
+    return [Judgement(number) for number in result]
 
 
 @cache

@@ -118,12 +118,11 @@ def jobs(project: SlurmProject) -> pd.DataFrame:
     return frame
 
 
-def test_rules_that_need_a_gpu_get_one_and_the_others_get_none(grid: SlurmProject) -> None:
+def test_rules_that_need_a_gpu_get_one_and_the_others_are_no_slurm_jobs(grid: SlurmProject) -> None:
     table = jobs(grid)
-    assert set(table[table.gpus > 0].rule) == GPU_RULES
-    assert set(table.rule) - GPU_RULES == {"embedded_model"}  # the other rules run where Snakemake runs
-    assert set(table.gpus) == {0, 1}
-    assert (table.partition == table.gpus.map({0: "cpu", 1: "gpu"})).all()
+    assert set(table.rule) == GPU_RULES  # the other rules run where Snakemake runs
+    assert set(table.gpus) == {1}
+    assert set(table.partition) == {"gpu"}
 
 
 def test_a_watched_status_shows_only_true_states(grid: SlurmProject) -> None:
