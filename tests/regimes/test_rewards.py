@@ -32,7 +32,6 @@ from g2d.rollouts.rollout import (
     write_rollouts,
 )
 from g2d.settings import Section, key
-from g2d.verifier import Verifier
 from tests.models import tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
 from tests.regimes.test_semi_online_dpo import semi_online
@@ -86,8 +85,7 @@ def test_a_harvest_is_judged_alike_when_it_is_drawn_in_parts_and_later(tmp_path:
         if rows is None:
             decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=0)
             rows = to_frame(draw_rollouts(tiny_policy(), problems, Prompt(), decoding, token_ids=True))
-        with Verifier(1) as verifier:
-            return with_rewards(rows, problems, reward, seed=0, stream="harvest", verifier=verifier)
+        return with_rewards(rows, problems, reward, seed=0, stream="harvest")
 
     whole = judged(problems)
     assert set(whole["reward"]) == {0, 1}
@@ -127,7 +125,8 @@ def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_c
         1,
         Numbers,
         lambda settings, attempts, context: [
-            Judgement(settings.numbers[a.sample % len(settings.numbers)]) for a in attempts
+            Judgement(number and float(number))
+            for number in (settings.numbers[attempt.sample % len(settings.numbers)] for attempt in attempts)
         ],
         str,
         binary=False,
@@ -155,7 +154,7 @@ def test_diverged_values_are_null_in_the_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("train", [grpo, semi_online])
 def test_a_reward_that_fails_on_everything_is_counted_and_trains_nothing(tmp_path: Path, train: Any) -> None:
-    """The statuses say so; a stop of the run would depend on what happens to be judged together."""
+    """A training that ends without any number leaves no policy, as above; one generation does not stop it."""
     file = tmp_path / "broken.py"
     file.write_text("def reward(completions):\n    return [1 / 0]\n")
     keys = {"reward": PythonReward(reward="python", file=str(file)), "k": 2}

@@ -15,7 +15,7 @@ from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key
 from g2d.verifier import Judgement as Verified
 
-CONTEXT = Context(None, 0, "training")  # type: ignore[arg-type]
+CONTEXT = Context(0, "training")
 Judge = Callable[..., list[Judgement]]
 
 

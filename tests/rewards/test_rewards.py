@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,9 +32,10 @@ def attempts(verifier: Verifier, texts: Sequence[str], answer: str = "5", group:
     return [Attempt(problem, group, i, text, verified[i]) for i, text in enumerate(texts)]
 
 
-def rewards(reward: Section, judged: Sequence[Attempt], verifier: Verifier, **context: Any) -> list[float | None]:
-    where = Context(verifier, **({"seed": 0, "stream": "training"} | context))
-    return [judgement.reward for judgement in judge(reward, judged, where)]
+def rewards(
+    reward: Section, judged: Sequence[Attempt], *, seed: int = 0, stream: str = "training"
+) -> list[float | None]:
+    return [judgement.reward for judgement in judge(reward, judged, Context(seed, stream))]
 
 
 TEXTS = [r"so \boxed{5}", r"so \boxed{\frac{10}{2}}", r"so \boxed{6}", "so 5", r"so \boxed{5", r"\boxed{}"]
@@ -50,15 +50,15 @@ TEXTS = [r"so \boxed{5}", r"so \boxed{\frac{10}{2}}", r"so \boxed{6}", "so 5", r
     ],
 )
 def test_by_hand(verifier: Verifier, reward: Section, expected: list[int]) -> None:
-    assert rewards(reward, attempts(verifier, TEXTS), verifier) == expected
+    assert rewards(reward, attempts(verifier, TEXTS)) == expected
 
 
-def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_params(verifier: Verifier) -> None:
+def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_params() -> None:
     for name, reward in REWARDS.items():
         if name in ("model", "python"):  # these need files: test_model, test_python
             continue
         settings = reward.settings(reward=name)  # type: ignore[call-arg]
-        assert judge(settings, [], Context(verifier, 0, "harvest")) == []
+        assert judge(settings, [], Context(0, "harvest")) == []
         assert reward_settings(reward_params(settings)) == settings
         assert reward.words(settings)
     assert reward_settings(None) == TRUTH
@@ -66,7 +66,7 @@ def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_pa
 
 @given(st.integers(0, 1000), st.randoms(use_true_random=False))
 def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: random.Random) -> None:
-    context = Context(None, seed, "training")  # type: ignore[arg-type]
+    context = Context(seed, "training")
     problem = Problem("p", "?", "5", 1, None, "a test")
     all_of_them = [Attempt(problem, group, i, "", None) for group in "pqr" for i in range(4)]  # type: ignore[arg-type]
     coins = {(a.group, a.sample): j.reward for a, j in zip(all_of_them, judge(COIN, all_of_them, context), strict=True)}
@@ -76,13 +76,13 @@ def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: ra
 
 def test_random_rewards_differ_between_visits_seeds_and_streams_and_have_their_rate(verifier: Verifier) -> None:
     texts = ["no answer"] * 2000
-    first = rewards(Random(reward="random", p=0.2), attempts(verifier, texts), verifier)
+    first = rewards(Random(reward="random", p=0.2), attempts(verifier, texts))
     assert 0.17 < sum(filter(None, first)) / 2000 < 0.23  # 3.3 standard deviations
-    coins = rewards(COIN, attempts(verifier, texts), verifier)
+    coins = rewards(COIN, attempts(verifier, texts))
     for other in (
-        rewards(COIN, attempts(verifier, texts, group=group_name("p", 1)), verifier),
-        rewards(COIN, attempts(verifier, texts), verifier, seed=1),
-        rewards(COIN, attempts(verifier, texts), verifier, stream="harvest"),
+        rewards(COIN, attempts(verifier, texts, group=group_name("p", 1))),
+        rewards(COIN, attempts(verifier, texts), seed=1),
+        rewards(COIN, attempts(verifier, texts), stream="harvest"),
     ):
         agree = sum(a == b for a, b in zip(coins, other, strict=True)) / 2000
         assert 0.45 < agree < 0.55  # independent, neither equal nor opposite

@@ -44,14 +44,12 @@ def generate_rollouts(
 ) -> None:
     """Write `output.rollouts` for `input.policy`, for harvests with the training's reward and token ids."""
     given, out = snakemake.input, snakemake.output.rollouts
-    judged = given.get("judged")
-    # It starts its processes with the first answer.
-    with Verifier(snakemake.threads, file=own_file(verifier_of(snakemake.params.settings))) as verifier:
-        if judged:
-            rollouts = read_rollouts(judged[0])
-        else:
+    if judged := given.get("judged"):
+        rollouts = read_rollouts(judged[0])
+    else:
+        with Verifier(snakemake.threads, file=own_file(verifier_of(snakemake.params.settings))) as verifier:
             rollouts = _drawn(snakemake, meter, problems, decoding, verifier, token_ids)
-        rows = with_rewards(rollouts, problems, reward, seed=decoding.seed, stream="harvest", verifier=verifier)
+    rows = with_rewards(rollouts, problems, reward, seed=decoding.seed, stream="harvest")
     if "reward_status" in rows:
         require_numbers(Counter(rows["reward_status"]), words_of(reward))
     write_rollouts(out, rows)

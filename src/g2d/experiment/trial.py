@@ -162,7 +162,7 @@ def tried(
                 trial, rollouts=[*trial.rollouts, *rollouts], seconds=trial.seconds + time.monotonic() - begun
             )
             if trial.rewards is not None:
-                rows = with_rewards(to_frame(rollouts), part, judge, seed=seed, stream="harvest", verifier=verifier)
+                rows = with_rewards(to_frame(rollouts), part, judge, seed=seed, stream="harvest")
                 trial = replace(trial, rewards=[*trial.rewards, *rows["reward"]])
             show(trial, first, len(chosen))
     return trial

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from g2d.problems import Problem
 from g2d.settings import Section
 from g2d.verifier import Judgement as Verified
-from g2d.verifier import Verifier
 
 # `error`: a function in Python failed on this group. `late`: it exceeded its time limit.
 Status = Literal["judged", "not_finite", "error", "late"]
@@ -40,7 +39,6 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    verifier: Verifier
     seed: int  # seed of the run
     stream: str  # "training" or "harvest"
 

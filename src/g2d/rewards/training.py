@@ -105,7 +105,7 @@ class TrainingReward:
                 f"{seen[broken[0]]} completions of {broken[0]} were judged together instead of {self.group_size}: "
                 "train with as many completions a device as make whole groups"
             )
-        return verified, judge(self.settings, attempts, Context(verifier, self.seed, "training"))
+        return verified, judge(self.settings, attempts, Context(self.seed, "training"))
 
     def _log_by_kind(
         self,

@@ -106,7 +106,7 @@ def draw_rollouts(
 
 
 def with_rewards(
-    rollouts: pd.DataFrame, problems: Sequence[Problem], reward: Section, *, seed: int, stream: str, verifier: Verifier
+    rollouts: pd.DataFrame, problems: Sequence[Problem], reward: Section, *, seed: int, stream: str
 ) -> pd.DataFrame:
     """Add rewards to rollouts, with statuses and details unless the reward is the default; raises as `judge`.
 
@@ -124,7 +124,7 @@ def with_rewards(
         Attempt(by_id[name], name, int(sample), text, Judgement(verdict, None if pd.isna(answer) else answer))
         for name, sample, text, verdict, answer in zip(*columns, strict=True)
     ]
-    judgements = judge(reward, attempts, Context(verifier, seed, stream))
+    judgements = judge(reward, attempts, Context(seed, stream))
     details = [json.dumps(dict(judgement.details)) if judgement.details else None for judgement in judgements]
     return rollouts.assign(
         reward=[math.nan if judgement.reward is None else judgement.reward for judgement in judgements],

@@ -126,23 +126,22 @@ def _compare_integers(reference: str, answer: str) -> Verdict | None:
 
 
 def verify_batch(
-    items: Sequence[tuple[Reference, str]],
+    items: Sequence[tuple[str | None, str]],
     *,
     finish_reasons: Sequence[str | None] | None = None,
     workers: int = 1,
-    limits: Limits | None = None,
 ) -> list[Judgement]:
     """Judge completions with the shared verifier; see `Verifier.verify`.
 
     >>> [judgement.verdict for judgement in verify_batch([("1/2", r"so \\boxed{0.5}"), ("1/2", "so 0.5")])]
     ['correct', 'no_boxed']
     """
-    return shared_verifier(workers, limits).verify(items, finish_reasons)
+    return shared_verifier(workers).verify(items, finish_reasons)
 
 
 @cache
-def shared_verifier(workers: int = 1, limits: Limits | None = None, file: str | None = None) -> Verifier:
+def shared_verifier(workers: int = 1, *, file: str | None = None) -> Verifier:
     """Return this process's verifier, closed at exit."""
-    verifier = Verifier(workers, limits, file=file)
+    verifier = Verifier(workers, file=file)
     atexit.register(verifier.close)
     return verifier

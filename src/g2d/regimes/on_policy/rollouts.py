@@ -197,7 +197,7 @@ class OnPolicyRollouts:
                 job.base, problems, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
             )
             frame = to_frame(rollouts)
-            frame = with_rewards(frame, problems, job.reward, seed=job.seed, stream="training", verifier=verifier)
+            frame = with_rewards(frame, problems, job.reward, seed=job.seed, stream="training")
         frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
         frame["generated_at"] = self.synced_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
