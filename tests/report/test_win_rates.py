@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from g2d.report.win_rates import win_rate_sentences
+from g2d.tables.frames import frame
+from g2d.tables.win_rates import WIN_RATE_COLUMNS
 
 ROW: dict[str, Any] = {
     **{"model": "m", "policy": "both", "K": 20, "group_size": 8, "prompts": "mixed", "n_prompts": 60, "n_replies": 240},
     "n_seeds": 2,
     **{"win_rate": 0.8, "win_low": 0.7, "win_high": 0.9, "p_win": 0.001},
     **{"equal_length": 0.7, "equal_length_low": 0.6, "equal_length_high": 0.8, "p_equal_length": 0.002},
-    **{"minimum_detectable": 0.12, "length": 150.0, "base_length": 100.0, "longer": 0.7, "not_judged": 0, "cut_off": 0},
+    **{
+        "family_size": 1,
+        "score": 1.0,
+        "base_score": 0.0,
+        "length": 150.0,
+        "base_length": 100.0,
+        "longer": 0.7,
+        "not_judged": 0,
+        "cut_off": 0,
+    },
 }
 
 
 def text_of(**changes: Any) -> str:
-    (sentence,) = win_rate_sentences(pd.DataFrame([ROW | changes]))
+    (sentence,) = win_rate_sentences(frame([ROW | changes], WIN_RATE_COLUMNS))
     return sentence.replace("\u00a0", " ")
 
 
@@ -45,8 +55,10 @@ UNKNOWN = dict.fromkeys(["equal_length", "equal_length_low", "equal_length_high"
         ({"p_equal_length": 0.3}, "the second does not: length may explain the preference."),
         ({"equal_length": 0.2}, "with opposite signs: the result depends on length."),
         ({"p_win": 0.3}, "the first does not: their length may hide it."),
-        ({"p_win": 0.3, "p_equal_length": 0.4}, "about 12 points would have been found four times in five."),
-        ({"p_win": 0.3, "p_equal_length": 0.4, "minimum_detectable": 0.6}, "the tests have little power."),
+        (
+            {"p_win": 0.3, "p_equal_length": 0.4},
+            "Neither differs significantly from 50 % (p = 0.3; at equal length 0.4).",
+        ),
         ({"longer": 0.995} | UNKNOWN, "(p = 0.001). In 99.5 % of comparisons its reply is longer than M0's"),
         ({"longer": 0.01, "p_win": 0.3} | UNKNOWN, "does not differ significantly from 50 % (p = 0.3). In 99.0 %"),
         ({"n_seeds": 1}, "With these weights, both (K=20) of m"),
@@ -64,7 +76,7 @@ def test_a_sentence_says_what_the_tests_show(changes: dict[str, Any], part: str)
 
 def test_policies_that_never_saw_an_open_ended_prompt_share_a_sentence() -> None:
     rows = [ROW | {"policy": name, "prompts": "verifiable", "p_win": p} for name, p in (("dpo", 0.01), ("g2d", 0.5))]
-    (sentence,) = win_rate_sentences(pd.DataFrame([*rows, rows[0] | {"win_rate": 0.1}]))
+    (sentence,) = win_rate_sentences(frame([*rows, rows[0] | {"win_rate": 0.1}], WIN_RATE_COLUMNS))
     assert sentence == (
         "Of 3 policies of m trained on verifiable prompts only, 1 is preferred to M0 significantly more often than "
         "not, and 1 less often."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -101,11 +102,11 @@ def test_arguments_of_a_table_are_attributes_of_inputs(table: Table) -> None:
     assert set(table.reads.split()) <= set(dir(Inputs(Path("results"), Config.model_validate(SMALL))))
 
 
-def right_answers(answers: Evaluations, margin: float) -> pd.DataFrame:
+def right_answers(answers: Evaluations, changes: Mapping[str, Any]) -> pd.DataFrame:
     rows = [
         {"policy": key.label, "K": key.shown_k, "right": rows["reward"].sum()} for (key, _), rows in answers.items()
     ]
-    return pd.DataFrame(rows).assign(margin=margin)
+    return pd.DataFrame(rows).assign(ablations=len(changes))
 
 
 def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
     module = ModuleType("g2d.tables.toy")
     module.right_answers = right_answers  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "g2d.tables.toy", module)
-    toy = Table("toy", "How many answers are right", "toy:right_answers", "answers margin")
+    toy = Table("toy", "How many answers are right", "toy:right_answers", "answers changes")
     monkeypatch.setattr(catalogue, "TABLES", (*TABLES, toy))
     config = Config.model_validate(SMALL)
     answers = [f"results/{key.folder}/eval/easy.parquet" for key in grid.policies(config)]
@@ -126,8 +127,8 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
         to_frame([rollout(f"p{i}", 0, "correct" if i else "incorrect") for i in range(4)]).to_parquet(tmp_path / file)
     table = Inputs(tmp_path / "results", config).build("toy")
     assert table.to_dict("records") == [
-        {"policy": "base", "K": 0, "right": 3.0, "margin": 0.02},
-        {"policy": "dpo", "K": 0, "right": 3.0, "margin": 0.02},
+        {"policy": "base", "K": 0, "right": 3.0, "ablations": 0},
+        {"policy": "dpo", "K": 0, "right": 3.0, "ablations": 0},
     ]
     with pytest.raises(ValueError, match=r"eval/easy\.parquet"):
         Inputs(tmp_path / "results", config, whole=True).build("toy")

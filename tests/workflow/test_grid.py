@@ -230,7 +230,7 @@ def test_the_status_of_a_finished_grid_names_every_job_that_ran(
     micro_grid: Project, micro_config: dict[str, Any]
 ) -> None:
     config = load(micro_config)
-    jobs = {(job.stage, job.name) for job in grid_jobs(config)}
+    jobs = {(job.rule, job.name) for job in grid_jobs(config)}
     grid = Grid(micro_grid.results)
     attempted = grid.records.read()
     assert jobs <= set(attempted)  # other tests of this file may have added to the grid

@@ -61,10 +61,7 @@ def _verdict(row: dict[Any, Any]) -> str:
         return f"The first differs significantly {half}, the second does not: length may explain the preference."
     if differs_at_equal:
         return f"The second differs significantly {half}, the first does not: their length may hide it."
-    power = f"about {100 * row['minimum_detectable']:.0f} points would have been found four times in five"
-    if row["minimum_detectable"] >= 0.5:
-        power = "with so few prompts the tests have little power"
-    return f"Neither differs significantly {half}; {power}."
+    return f"Neither differs significantly {half}."
 
 
 def _unknown(row: dict[Any, Any]) -> str:

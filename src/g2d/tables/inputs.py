@@ -72,7 +72,6 @@ class Inputs:
         self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
         self._built: dict[str, pd.DataFrame] = {}
         self.changes = grid.ablation_changes(config)
-        self.margin = config.margin
         self.select_by = config.select_by
 
     def build(self, name: str) -> pd.DataFrame:
