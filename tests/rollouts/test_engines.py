@@ -24,7 +24,6 @@ from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout import (
-    CLUSTER,
     COLUMNS,
     IDS,
     OF_REWARDS,
@@ -217,7 +216,7 @@ def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
     frame = read_rollouts(tmp_path / "rollouts.parquet")
     kept = pyarrow.parquet.read_schema(tmp_path / "rollouts.parquet")
     assert {str(kept.field(name).type) for name in IDS} == {"list<element: int32>"}
-    assert list(frame.columns) == [name for name in COLUMNS if name not in (*OF_REWARDS, CLUSTER)]
+    assert list(frame.columns) == [name for name in COLUMNS if name not in OF_REWARDS]
     pd.testing.assert_frame_equal(frame, to_frame(drawn))
     assert list(frame.problem_id) == [p.problem_id for p in problems for _ in range(4)]
     assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
