@@ -54,7 +54,7 @@ def _running(state: JobState, now: float) -> str:
         parts.insert(0, f"step {step} of {steps}")
     if len(state.attempts) > 1:
         parts.append(f"attempt {len(state.attempts)}")
-    slurm = last.process.slurm_job if last.process else None
+    slurm = last.process.slurm_job
     where = plain(str(last.host)) + (f", Slurm job {plain(slurm)}" if slurm else "")
     return f"{_named(state)}: {', '.join(parts)}; {where}, heard of {span(now - last.updated)} ago"
 

@@ -102,5 +102,5 @@ class Grid:
 def _device(config: Config, attempts: Sequence[Attempt]) -> Device:
     if any(attempt.cost.device not in ("cpu", "unknown") for attempt in attempts):
         return CARD
-    elsewhere = any(attempt.process is not None and attempt.process.slurm_job for attempt in attempts)
+    elsewhere = any(attempt.process.slurm_job for attempt in attempts)
     return device_here(config.engine.name, elsewhere=elsewhere)

@@ -14,13 +14,12 @@ from g2d.status.states import JobState
 
 def job(state: JobState) -> dict[str, Any]:
     assert state.last is not None
-    process = state.last.process
     return {
         "job": state.job.name,
         "state": state.state,
         "attempt": len(state.attempts),
         "steps": state.position[1] if state.position else None,
-        "slurm_job": process.slurm_job if process else None,
+        "slurm_job": state.last.process.slurm_job,
     }
 
 
