@@ -5,7 +5,6 @@ import re
 import sys
 from importlib.util import find_spec
 from inspect import signature
-from itertools import count, islice
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError

@@ -9,11 +9,7 @@ from typing import Any
 from g2d.experiment.model_checks import first_mistake
 from g2d.experiment.sections import Config
 from g2d.problems import synthetic
-from g2d.problems.settings import (
-    OPEN_ENDED_SETS,
-    SyntheticProblems,
-    place_of,
-)
+from g2d.problems.settings import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.run.prompts import PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import reward_of

@@ -72,10 +72,6 @@ class PolicyKey:
         return replace(self, seed=None, steps_taken=None)
 
     @property
-    def is_ablation(self) -> bool:
-        return self.role == "ablation"
-
-    @property
     def reference(self) -> PolicyKey:
         """Policy of the main grid to compare with, at the same K and G (Table 3)."""
         name = self.kind if self.kind in ("base", "grpo") else "dpo"

@@ -93,12 +93,9 @@ def _tokens(messages: Messages) -> float:
 def guess(
     config: Config, stage: str, model: str, wildcards: Wildcards, units: float, arm: Arm | None, device: Device = CARD
 ) -> float:
-    """Return the hours of a job on a device.
-
-    `units` are completions of an online training, or a generating job's share of the prompts.
-    """
+    """Return the hours of a job on a device; `units` are completions of an online training."""
     engine, size = config.engine.name, parameters(config.models[model])
-    work = _drawing(config, stage, wildcards, units) if arm is None else _training(config, arm, int(wildcards.g), units)
+    work = _drawing(config, stage, wildcards) if arm is None else _training(config, arm, int(wildcards.g), units)
     if not device.is_card:
         source = config.problem_sources.get(getattr(wildcards, "benchmark", "pool"), config.pool)
         prompt, beginning = prompt_tokens(config, source)
@@ -122,7 +119,7 @@ def _training(config: Config, arm: Arm, group_size: int, completions: float) -> 
     return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, group_size, shared)
 
 
-def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:
+def _drawing(config: Config, stage: str, wildcards: Wildcards) -> Work:
     calibrate, harvest, evaluate, *_ = drawings(config)
     if stage == "harvest_rollouts":
         job, n, group = harvest, harvest.completions, config.harvest.samples_per_prompt
@@ -135,7 +132,7 @@ def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> 
         n = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
         group = sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
         n *= group
-    completions = (n or 0) * share
+    completions = n or 0
     return Work(completions, _rows(config, completions, job.batch), job.budget * LENGTH, group=group)
 
 

@@ -30,10 +30,6 @@ class GpuJob:
     at_most: bool = False
     guess: float | None = None  # hours per unit, if not measured
 
-    @property
-    def rated_as(self) -> tuple[str, str]:
-        return self.stage, self.model
-
 
 @dataclass(frozen=True)
 class Line:
@@ -65,7 +61,7 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
     by_line: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:
-        rates, hours = measured.get(job.rated_as), hours_of(job, means)
+        rates, hours = measured.get((job.stage, job.model)), hours_of(job, means)
         source = f"measured here ({job.model}, n={len(rates)})" if rates else SOURCE
         if hours is None:
             source = "not measured yet"
@@ -90,7 +86,7 @@ def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tupl
 
 
 def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
-    rate = means.get(job.rated_as, job.guess)
+    rate = means.get((job.stage, job.model), job.guess)
     return None if rate is None else rate * job.units
 
 

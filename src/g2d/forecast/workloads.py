@@ -80,7 +80,7 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     copies of generating or reference weights.
     """
     jobs = [job for job in grid_jobs(config) if job.wildcards.get("model") == model]
-    policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)
+    policies = sum(job.rule.startswith("train_") for job in jobs)
     left, continued, copies = set(), set(), 0
     for job in jobs:
         if job.arm is None or job.rule not in TO_K:  # an auto-stop leaves no checkpoint

@@ -315,10 +315,6 @@ def _fixed(params: dict[str, Any]) -> Param:
     return lambda: params
 
 
-def _stem(file: str) -> str:
-    return file.rpartition("/")[2].partition(".")[0]
-
-
 def _place(model: str, seed: int | None, point: Point) -> dict[str, str]:
     return {"model": model, "seed": str(seed), "g": str(point[0]), "k": str(point[1])}
 

@@ -132,22 +132,6 @@ class OnlineEntry(PromptMix, PromptKeys, Entry):
 
     completions_per_generation = completions_per_step
 
-    def on_policy_workload(self: Any, updates: int, adapters: int) -> Training:
-        per_update = self.prompts_per_update * self.responses
-        at_once = per_update * updates
-        return Training(
-            budget=self.max_completion_length,
-            rows=self.number("per_device_batch_size"),
-            at_once=at_once,
-            batch=min(self.batch_size, at_once),
-            own_copy=True,
-            completions=max(self.steps) * per_update,
-            update=per_update if self.per_device_batch_size == "auto" else None,
-            passes="groups",
-            reference=True,
-            adapters=adapters,
-        )
-
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
         """Yield conflicts with a model's training set or adapter: key and fix."""
         if self.prompts_per_update > n_problems:

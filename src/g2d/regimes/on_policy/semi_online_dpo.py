@@ -90,8 +90,20 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
             )
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        between = self.sync_every if isinstance(self.sync_every, int) else self.total_steps
-        return self.on_policy_workload(between, adapters=1 if self.reference == "base" else 2)
+        per_update = self.prompts_per_update * self.responses
+        at_once = per_update * (self.sync_every if isinstance(self.sync_every, int) else self.total_steps)
+        return Training(
+            budget=self.max_completion_length,
+            rows=self.number("per_device_batch_size"),
+            at_once=at_once,
+            batch=min(self.batch_size, at_once),
+            own_copy=True,
+            completions=max(self.steps) * per_update,
+            update=per_update if self.per_device_batch_size == "auto" else None,
+            passes="groups",
+            reference=True,
+            adapters=1 if self.reference == "base" else 2,
+        )
 
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
