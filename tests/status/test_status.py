@@ -46,6 +46,9 @@ def cost(job: str, stage: str, seconds: float, device: str = "cpu") -> Cost:
     return Cost(job, stage, seconds, seconds, 1, device, seconds, 0, 10**9)
 
 
+ELSEWHERE = Process(1, "elsewhere", None)
+
+
 def attempted(
     results: Path,
     status: Status,

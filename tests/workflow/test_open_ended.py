@@ -157,10 +157,9 @@ def test_a_mistake_is_named(micro_config: dict[str, Any], changes: dict[str, Any
     [
         ({"prompts": "mixed", "sync_every": "pass"}, "regimes.x.sync_every: "),
         ({"prompts": "mixed", "open_ended_share": 0.1}, "open_ended_share=0.1 of 8 prompts are 0.8: write 0.125"),
-        ({"prompts": "mixed", "resample": 2}, "regimes.x: prompts: mixed: "),
+        ({"prompts": "mixed", "retire": {"after": 2}}, "regimes.x: prompts: mixed: "),
         ({"open_ended_share": 0.25}, "regimes.x.open_ended_share: "),
         ({"prompts": "open_ended", "reward": "dear"}, "regimes.x: reward: "),
-        ({"prompts": "mixed", "policies": ["dpo"]}, "regimes.x: policies: "),
     ],
 )
 def test_a_mistake_in_an_online_entry_is_named(micro_config: dict[str, Any], entry: dict[str, Any], key: str) -> None:
