@@ -42,12 +42,20 @@ def accuracy(folder: Path, verifier: Any) -> float:
     from g2d.policies import Policy
     from g2d.problems.prompts import Prompt
     from g2d.problems.synthetic import generate
-    from g2d.rollouts.draw import draw_rollouts
+    from g2d.rollouts.draw import draw_rollouts, engine_for
     from g2d.rollouts.engine import Decoding
+    from g2d.rollouts.settings import EngineSettings
 
     problems = generate(**PROBLEMS)
     policy = Policy("m/base", "m", "base", base=str(folder))
-    rollouts = draw_rollouts(policy, problems, Prompt(), Decoding(1, 0.0, 1.0, 56, 512, 0), verifier=verifier)
+    rollouts = draw_rollouts(
+        policy,
+        problems,
+        Prompt(),
+        Decoding(1, 0.0, 1.0, 56, 512, 0),
+        engine=engine_for(policy, EngineSettings()),
+        verifier=verifier,
+    )
     return sum(rollout.reward for rollout in rollouts) / len(rollouts)
 
 

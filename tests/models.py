@@ -14,8 +14,14 @@ from typing import Any
 from g2d.jobs.files import sha256
 from g2d.policies import Policy, load_base, load_model, load_tokenizer
 from g2d.policies.settings import Lora
+from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, render
 from g2d.problems.synthetic import generate
+from g2d.rollouts.draw import draw_rollouts, engine_for
+from g2d.rollouts.engine import Decoding, Engine
+from g2d.rollouts.rollout import Rollout
+from g2d.rollouts.settings import EngineSettings
+from g2d.verifier import Verifier
 from tests.shared import made_once
 
 # No test may depend on what these models happen to answer: with another seed here all have to pass.
@@ -157,3 +163,18 @@ def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0, dropout: f
     model.save_pretrained(folder)
     weights = sha256(folder / "adapter_model.safetensors")
     return replace(base, policy_id=f"tiny/adapted{seed}", adapter=str(folder), weights_sha256=weights)
+
+
+def rollouts_of(
+    policy: Policy,
+    problems: Sequence[Problem],
+    prompt: Prompt,
+    decoding: Decoding,
+    *,
+    engine: Engine | None = None,
+    token_ids: bool = False,
+) -> list[Rollout]:
+    """Draw rollouts of a policy, with transformers unless there is an engine, and judge them by Math-Verify."""
+    engine = engine or engine_for(policy, EngineSettings())
+    with Verifier() as verifier:
+        return draw_rollouts(policy, problems, prompt, decoding, engine=engine, verifier=verifier, token_ids=token_ids)

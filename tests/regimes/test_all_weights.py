@@ -29,11 +29,10 @@ from g2d.regimes.run.checkpoints import MANIFEST, TrainingStoppedError, empty
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.training import AutoStop, starting_model
 from g2d.regimes.run.weights import save_trained
-from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
-from tests.models import adapted, tiny_policy
+from tests.models import adapted, rollouts_of, tiny_policy
 from tests.regimes.test_resume import saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import WARMUP, easy, pairs, steps_of
@@ -135,7 +134,7 @@ def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path:
     policy = replace(base, weights=str(tmp_path / "weights"), weights_sha256=sha256(tmp_path / FILE))
     decoding = Decoding(2, 1.0, 1.0, 12, 16, seed=0)
     answers = [
-        [rollout.completion_text for rollout in draw_rollouts(each, easy(4), Prompt(), decoding)]
+        [rollout.completion_text for rollout in rollouts_of(each, easy(4), Prompt(), decoding)]
         for each in (adapter, policy, base)
     ]
     assert answers[0] == answers[1] != answers[2]

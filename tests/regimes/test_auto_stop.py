@@ -28,9 +28,9 @@ from g2d.regimes.run.auto_stop import (
 )
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.training import AutoStop
-from g2d.rollouts.draw import draw_rollouts, sampling
+from g2d.rollouts.draw import sampling
 from g2d.rollouts.settings import Harvest
-from tests.models import tiny_policy
+from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted
 from tests.regimes.test_training import WARMUP as SHORT
 from tests.regimes.test_training import easy, steps_of, warm_up
@@ -129,7 +129,7 @@ def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
     for seen in outcome.probes:
         adapter = str(adapters[seen.step].parent)
         policy = Policy("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
-        harvest = draw_rollouts(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
+        harvest = rollouts_of(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
         rows = probe_rollouts(job, policy)
         assert rows == harvest[: 6 * 8]
         assert seen == summarised(seen.step, rows)

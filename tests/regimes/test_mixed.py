@@ -18,9 +18,8 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix, order, prompt_order, times_before
 from g2d.rewards.catalogue import TRUTH, ByKind
 from g2d.rewards.model import RewardModel, Scorer
-from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
-from tests.models import tiny_policy
+from tests.models import rollouts_of, tiny_policy
 from tests.open_ended import requests
 from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import semi_online as train_semi_online
@@ -164,6 +163,6 @@ def test_open_ended_prompts_have_no_instructions_about_boxes() -> None:
     prompt = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")
     assert [turn["content"] for turn in conversation(verifiable, prompt)] == ["Think.", f"{verifiable.prompt} Box it."]
     assert conversation(reply, prompt) == [{"role": "user", "content": f"Kindly: {reply.prompt}"}]
-    drawn = draw_rollouts(tiny_policy(), [verifiable, reply], prompt, Decoding(1, 1.0, 1.0, 4, 64, seed=0))
+    drawn = rollouts_of(tiny_policy(), [verifiable, reply], prompt, Decoding(1, 1.0, 1.0, 4, 64, seed=0))
     assert ["Box it." in rollout.prompt_text for rollout in drawn] == [True, False]
     assert [rollout.verdict == "no_reference" for rollout in drawn] == [False, True]

@@ -19,7 +19,7 @@ from g2d.rewards import catalogue
 from g2d.rewards.controls import Random, Wrong
 from g2d.rewards.python import PythonReward
 from g2d.rewards.reward import Judgement, Reward
-from g2d.rollouts.draw import draw_rollouts, with_rewards
+from g2d.rollouts.draw import with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import (
     COLUMNS,
@@ -32,7 +32,7 @@ from g2d.rollouts.rollout import (
     write_rollouts,
 )
 from g2d.settings import Section, key
-from tests.models import tiny_policy
+from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
 from tests.regimes.test_semi_online_dpo import semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
@@ -84,7 +84,7 @@ def test_a_harvest_is_judged_alike_when_it_is_drawn_in_parts_and_later(tmp_path:
     def judged(problems: list, rows: pd.DataFrame | None = None) -> pd.DataFrame:
         if rows is None:
             decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=0)
-            rows = to_frame(draw_rollouts(tiny_policy(), problems, Prompt(), decoding, token_ids=True))
+            rows = to_frame(rollouts_of(tiny_policy(), problems, Prompt(), decoding, token_ids=True))
         return with_rewards(rows, problems, reward, seed=0, stream="harvest")
 
     whole = judged(problems)
@@ -101,7 +101,7 @@ def test_a_harvest_is_judged_alike_when_it_is_drawn_in_parts_and_later(tmp_path:
 
 
 def test_a_file_that_the_verifier_alone_judged_has_the_columns_it_always_had(tmp_path: Path) -> None:
-    drawn = draw_rollouts(tiny_policy(), easy(2), Prompt(), Decoding(2, 1.0, 1.0, 12, 64, seed=0))
+    drawn = rollouts_of(tiny_policy(), easy(2), Prompt(), Decoding(2, 1.0, 1.0, 12, 64, seed=0))
     write_rollouts(tmp_path / "a.parquet", drawn)
     columns = list(pd.read_parquet(tmp_path / "a.parquet").columns)
     assert columns == [name for name in COLUMNS if name not in LEFT_OUT]

@@ -21,10 +21,9 @@ from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after, sync_pe
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact
 from g2d.regimes.run.prompts import prompt_order
-from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import to_frame
-from tests.models import tiny_policy
+from tests.models import rollouts_of, tiny_policy
 from tests.regimes.losses import losses
 from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
 from tests.regimes.test_training import easy, warm_up
@@ -63,7 +62,7 @@ def rows_of(work: Path) -> pd.DataFrame:
 def equals_harvest(rows: pd.DataFrame, policy: Policy, seed: int) -> list[bool]:
     """Return whether each row has the text that a harvest of the policy has for its problem and sample."""
     decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=seed)
-    harvest = to_frame(draw_rollouts(policy, easy(10), Prompt(), decoding)).set_index(["problem_id", "sample"])
+    harvest = to_frame(rollouts_of(policy, easy(10), Prompt(), decoding)).set_index(["problem_id", "sample"])
     texts = harvest["completion_text"].loc[list(zip(rows["problem_id"], rows["sample"], strict=True))]
     return [*(texts.to_numpy() == rows["completion_text"].to_numpy())]
 

@@ -32,12 +32,11 @@ from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_onli
 from g2d.regimes.run.job import TrainingJob
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.continuous_batching import ContinuousBatch
-from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs, read_pairs
 from g2d.rollouts.rollout import IDS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.tokens import require_own_tokens
-from tests.models import adapted
+from tests.models import adapted, rollouts_of
 
 Drawn = tuple[tuple[int, ...], tuple[int, ...]]  # tokens of a prompt and of a completion
 
@@ -145,7 +144,7 @@ class Harvest:
         self.base = policy_of(template, folder / "base")
         self.tokenizer = load_tokenizer(self.base)
         with sampled() as seen:
-            drawn = to_frame(draw_rollouts(self.base, self.problems, self.prompt, DECODING, token_ids=True))
+            drawn = to_frame(rollouts_of(self.base, self.problems, self.prompt, DECODING, token_ids=True))
         right = drawn["sample"] % 2 == 0
         drawn = drawn.assign(reward=right.astype(float), verdict=right.map({True: "correct", False: "incorrect"}))
         write_rollouts(folder / "rollouts.parquet", drawn)
@@ -217,7 +216,7 @@ def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) 
 
 def test_greedy_tokens_are_the_likeliest_after_those_before_them(harvest: Harvest) -> None:
     greedy = Decoding(1, 0.0, 1.0, 12, 64, seed=0)
-    (row,) = draw_rollouts(harvest.base, harvest.problems[-1:], harvest.prompt, greedy, token_ids=True)
+    (row,) = rollouts_of(harvest.base, harvest.problems[-1:], harvest.prompt, greedy, token_ids=True)
     assert row.prompt_ids is not None
     assert row.completion_ids is not None
     with torch.inference_mode():

@@ -24,13 +24,12 @@ from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import AutoStop
-from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
-from tests.models import tiny_policy
+from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_processes import in_two, meter
 from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
 from tests.regimes.test_semi_online_dpo import rows_of, semi_online
@@ -211,7 +210,7 @@ def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(
     problems = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
     vllm = VllmEngine(policy, EngineSettings(name="vllm", adapters="lora"))
     try:
-        harvest = draw_rollouts(policy, problems, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
+        harvest = rollouts_of(policy, problems, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
     finally:
         vllm.close()
     rows = rows_of(tmp_path / "straight").query("step == 3").head(8)

@@ -21,7 +21,7 @@ from g2d.policies import Policy, load_tokenizer
 from g2d.policies.policy import end_tokens
 from g2d.problems.prompts import Prompt, token_ids
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
+from g2d.rollouts.draw import evaluation_decoding, sampling
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout import (
     COLUMNS,
@@ -37,7 +37,7 @@ from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.settings import Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
-from tests.models import random_model, tiny_policy, two_ends_policy
+from tests.models import random_model, rollouts_of, tiny_policy, two_ends_policy
 
 HARVEST = Harvest(samples_per_prompt=4, max_completion_length=12, batch_size=16)
 GREEDY = Decoding(1, 0.0, 1.0, 12, 16, 0)
@@ -211,7 +211,7 @@ def test_random_numbers_are_uniform_and_depend_on_seed_problem_and_sample() -> N
 
 def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
     problems = generate("arithmetic", "train", 5, seed=0)
-    drawn = draw_rollouts(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0), token_ids=True)
+    drawn = rollouts_of(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0), token_ids=True)
     write_rollouts(tmp_path / "rollouts.parquet", drawn)
     frame = read_rollouts(tmp_path / "rollouts.parquet")
     kept = pyarrow.parquet.read_schema(tmp_path / "rollouts.parquet")
@@ -220,7 +220,7 @@ def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(frame, to_frame(drawn))
     assert list(frame.problem_id) == [p.problem_id for p in problems for _ in range(4)]
     assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
-    without = draw_rollouts(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0))  # not for training
+    without = rollouts_of(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0))  # not for training
     assert to_frame(without).columns.tolist() == [name for name in frame if name not in OF_TOKENS]
 
 
@@ -229,7 +229,7 @@ def test_evaluation_is_greedy_unless_samples_are_asked_for() -> None:
     settings = Evaluation.model_validate({"sampled": {"n": 3, "temperature": 0.6, "top_p": 0.95, "seed": 7}})
     problems = generate("arithmetic", "test", 4, seed=0)
     decoding = evaluation_decoding(settings.model_copy(update={"max_completion_length": 12}))
-    drawn = draw_rollouts(tiny_policy(), problems, Prompt(), decoding)
+    drawn = rollouts_of(tiny_policy(), problems, Prompt(), decoding)
     assert [(r.sample, r.temperature, r.seed) for r in drawn] == [(j, 0.6, 7) for _ in problems for j in range(3)]
 
 
@@ -265,7 +265,7 @@ def test_completions_are_judged_with_their_finish_reasons() -> None:
     [problem] = generate("arithmetic", "train", 1, seed=0)
     texts = [f"\\boxed{{{problem.answer}}}", "\\boxed{1234}", f"It is {problem.answer}.", "Let me think"]
     engine = Scripted(texts, ["stop", "stop", "stop", "length"])
-    drawn = draw_rollouts(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=engine)
+    drawn = rollouts_of(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=engine)
     assert [r.verdict for r in drawn] == ["correct", "incorrect", "no_boxed", "truncated"]
     assert [r.completion_text for r in drawn] == texts
     assert {r.engine for r in drawn} == {"scripted"}
@@ -274,6 +274,6 @@ def test_completions_are_judged_with_their_finish_reasons() -> None:
 def test_text_that_utf8_cannot_hold_does_not_stop_a_harvest(tmp_path: Path) -> None:
     [problem] = generate("arithmetic", "train", 1, seed=0)
     texts = ["lone \ud800 surrogate", "\x00 and \u202e", "\\boxed{\udfff}", "ok"]
-    drawn = draw_rollouts(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=Scripted(texts))
+    drawn = rollouts_of(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=Scripted(texts))
     write_rollouts(tmp_path / "rollouts.parquet", drawn)
     assert read_rollouts(tmp_path / "rollouts.parquet").completion_text[0] == "lone ? surrogate"

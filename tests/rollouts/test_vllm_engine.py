@@ -24,7 +24,7 @@ from g2d.jobs.usage import cpu_seconds
 from g2d.policies import Policy
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, sampling
+from g2d.rollouts.draw import sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings, Harvest
@@ -32,7 +32,7 @@ from g2d.rollouts.trainer_engine import SubprocessEngine
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests import models
-from tests.models import two_ends_policy
+from tests.models import rollouts_of, two_ends_policy
 from tests.shared import NEEDS_VLLM
 from tests.workflow import forked
 
@@ -138,7 +138,7 @@ def test_adapters_are_exchanged_in_a_running_engine(
 
 def test_rollouts_name_the_engine_and_keep_its_tokens(vllm: VllmEngine, policy: Policy) -> None:
     problems = generate("arithmetic", "train", 5, seed=0)
-    drawn = draw_rollouts(policy, problems, Prompt(), SAMPLED, engine=vllm, token_ids=True)
+    drawn = rollouts_of(policy, problems, Prompt(), SAMPLED, engine=vllm, token_ids=True)
     for r in drawn:
         assert r.prompt_ids == tuple(vllm.tokenizer(r.prompt_text, add_special_tokens=False)["input_ids"])
         assert r.completion_ids is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from g2d.policies.policy import Policy, tokenizer_sha256
@@ -41,9 +40,8 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
     )
 
 
-def engine_for(policy: Policy, settings: EngineSettings | None = None) -> Engine:
-    """Return the configured engine."""
-    if settings is not None and settings.name == "vllm":
+def engine_for(policy: Policy, settings: EngineSettings) -> Engine:
+    if settings.name == "vllm":
         from g2d.rollouts.vllm_engine import VllmEngine
 
         return VllmEngine(policy, settings)
@@ -58,28 +56,23 @@ def draw_rollouts(
     prompt: Prompt,
     decoding: Decoding,
     *,
-    engine: Engine | None = None,
-    verifier: Verifier | None = None,
+    engine: Engine,
+    verifier: Verifier,
     token_ids: bool = False,
 ) -> list[Rollout]:
     """Generate and judge `samples_per_prompt` rollouts per problem, ordered by problem and sample.
 
     Args:
         prompt: template of the messages.
-        engine: None: load the policy.
-        verifier: stays open; None: Math-Verify, in one process that ends with this call.
         token_ids: keep the tokens, for training.
     """
-    engine = engine or engine_for(policy)
     tokenizer = tokenizer_sha256(policy.base) if token_ids else None
     drawn = [*completed(engine, problems, prompt, decoding)]
-    # Close it here, so that its CPU time is counted for this job.
-    with nullcontext(verifier) if verifier is not None else Verifier() as open_verifier:
-        compared = references((problem for problem, *_ in drawn), open_verifier)
-        judgements = open_verifier.verify(
-            [(reference, done.text) for reference, (*_, done) in zip(compared, drawn, strict=True)],
-            [done.finish_reason for *_, done in drawn],
-        )
+    compared = references((problem for problem, *_ in drawn), verifier)
+    judgements = verifier.verify(
+        [(reference, done.text) for reference, (*_, done) in zip(compared, drawn, strict=True)],
+        [done.finish_reason for *_, done in drawn],
+    )
     return [
         Rollout(
             problem_id=problem.problem_id,

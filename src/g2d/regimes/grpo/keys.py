@@ -219,13 +219,12 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
             **self.drawn_by(job.engine, job.lora, job.reward),
         }
 
-    def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
+    def drawn_by(self, engine: EngineSettings, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
         """Return settings of engine and reward that change results; some are constants that finished jobs have."""
-        name = engine.name if engine else None
-        with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
+        with_dropout = engine.name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
-            "engine": name,
-            **({"rollouts": "by g2d.rollouts"} if name != "vllm" else {}),
+            "engine": engine.name,
+            **({"rollouts": "by g2d.rollouts"} if engine.name != "vllm" else {}),
             **({"ratios": "without dropout"} if with_dropout else {}),
             **({"masked": "by rewards"} if self.mask_uniform_groups and is_scalar(reward) else {}),
         }

@@ -124,8 +124,7 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
 
 def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
     problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
-    settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
-    engine = engine_for(policy, settings)
+    engine = engine_for(policy, job.engine.model_copy(update={"tensor_parallel_size": 1}))
     with Verifier(job.workers, file=own_file(job.verifier)) as verifier:
         return draw_rollouts(policy, problems, job.prompt, decoding, engine=engine, verifier=verifier)
 

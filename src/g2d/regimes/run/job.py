@@ -47,7 +47,7 @@ class TrainingJob:
     prompt_mix: PromptMix = VERIFIABLE
     reward: Section = TRUTH
     verifier: PythonVerifier | None = None  # None: Math-Verify
-    engine: EngineSettings | None = None  # None: transformers
+    engine: EngineSettings = field(default_factory=EngineSettings)
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
 
     harvest: Harvest = field(default_factory=Harvest)

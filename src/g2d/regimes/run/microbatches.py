@@ -19,7 +19,6 @@ from g2d.regimes.run.processes import largest, n_processes
 from g2d.rewards.catalogue import parts
 from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
-from g2d.rollouts.settings import EngineSettings
 
 Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
 
@@ -115,8 +114,8 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
         training = replace(training, update=None, choose_checkpointing=False)
     if training.update is None and not training.choose_checkpointing:
         return MicroBatches(training.units, training.checkpointing)
-    file, engine = Path(job.base.base, CONFIG), job.engine or EngineSettings()
-    forecast = Forecast.of(file, job.lora, engine, total, prompt_tokens).divided(training, free)
+    file = Path(job.base.base, CONFIG)
+    forecast = Forecast.of(file, job.lora, job.engine, total, prompt_tokens).divided(training, free)
     say(
         f"per_device_batch_size {forecast.units}{' (auto)' if training.update else ''}, activations "
         f"{'run again backwards' if forecast.checkpointing else 'kept'}: {free / GIB:.1f} GiB are free, rows have at "

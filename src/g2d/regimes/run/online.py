@@ -36,7 +36,7 @@ def identity(job: TrainingJob) -> dict[str, Any]:
         **job.identity,
         "problems": [asdict(problem) for problem in job.data],
         "prompt": job.prompt.params(),
-        "engine": job.engine.name if job.engine else None,
+        "engine": job.engine.name,
         **verifier_params(job.verifier),
         **job.settings.identity(job),
     }
@@ -92,7 +92,7 @@ def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: 
         problems: all that may be asked; the longest determines the context.
         at_once: most completions that all processes together request.
     """
-    if job.engine is None or job.engine.name != "vllm":
+    if job.engine.name != "vllm":
         return None
     from g2d.rollouts.trainer_engine import SubprocessEngine
     from g2d.rollouts.vllm_engine import VllmEngine
