@@ -19,12 +19,12 @@ from g2d.markdown import code, fenced, literal
 from g2d.plain import is_hidden, plain, say
 from g2d.report import page
 from g2d.rewards import catalogue
-from g2d.rewards.judging import judge, require_numbers
-from g2d.rewards.reward import Judgement, Reward
+from g2d.rewards.judging import require_numbers
+from g2d.rewards.reward import Reward
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.jobs.test_stage import run
-from tests.rewards.test_judging import CONTEXT, Odd
+from tests.rewards.test_judging import Odd
 
 REPOSITORY = Path(__file__).parents[1]
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202eesrever\r\x00"
@@ -85,13 +85,8 @@ def test_a_job_that_fails(tmp_path: Path) -> None:
     assert not hidden(output)
 
 
-def test_a_reward_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(*_: object) -> list[Judgement]:
-        raise ValueError(HOSTILE)
-
-    monkeypatch.setitem(catalogue.REWARDS, "odd", Reward(HOSTILE, 1, Odd, fail, lambda own: HOSTILE))
-    with pytest.raises(RuntimeError, match="fails on everything"):
-        judge(Odd(), [], CONTEXT)
+def test_a_reward_without_a_number(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setitem(catalogue.REWARDS, "odd", Reward(HOSTILE, 1, Odd, lambda *_: [], lambda own: HOSTILE))
     require_numbers({"judged": 1, "error": 1}, HOSTILE)
     assert SEEN in caplog.text
     assert not hidden(caplog.text)
