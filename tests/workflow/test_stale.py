@@ -83,9 +83,7 @@ def grid(own_micro_grid: Project) -> Project:
     [
         ("grpo/g2/k2/policy.json", "{", "delete it to have it made again"),
         ("grpo/g2/k2/policy.json", '{"quantised": true}', "a newer version made it, so use that one"),
-        ("harvest/g2/k2/cost.json", "", "delete it to have it made again"),
         ("grpo/g2/k2/policy.json", None, "Is a directory"),  # unreadable, also for root
-        ("harvest/g2/k2/cost.json", None, "Is a directory"),
     ],
 )
 def test_a_file_that_the_plan_reads_is_refused_and_its_job_not_left_out(
