@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from g2d.cli import COMMANDS, main
-from g2d.experiment.config import load
+from g2d.experiment.config import load, owner, read_record
 from g2d.settings import ConfigError
 from g2d.settings.gone import COMMANDS_GONE, GONE, gone_sentence
 from tests.experiment.test_config import MINIMAL
@@ -52,3 +55,26 @@ def test_a_former_command_says_what_to_do_instead(capsys: pytest.CaptureFixture[
     for name, sentence in COMMANDS_GONE.items():
         assert main([name, "results", "--any", "option"]) == 2
         assert capsys.readouterr().err == f"g2d {name}: gone since 0.3: {sentence}\n"
+
+
+def test_the_record_of_an_earlier_version_is_read_without_its_gone_keys(tmp_path: Path) -> None:
+    """Records have all keys, also those that had no effect; without its owner, a folder could be replaced."""
+    record = tmp_path / "config.yaml"
+    config = load(MINIMAL | {"ablations": {"ipo": {"steps": [150], "dpo": {"loss": "ipo"}}}})
+    config.save(record, ["my.yaml"])
+    values = yaml.safe_load(record.read_text())
+    values["looks"] = None
+    values["warmup"]["lag"] = 0
+    values["ablations"]["ipo"]["select"] = False
+    values["models"]["demo"]["settings"] = {"engine": {"keep_alive": 0}}
+    record.write_text(f'# files: ["my.yaml"]\n{yaml.safe_dump(values)}')
+    before = owner(record)
+    assert before is not None
+    assert before.files == ["my.yaml"]
+    assert before.config.for_model("demo").identity == config.for_model("demo").identity | {
+        "models": before.config.identity["models"]
+    }
+    values["regimes"] = {"mine": {"regime": "kto"}}
+    record.write_text(yaml.safe_dump(values))
+    with pytest.raises(ConfigError, match=r"regimes.mine.regime: gone since 0.3"):
+        read_record(record)

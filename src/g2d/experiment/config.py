@@ -14,12 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from g2d.experiment.checks import mistakes
-from g2d.experiment.config_file import merged, read_files, require_whole, source_of
+from g2d.experiment.config_file import merged, read_file, read_files, require_whole, source_of
 from g2d.experiment.sections import FILES, Config
 from g2d.settings import ConfigError, refuse
+from g2d.settings.gone import without_gone_keys
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "load", "read", "read_sources"]
+__all__ = ["Config", "load", "read", "read_record", "read_sources"]
 
 
 def load(
@@ -80,6 +81,15 @@ def read(path: str | Path) -> Config:
     return read_sources(read_files([path]))
 
 
+def read_record(path: str | Path) -> Config:
+    """Read the configuration that a run wrote into its results folder, also one of an earlier version.
+
+    Raises:
+        ConfigError: it asks for something that this version does not have.
+    """
+    return load(without_gone_keys(read_file(path)), file=str(path))
+
+
 def read_sources(sources: Mapping[str, Mapping[str, Any]]) -> Config:
     """Validate the merged values of files."""
     values = reduce(merged, sources.values())
@@ -107,7 +117,7 @@ class Owner:
 def owner(file: str | Path) -> Owner | None:
     """Return the owner of a results folder from its `config.yaml`, None if that cannot be read."""
     try:
-        config = read(file)
+        config = read_record(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")
         return Owner(config, json.loads(first.removeprefix(FILES)) if first.startswith(FILES) else None)
     except (ConfigError, OSError, ValueError):

@@ -91,13 +91,30 @@ def gone_sentence(path: str, value: Any) -> str | None:
         path: of the key in the configuration, with dots.
         value: as written by the user.
     """
-    path = re.sub(r"^models\.[^.]+\.settings\.", "", path)
-    path = re.sub(r"^ablations\.[^.]+\.(warmup|dpo)\b", r"\1", path)
-    for name in _names(path, value):
+    for name in _names(_in_common_section(path), value):
         for pattern, sentence in GONE.items():
             if fnmatchcase(name, pattern):
                 return f"gone since 0.3: {sentence}"
     return None
+
+
+def without_gone_keys(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the values that an earlier version recorded, without the keys that are gone.
+
+    Records have all keys, also those that had no effect. Values such as `regime: kto` stay, and are refused.
+    """
+    kept = {}
+    for key, value in values.items():
+        name = f"{path}.{key}" if path else str(key)
+        if any(fnmatchcase(_in_common_section(name), pattern) for pattern in GONE if "=" not in pattern):
+            continue
+        kept[key] = without_gone_keys(value, name) if isinstance(value, Mapping) else value
+    return kept
+
+
+def _in_common_section(path: str) -> str:
+    path = re.sub(r"^models\.[^.]+\.settings\.", "", path)
+    return re.sub(r"^ablations\.[^.]+\.(warmup|dpo)\b", r"\1", path)
 
 
 def _names(path: str, value: Any) -> Iterator[str]:

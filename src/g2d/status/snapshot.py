@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from g2d.experiment.config import Config, read
+from g2d.experiment.config import Config, read_record
 from g2d.forecast.devices import CARD, Device, device_here
 from g2d.forecast.hours import Line, hours_left
 from g2d.graph.build import grid_jobs
@@ -95,7 +95,7 @@ class Grid:
         recorded = file.stat().st_mtime
         if recorded != self._recorded:
             self._recorded = recorded
-            self.config: Config = read(file)
+            self.config: Config = read_record(file)
             self.jobs = grid_jobs(self.config)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.experiment import grid
-from g2d.experiment.config import read
+from g2d.experiment.config import read_record
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.graph import catalogue
 from g2d.jobs.cost import read_cost
@@ -43,7 +43,7 @@ class Results(Inputs):
             raise FileNotFoundError(
                 f"{folder}: no results folder (it has no config.yaml): name the results folder of a run"
             )
-        super().__init__(Path(folder), read(recorded))
+        super().__init__(Path(folder), read_record(recorded))
 
     def __repr__(self) -> str:
         return f"g2d.open({str(self.folder)!r})"
