@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.policies import Policy, load_tokenizer
-from g2d.policies.policy import end_tokens
+from g2d.policies.policy import context_limit, end_tokens, ends_in_words
 from g2d.problems.prompts import Prompt, token_ids
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import evaluation_decoding, sampling
@@ -155,16 +155,33 @@ def test_every_token_that_the_model_declares_ends_a_completion() -> None:
     assert {completion.finish_reason for completion in ended} == {"stop"}
 
 
-def test_ends_are_read_where_transformers_reads_them(tmp_path: Path) -> None:
-    """From generation_config.json, else from config.json; one number or a list."""
+def test_a_completion_ends_at_the_tokens_that_a_file_or_the_template_names(tmp_path: Path) -> None:
     policy = Policy("mine/base", "mine", "base", base=str(tmp_path))
     tokenizer = load_tokenizer(tiny_policy())
-    (tmp_path / "config.json").write_text('{"eos_token_id": 7}')
+    config, generation_config = tmp_path / "config.json", tmp_path / "generation_config.json"
+    config.write_text('{"eos_token_id": 7}')
     assert end_tokens(policy, tokenizer) == {1, 7}
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [128001, 128008, 128009]}')
-    assert end_tokens(policy, tokenizer) == {1, 128001, 128008, 128009}
-    (tmp_path / "generation_config.json").write_text("{}")
-    assert end_tokens(policy, tokenizer) == {1}
+    generation_config.write_text('{"eos_token_id": [128001, 128008]}')
+    assert end_tokens(policy, tokenizer) == {1, 128001, 128008}  # 7 may be the default of a class of models
+    generation_config.write_text("{}")  # has no such key, so config.json still counts
+    assert end_tokens(policy, tokenizer) == {1, 7}
+    config.write_text('{"text_config": {"eos_token_id": 9}}')
+    assert end_tokens(policy, tokenizer) == {1, 9}
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<end_of_turn>"]})
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<end_of_turn>\n{% endfor %}"
+    closing = tokenizer.convert_tokens_to_ids("<end_of_turn>")
+    assert end_tokens(policy, tokenizer) == {1, 9, closing}
+    assert "<end_of_turn>" in ends_in_words(tokenizer, end_tokens(policy, tokenizer))
+
+
+def test_the_context_limit_of_a_model_with_other_parts_is_that_of_its_text(tmp_path: Path) -> None:
+    policy = Policy("mine/base", "mine", "base", base=str(tmp_path))
+    (tmp_path / "config.json").write_text('{"text_config": {"max_position_embeddings": 512}}')
+    assert context_limit(policy) == 512
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 256, "text_config": {}}')
+    assert context_limit(policy) == 256
+    (tmp_path / "config.json").write_text("{}")
+    assert context_limit(policy) is None
 
 
 def test_sampling_follows_the_distribution() -> None:

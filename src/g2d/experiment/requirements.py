@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from g2d.experiment.arms import by_section, expanded
 from g2d.experiment.sections import Config
-from g2d.jobs.files import read_json
+from g2d.jobs.files import read_json, text_value
 from g2d.plain import first_line, plain
 from g2d.policies import gguf
 from g2d.policies.settings import (
@@ -137,7 +137,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
     if (file := file_of(source)) is None:
         return None
     try:
-        number = read_json(file).get(name)
+        number = text_value(read_json(file), name)
     except (OSError, ValueError):  # loading the model reports it
         return None
     return number if isinstance(number, int) else None

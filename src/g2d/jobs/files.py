@@ -159,6 +159,14 @@ def to_trash(results: Path, paths: Iterable[Path]) -> str:
     return f"moved {moved} to {place}; to bring back: cp -a {place}/. {results}"
 
 
+def text_value(config: Mapping[str, Any], name: str) -> Any:
+    """Return a value of a model's config.json, or of its `text_config` if the model has other parts too."""
+    if config.get(name) is not None:
+        return config[name]
+    nested = config.get("text_config")
+    return nested.get(name) if isinstance(nested, Mapping) else None
+
+
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
     """Write indented JSON atomically; a ValueError for NaN."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from g2d import __version__
 from g2d.jobs.digests import remembered_digest
-from g2d.jobs.files import read_json, sha256, write_json
+from g2d.jobs.files import read_json, sha256, text_value, write_json
 from g2d.plain import first_line
 from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE
 
@@ -196,15 +196,48 @@ def _way_back(policy: Policy) -> str:
 
 
 def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the tokens that end a completion: M0 may declare several, unlike its tokenizer."""
-    files = [Path(policy.base) / name for name in ("generation_config.json", "config.json")]
-    ends = next((read_json(file).get("eos_token_id") for file in files if file.is_file()), None)
-    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    return frozenset(listed) | {tokenizer.eos_token_id}
+    """Return the tokens that end a completion.
+
+    They are the tokenizer's, those of the first of M0's files that declares some, as in transformers, and the one that
+    closes a turn in the chat template, which no file may list. A config.json beside a generation_config.json often has
+    the default of its class, which can be an ordinary token.
+    """
+    ends = {int(tokenizer.eos_token_id)}
+    for name in ("generation_config.json", "config.json"):
+        file = Path(policy.base) / name
+        declared = text_value(read_json(file), "eos_token_id") if file.is_file() else None
+        if declared is not None:
+            ends.update(declared if isinstance(declared, list) else [declared])
+            break
+    closing = _closing_token(tokenizer)
+    if closing is not None:
+        ends.add(closing)
+    return frozenset(ends)
+
+
+def _closing_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the special token right behind an assistant's answer in the chat template, None if there is none."""
+    answer = "g2d-answer"
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
+    rendered = tokenizer.apply_chat_template(turns, tokenize=False)
+    _, found, behind = str(rendered).rpartition(answer)
+    if not found:
+        return None
+    special = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    for content, number in special.items():
+        if content and behind.lstrip().startswith(content):
+            return int(number)
+    return None
+
+
+def ends_in_words(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> str:
+    """Return a line for logs that names the tokens at which a completion ends."""
+    tokens = tokenizer.convert_ids_to_tokens(sorted(ends))
+    return f"a completion ends at {' or '.join(str(token) for token in tokens)}"
 
 
 def context_limit(policy: Policy) -> int | None:
-    limit = read_json(Path(policy.base) / "config.json").get("max_position_embeddings")
+    limit = text_value(read_json(Path(policy.base) / "config.json"), "max_position_embeddings")
     return int(limit) if limit is not None else None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import model_validator
 
 from g2d.jobs.digests import remembered_digest
-from g2d.jobs.files import parse_json, read_json
+from g2d.jobs.files import parse_json, read_json, text_value
 from g2d.problems.prompts import conversation_ids
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError
 from g2d.settings import MistakeInKeyError, Revision, Section, key
@@ -122,7 +122,7 @@ def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
         return f"{folder}: {labels} labels instead of 1, so there is no one score: choose a reward model"
     if not _has_template(folder):
         return f"{folder}: its tokenizer has no chat template: add the one it was trained with, as chat_template.jinja"
-    limit = config.get("max_position_embeddings")
+    limit = text_value(config, "max_position_embeddings")
     if max_length is not None and limit is not None and max_length > limit:
         return f"{folder}: reads {limit} tokens at most, not {max_length}: lower max_length"
     return None
@@ -163,7 +163,8 @@ class Scorer:
                 f"reward model {folder}: no weights for {missing[0]}: choose one that was saved with its head"
             )
         self.model = model.eval().to(self.device)
-        limits = (max_length, self.tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None))
+        window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        limits = (max_length, self.tokenizer.model_max_length, window)
         self.max_length = min((limit for limit in limits if limit is not None), default=None)
         self._has_padding = model.config.pad_token_id is not None
         self._seen: dict[bytes, Score] = {}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from g2d.policies.policy import Policy, tokenizer_sha256
+from g2d.plain import say
+from g2d.policies.policy import Policy, ends_in_words, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.problems.prompts import Prompt, conversation
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context
-from g2d.rollouts.engine import Completion, Decoding, Engine, Request
+from g2d.rollouts.engine import Completion, Decoding, Engine, ModelEngine, Request
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.settings import EngineSettings, Evaluation, Sampling
 from g2d.settings import Section
@@ -41,13 +43,18 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
 
 
 def engine_for(policy: Policy, settings: EngineSettings) -> Engine:
+    """Start the engine of a policy, and log at which tokens its completions end."""
+    engine: ModelEngine
     if settings.name == "vllm":
         from g2d.rollouts.vllm_engine import VllmEngine
 
-        return VllmEngine(policy, settings)
-    from g2d.rollouts.transformers_engine import TransformersEngine
+        engine = VllmEngine(policy, settings)
+    else:
+        from g2d.rollouts.transformers_engine import TransformersEngine
 
-    return TransformersEngine.of(policy)
+        engine = TransformersEngine.of(policy)
+    say(ends_in_words(engine.tokenizer, engine.end_ids), file=sys.stderr)
+    return engine
 
 
 def draw_rollouts(

@@ -31,7 +31,7 @@ class TransformersEngine(ModelEngine):
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_ids: Collection[int]) -> None:
         self.model: Any = model  # transformers' annotations lack `generate`
-        limit = getattr(self.model.config, "max_position_embeddings", None)
+        limit = getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", None)
         super().__init__(tokenizer, end_ids, (self.model.name_or_path, limit))
         self.tokenizer.padding_side = "left"
         # Ignore the model's defaults, such as a repetition penalty.

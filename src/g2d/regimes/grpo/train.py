@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.files import read_json
-from g2d.policies.policy import end_tokens, load_tokenizer
+from g2d.plain import say
+from g2d.policies.policy import end_tokens, ends_in_words, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
@@ -55,6 +56,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     arguments = _arguments(job, checkpoints.draft, microbatches)
     tokenizer = load_tokenizer(job.base)
     ends = end_tokens(job.base, tokenizer)
+    say(ends_in_words(tokenizer, ends))
     rollouts = TrainingRollouts(
         ends,
         warmup.keep_rollouts,
