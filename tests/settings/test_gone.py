@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from g2d.cli import COMMANDS, main
 from g2d.experiment.config import load, owner, read_record
+from g2d.experiment.sections import MODEL_SECTIONS
 from g2d.settings import ConfigError
 from g2d.settings.gone import COMMANDS_GONE, GONE, gone_sentence
 from tests.experiment.test_config import MINIMAL
@@ -41,6 +45,61 @@ def test_a_former_key_is_refused_wherever_it_may_stand() -> None:
         if expected not in str(error.value):
             wrong[str(changes)] = str(error.value)
     assert not wrong
+
+
+# A configuration with an entry in each section whose names are the user's.
+WITH_NAMES = MINIMAL | {
+    "regimes": {
+        "offline": {"regime": "rft", "steps": [150]},
+        "online": {"regime": "semi_online_dpo", "steps": [150], "sync_every": 1},
+    },
+    "ablations": {"mine": {"steps": [150], "warmup": {"learning_rate": 1e-4}, "dpo": {"beta": 0.2}}},
+    "rewards": {"coin": {"reward": "random"}},
+}
+OF_PROBLEMS = {"seed", "source", "family", "fields"}
+
+
+def places(path: str) -> Iterator[str]:
+    """Yield where a key may stand in `WITH_NAMES`, from its path in `GONE`."""
+    section, _, rest = path.partition(".")
+    if section == "*":
+        problems = rest.partition(".")[0] in OF_PROBLEMS
+        sections = ["pool", "benchmarks.held-out"] if problems else ["regimes.online", "warmup"]
+        for name in sections:
+            yield from places(f"{name}.{rest}")
+    elif "*" in path:
+        for name in WITH_NAMES[section]:
+            yield path.replace("*", name, 1)
+    else:
+        yield path
+        if section in ("warmup", "dpo"):
+            yield f"ablations.mine.{path}"
+        if section in MODEL_SECTIONS and rest:
+            yield f"models.demo.settings.{path}"
+
+
+def with_key(path: str, value: Any) -> dict[str, Any]:
+    values = copy.deepcopy(WITH_NAMES)
+    *sections, name = path.split(".")
+    inner = values
+    for section in sections:
+        if not isinstance(inner.setdefault(section, {}), dict):
+            inner[section] = {}
+        inner = inner[section]
+    inner[name] = value
+    return values
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_each_key_that_is_gone_is_refused_with_its_sentence_wherever_it_stood(gone: str) -> None:
+    load(WITH_NAMES)
+    path, _, value = gone.partition("=")
+    values = [value.replace("*", "mine_")] if value else [1, "auto", None, True, [1], {}, {"key": 1}]
+    for place in places(path):
+        for written in values:
+            with pytest.raises(ConfigError) as error:
+                load(with_key(place, written))
+            assert f"gone since 0.3: {GONE[gone]}" in str(error.value), (place, written)
 
 
 @pytest.mark.usefixtures("gone")

@@ -151,6 +151,13 @@ def test_results_without_files_are_missing_and_files_without_records_are_results
     assert state_of(results, "demo/seed0/grpo/g2/k4")[0].state == "finished"
 
 
+def test_a_policy_without_its_cost_is_no_result(results: Path) -> None:
+    """The cost is written last, so a job that was killed before it has not finished."""
+    attempted(results, "killed")
+    write_text(results / TRAINING / "policy.json", "{}")
+    assert state_of(results)[0].state == "killed"
+
+
 ATTEMPT = """
 import sys, time
 from pathlib import Path
@@ -231,6 +238,14 @@ def crowded(results: Path) -> Snapshot:
         attempted(results, "running", f"demo/seed0/dpo/g2/k{k}", stage="train_dpo", heard=3)
     attempted(results, "failed", "demo/seed0/dpo/g0/k0", stage="train_dpo")
     return Grid(results).look()
+
+
+def test_the_last_trouble_comes_first(results: Path) -> None:
+    for k, ago in ((2, 50.0), (4, 10.0)):
+        attempted(results, "failed", f"demo/seed0/grpo/g2/k{k}", heard=ago)
+    attempted(results, "stopped", "demo/seed0/dpo/g0/k0", stage="train_dpo", heard=1)
+    trouble = Grid(results).look().of("failed", "stopped")
+    assert [state.job.wildcards.k for state in trouble] == ["4", "2", "0"]
 
 
 def test_a_small_screen_tells_that_jobs_are_not_shown(results: Path) -> None:

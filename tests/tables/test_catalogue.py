@@ -19,6 +19,7 @@ from g2d.experiment.config import Config
 from g2d.graph import catalogue
 from g2d.graph.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.graph.parts import table_inputs
+from g2d.jobs.cost import Cost, CostFile
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.captions import FILE
 from g2d.tables.evaluations import Evaluations
@@ -141,3 +142,31 @@ def test_replies_and_answers_have_the_k_that_tables_show(tmp_path: Path) -> None
     inputs.records = {key: SimpleNamespace(k=4)}  # type: ignore[dict-item]
     inputs.read = lambda part, *_: {key: part} if part == "replies" else {(key, "easy"): part}  # type: ignore[method-assign]
     assert {key.shown_k for key in [*inputs.replies, *(at[0] for at in inputs.answers)]} == {4}
+
+
+def test_the_benchmark_that_selects_is_not_tested(tmp_path: Path) -> None:
+    config = Config.model_validate(SMALL | TABLES_OF_KEYS["selection"][0])
+    inputs = Inputs(tmp_path, config)
+    base = grid.policies(config)[0]
+    inputs.answers = {(base, name): pd.DataFrame() for name in config.benchmarks}
+    assert [*inputs.tested] == [(base, "easy")]
+
+
+def test_each_policy_is_charged_its_training_and_all_that_it_answered(tmp_path: Path) -> None:
+    config = Config.model_validate(SMALL)
+    base, policy = grid.policies(config)[:2]
+    bills = {
+        "costs": {policy: bill("training")},
+        "answer_costs": {(key, "easy"): bill("answers") for key in (base, policy)},
+        "sample_costs": {(policy, "easy"): bill("samples")},
+        "reply_costs": {base: bill("replies")},
+    }
+    inputs = Inputs(tmp_path, config)
+    inputs.records = {}
+    inputs.read = lambda part, *_: bills[part]  # type: ignore[method-assign,assignment,return-value]
+    charged = {key: [record.job for record in records] for key, records in inputs.charged.items()}
+    assert charged == {policy: ["training", "answers", "samples"], base: ["answers", "replies"]}
+
+
+def bill(job: str) -> CostFile:
+    return CostFile(Cost(job, "stage", 1.0, 1.0, 1, "cpu", 1.0, 0, 0), ())

@@ -110,6 +110,22 @@ def test_each_k_has_a_bound_against_the_best_other_k():
     assert table["margin_shown"].dropna().tolist() == [bound.margin_shown for bound in bounds]
 
 
+def test_while_seeds_are_missing_no_k_has_a_bound():
+    keys = [policy("dpo", 0, 0), policy("dpo", 0, 1), policy("dpo", 150, 0)]
+    table = main_table({(key, benchmark): solved(2) for key in keys for benchmark in ("id", "ood")}, {})
+    assert table[["behind", "margin_shown"]].isna().all(axis=None)
+    last = policy("dpo", 150, 1), "ood"
+    table = main_table({(key, b): solved(2) for key in keys for b in ("id", "ood")} | {last: solved(2)}, {})
+    assert table["behind"].notna().tolist() == [benchmark == "ood" for benchmark in table["benchmark"]]
+
+
+def test_the_benchmark_that_selects_has_no_bound():
+    keys = [policy("dpo", k) for k in (0, 150)]
+    answered = {(key, benchmark): solved(2) for key in keys for benchmark in ("picks", "id")}
+    table = main_table(answered, {}, select_by="picks")
+    assert table["margin_shown"].notna().tolist() == [benchmark == "id" for benchmark in table["benchmark"]]
+
+
 def test_sampled_answers_are_averaged_within_their_problem_first():
     table = main_table({(BASE, "id"): answers({"a": [1, 0, 0, 0], "b": [1]})}, {})
     (row,) = table.to_dict("records")

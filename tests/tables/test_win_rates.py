@@ -138,6 +138,15 @@ def test_the_table() -> None:
         win_rate_table(given | {BETTER[0]: longer_replies[longer_replies["problem_id"] != "p1"]}, {})
 
 
+def test_a_prompt_counts_if_every_seed_has_a_comparison() -> None:
+    base = replies([[1.0, 1.0]] * 3, SAID[:3])
+    won, unjudged = [2.0, 2.0], [np.nan, np.nan]
+    first, second = replies([won, won, [0.0, np.nan]], SAID[:3]), replies([unjudged, won, won], SAID[:3])
+    table = win_rate_table({BASE: base, BETTER[0]: first, BETTER[1]: second}, {"better": "mixed"})
+    row = table.iloc[0]
+    assert (row["n_prompts"], row["not_judged"], row["win_rate"]) == (2, 3, 0.75)  # (1 + 0 + 1 + 1) / 4
+
+
 def drawn(rng: np.random.Generator, taste: np.ndarray, longer: float, bias: float) -> pd.DataFrame:
     """Two replies to each prompt; the score is taste, `bias` per character, and noise."""
     length = rng.poisson(20 + longer, size=(len(taste), 2))
