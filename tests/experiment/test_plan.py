@@ -15,7 +15,7 @@ from g2d.graph.job import Job, key_of
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy
 from tests.experiment.test_config import MINIMAL
-from tests.open_ended import JUDGE
+from tests.open_ended import HELD_OUT, JUDGE, POOL
 
 LOCAL = {"models": {"big": {"source": "local", "path": "big"}}}
 
@@ -182,3 +182,80 @@ def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
 def test_vllm_needs_a_gpu_per_part_of_a_policy() -> None:
     drawn = job(configured(engine={"name": "vllm", "tensor_parallel_size": 2}), "demo/calibration/rollouts.parquet")
     assert (drawn.devices, drawn.params["engine"]) == (2, "vllm")
+
+
+def test_a_warmup_that_stops_is_trained_anew_and_its_record_says_where() -> None:
+    warmup = {"steps": [0, 2, 4], "horizon": 4, "auto": {"every": 2, "patience": 1}}
+    config, folder = configured(warmup=warmup), "demo/seed0/auto/grpo/g2/k4"
+    stopped = job(config, f"{folder}/policy.json")
+    assert stopped.rule == "train_grpo_auto"
+    assert "checkpoint" not in stopped.inputs | stopped.outputs
+    after = job(config, "demo/seed0/auto/dpo/g2/k4/policy.json").inputs
+    assert after["warmup"] == [f"results/{folder}/policy.json"]
+    assert after["pairs"] == "results/demo/seed0/auto/harvest/g2/k4/pairs.jsonl"
+    assert job(config, "demo/seed0/dpo/g2/k4/policy.json").inputs["warmup"] == []
+
+
+def test_an_online_entry_that_starts_from_a_policy_reads_it_and_its_bill() -> None:
+    online = {"regime": "semi_online_dpo", "steps": [2], "sync_every": 1}
+    regimes = {"first": online | {"responses": 4}, "then": online | {"start": "first", "start_step": 2}}
+    config, calibration = configured(regimes=regimes), "results/demo/calibration/cost.json"
+    before = "results/demo/seed0/first/g4/k2"
+    given = job(config, "demo/seed0/then/g8/k2/policy.json").inputs
+    assert given["start"] == [f"{before}/policy.json", f"{before}/adapter/adapter_model.safetensors"]
+    assert given["costs"] == [calibration, f"{before}/cost.json"]
+    assert job(config, "demo/seed0/first/g4/k2/policy.json").inputs["costs"] == [calibration]
+
+
+def test_dpo_from_the_warmed_up_policy_reads_it() -> None:
+    config = configured(ablations={"on": {"steps": [4], "dpo": {"start": "warmup"}}})
+    folder = "results/demo/seed0/grpo/g2/k4"
+    start = [f"{folder}/policy.json", f"{folder}/adapter/adapter_model.safetensors"]
+    assert job(config, "demo/seed0/on/g2/k4/policy.json").inputs["start"] == start
+    assert job(config, "demo/seed0/dpo/g2/k4/policy.json").inputs["start"] == []
+
+
+def test_a_control_judges_the_harvest_of_m0_again_and_draws_its_own_later() -> None:
+    control = {"steps": [0, 4], "reward": "coin"}
+    keys = {"rewards": {"coin": {"reward": "random"}}, "ablations": {"control": control}}
+    config, folder = configured(**keys), "demo/seed0/control/harvest"
+    of_m0, later = (job(config, f"{folder}/{at}/rollouts.parquet") for at in ("g0/k0", "g2/k4"))
+    harvest = "results/demo/seed0/harvest/g0/k0"
+    assert (of_m0.inputs["judged"], of_m0.inputs["costs"]) == (
+        [f"{harvest}/rollouts.parquet"],
+        [f"{harvest}/cost.json"],
+    )
+    assert (of_m0.settled, of_m0.devices, of_m0.holds_device) == (True, 0, False)
+    assert (later.inputs["judged"], later.settled, later.devices) == ([], False, 1)
+    without = configured(**keys, warmup={"steps": [4], "horizon": 8})
+    assert job(without, f"{folder}/g0/k0/rollouts.parquet").inputs["judged"] == []
+
+
+def test_a_training_reads_the_prompts_that_it_asks() -> None:
+    kinds = ("verifiable", "open_ended", "mixed")
+    entry = {"regime": "semi_online_dpo", "steps": [2], "sync_every": 1}
+    config = configured(
+        regimes={kind: entry | {"prompts": kind} for kind in kinds},
+        rewards={"taste": JUDGE},
+        open_ended={"pool": POOL, "held_out": HELD_OUT, "reward": "taste"},
+    )
+    asked = {kind: job(config, f"demo/seed0/{kind}/g8/k2/policy.json").inputs["problems"] for kind in kinds}
+    verifiable, open_ended = "results/demo/calibration/train.jsonl", "results/problems/open-ended.jsonl"
+    assert asked == {"verifiable": [verifiable], "open_ended": [open_ended], "mixed": [verifiable, open_ended]}
+
+
+def test_chosen_levels_are_a_setting_of_the_selection_and_sampled_ones_of_the_calibration() -> None:
+    for sampled, of_calibration in (("all", None), ("pinned", [2])):
+        config = configured(calibration={"levels": [2], "sampled_levels": sampled}, training_set={"n": 100})
+        calibrated = job(config, "demo/calibration/rollouts.parquet").params["settings"]["calibration"]
+        assert calibrated.get("levels") == of_calibration
+        selected = job(config, "demo/calibration/train.jsonl").params["settings"]["calibration"]
+        assert selected["levels"] == [2]
+
+
+def test_every_trained_policy_and_harvest_has_a_card() -> None:
+    config = configured(warmup={"steps": [0, 2], "horizon": 2}, baselines={"grpo_group_sizes": [2]})
+    cards = build(config)["write_cards",].outputs[""]
+    policies = ["dpo/g0/k0/adapter", "dpo/g2/k2/adapter", "grpo/g2/k2/adapter"]
+    expected = [f"results/demo/seed0/{place}/README.md" for place in (*policies, "harvest/g0/k0", "harvest/g2/k2")]
+    assert sorted(cards) == sorted(expected)

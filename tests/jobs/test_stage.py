@@ -16,6 +16,7 @@ import pytest
 
 from g2d.jobs.files import sha256
 from g2d.jobs.kernels import AVX2, pin_embedded
+from g2d.jobs.stage import require_clock
 from tests.attempts import read_attempts
 
 SCRIPT = """
@@ -89,6 +90,14 @@ def test_a_clock_that_is_behind_stops_a_job_before_it_begins_or_leaves_its_work(
     done = run(tmp_path, "open('begun', 'w')", read=["pairs.jsonl"])
     assert "g2d recover --times" in done.stderr
     assert not (tmp_path / "begun").exists()
+
+
+def test_a_clock_that_is_a_little_behind_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text("")
+    newer = time.time() + 0.5
+    os.utime(tmp_path / "pairs.jsonl", (newer, newer))
+    require_clock([str(tmp_path / "pairs.jsonl"), str(tmp_path / "absent")])
+    assert time.time() >= newer
 
 
 def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> None:

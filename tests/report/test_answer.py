@@ -136,6 +136,19 @@ def test_which_k_is_enough_is_a_matter_of_what_is_shown_not_of_what_is_not() -> 
     assert len(answer(main(NONE, bounds={0: 0.0}), "m", "b", MARGIN).sentences) == 3
 
 
+def test_grpo_is_its_last_k_not_the_best_of_its_curve() -> None:
+    rows = main(BASE, NONE, WARMED, ("grpo", 500, 0.9, 13.0), GRPO)
+    assert "GRPO alone (G=2, K=1000) reaches 50.0" in " ".join(answer(rows, "m", "b", MARGIN).sentences)
+
+
+def test_a_policy_that_is_worse_than_m0_is_no_help() -> None:
+    worse = comparison(("g2d", 150), ("base", 0), 0.01) | {"difference": -0.02}
+    better = comparison(("dpo", 0), ("base", 0), 0.01)
+    for tests, helps in (((worse,), False), ((worse, better), True)):
+        headline = answer(main(BASE, NONE, WARMED), "m", "b", MARGIN, comparisons(*tests)).headline
+        assert ("No training is shown to help on b" in headline) is not helps
+
+
 def test_with_one_seed_every_claim_is_about_these_weights() -> None:
     grid = (BASE, NONE, WARMED, ("g2d-auto", 120, 0.62, 5.0), GRPO)
     pairs = [(("g2d", 150), ("dpo", 0)), (("g2d", 150), ("grpo", 1000)), (("g2d-auto", 120), ("g2d", 150))]

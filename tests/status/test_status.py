@@ -189,8 +189,9 @@ def test_a_job_that_is_killed_here_is_known_to_be_dead_at_once(results: Path, pr
     running, _ = state_of(results)
     assert running.state == "running"
     process.send_signal(signal.SIGKILL)
-    while process.poll() is None:  # not reaped before it has ended, and a zombie is dead as well
-        time.sleep(0.01)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert state_of(results)[0].state == "killed"  # a zombie
+    process.wait()
     assert state_of(results)[0].state == "killed"
 
 
