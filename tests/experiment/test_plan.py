@@ -259,3 +259,23 @@ def test_every_trained_policy_and_harvest_has_a_card() -> None:
     policies = ["dpo/g0/k0/adapter", "dpo/g2/k2/adapter", "grpo/g2/k2/adapter"]
     expected = [f"results/demo/seed0/{place}/README.md" for place in (*policies, "harvest/g0/k0", "harvest/g2/k2")]
     assert sorted(cards) == sorted(expected)
+
+
+def test_prompts_are_a_setting_of_the_warmup_that_asks_open_ended_ones() -> None:
+    ablation = {"steps": [4], "prompts": "open_ended", "policies": ["grpo"]}
+    config = configured(
+        ablations={"open": ablation},
+        rewards={"taste": JUDGE},
+        open_ended={"pool": POOL, "held_out": HELD_OUT, "reward": "taste"},
+    )
+    assert settings_of(config, "demo/seed0/open/grpo/g2/k4")["prompts"] == {"prompts": "open_ended"}
+    assert "prompts" not in settings_of(config, "demo/seed0/grpo/g2/k4")
+
+
+def test_to_select_by_a_benchmark_loads_it_not_again() -> None:
+    def params(**marked: bool) -> Any:
+        picks = MINIMAL["benchmarks"]["held-out"] | {"seed": 1} | marked
+        config = configured(benchmarks=MINIMAL["benchmarks"] | {"picks": picks})
+        return job(config, "problems/picks.jsonl").params
+
+    assert params(select_by=True) == params()

@@ -149,6 +149,12 @@ def test_a_policy_that_is_worse_than_m0_is_no_help() -> None:
         assert ("No training is shown to help on b" in headline) is not helps
 
 
+def test_a_warmup_that_makes_it_worse_did_harm() -> None:
+    test = comparison(("g2d", 150), ("dpo", 0), 0.01) | {"difference": -0.1}
+    rows = main(BASE, NONE, ("g2d", 150, 0.4, 4.0))
+    assert answer(rows, "m", "b", MARGIN, comparisons(test)).headline.startswith("Online RL did harm on b")
+
+
 def test_with_one_seed_every_claim_is_about_these_weights() -> None:
     grid = (BASE, NONE, WARMED, ("g2d-auto", 120, 0.62, 5.0), GRPO)
     pairs = [(("g2d", 150), ("dpo", 0)), (("g2d", 150), ("grpo", 1000)), (("g2d-auto", 120), ("g2d", 150))]

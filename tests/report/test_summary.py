@@ -1,0 +1,44 @@
+"""Caveats of the answers: whose they are, and when there is none."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from g2d.experiment.config import load
+from g2d.report.summary import loss_caveats, rounding_caveats, zero_caveats
+from tests.experiment.test_config import MINIMAL
+
+
+def test_lost_losses_are_named_for_their_model_only() -> None:
+    lost = {"m/seed0/dpo/g0/k0": 3, "m2/seed0/dpo/g0/k0": 5}
+    [caveat] = loss_caveats(lost, "m")
+    assert "seed0/dpo/g0/k0 (3 steps)" in caveat and "5 steps" not in caveat
+    assert loss_caveats(lost, "other") == ()
+
+
+@pytest.mark.parametrize(
+    ("engine", "warned"),
+    [
+        ({}, True),
+        ({"name": "vllm"}, True),
+        ({"adapters": "merge"}, True),
+        ({"name": "vllm", "adapters": "merge"}, False),
+    ],
+)
+def test_what_rounding_loses_is_a_caveat_unless_vllm_merges(engine: dict[str, str], warned: bool) -> None:
+    config = load(MINIMAL | {"engine": engine})
+    effects = {"demo/seed0/dpo/g0/k0": 0.5, "demo/seed1/dpo/g0/k0": 0.95, "demo2/seed0/dpo/g0/k0": 0.1}
+    caveats = rounding_caveats(effects, "demo", config)
+    assert bool(caveats) is warned
+    assert all("for one policy" in caveat and "seed0/dpo/g0/k0" in caveat for caveat in caveats)
+
+
+def test_a_policy_without_a_right_answer_is_named_if_m0_has_some() -> None:
+    def caveats(of_m0: float) -> tuple[str, ...]:
+        rows = [("base", 0, of_m0), ("dpo", 0, 0.0), ("g2d", 150, 0.2)]
+        return zero_caveats(pd.DataFrame(rows, columns=["policy", "K", "accuracy"]))
+
+    [caveat] = caveats(0.3)
+    assert "DPO (K=0)" in caveat and "K=150" not in caveat
+    assert caveats(0.0) == ()
