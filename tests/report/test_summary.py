@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import load
-from g2d.report.summary import loss_caveats, rounding_caveats, zero_caveats
+from g2d.report.summary import calibration_words, loss_caveats, rounding_caveats, zero_caveats
+from g2d.report.training import mismatch_caveats
 from tests.experiment.test_config import MINIMAL
 
 
@@ -42,3 +43,19 @@ def test_a_policy_without_a_right_answer_is_named_if_m0_has_some() -> None:
     [caveat] = caveats(0.3)
     assert "DPO (K=0)" in caveat and "K=150" not in caveat
     assert caveats(0.0) == ()
+
+
+@pytest.mark.parametrize(("ratio", "warned"), [(0.85, True), (0.95, False), (1.05, False), (1.15, True)])
+def test_a_ratio_that_is_off_one_is_a_caveat_of_its_training(ratio: float, warned: bool) -> None:
+    measures = {"ratio": ratio, "capped": 0.25}
+    rows = [{"policy": "grpo", "group_size": 2, "measure": name, "value": value} for name, value in measures.items()]
+    caveats = mismatch_caveats(pd.DataFrame(rows))
+    assert bool(caveats) is warned
+    assert all("GRPO, G=2 the probabilities" in caveat and f"is {ratio:.2f} on average" in caveat for caveat in caveats)
+
+
+def test_the_largest_share_of_the_calibration_is_named() -> None:
+    rows = [("base", 0, 0.0, 0.0), ("dpo", 0, 4.0, 3.0), ("g2d", 150, 10.0, 9.0)]
+    columns = ["policy", "K", "device_hours", "device_hours_without_calibration"]
+    assert "at most 25 % of a cost (DPO (K=0))" in calibration_words(pd.DataFrame(rows, columns=columns))
+    assert calibration_words(pd.DataFrame(rows[:1], columns=columns)) == ""
