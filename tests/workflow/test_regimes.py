@@ -237,19 +237,21 @@ def test_the_name_of_a_stage_or_of_an_ablation_is_refused(micro_config: dict[str
         load(with_entries(micro_config, **{name: RFT}))
 
 
-def test_a_harvest_of_before_has_no_tokens_and_is_trained_on_as_text(project: Project) -> None:
-    """Nothing is drawn again, pairs are the same, and regimes train on it. The last test: it changes the harvest."""
-    folder = project.results / "micro/seed0/harvest/g2/k2"
-    paired = read_pairs(folder / "pairs.jsonl")
-    pd.read_parquet(folder / "rollouts.parquet").drop(columns=list(OF_TOKENS)).to_parquet(folder / "rollouts.parquet")
-    (project.results / "digests/harvest_rollouts/micro/seed0/g2/k2.sha256").unlink()
+def test_a_harvest_without_tokens_is_refused_with_a_way_out(project: Project) -> None:
+    """A file of 0.1.0."""
+    file = project.results / "micro/seed0/harvest/g2/k2/rollouts.parquet"
+    digest = project.results / "digests/harvest_rollouts/micro/seed0/g2/k2.sha256"
+    before = (file.read_bytes(), digest.read_bytes())
+    pd.read_parquet(file).drop(columns=list(OF_TOKENS)).to_parquet(file)
+    digest.unlink()
     trained = [f"results/micro/seed0/{name}/g2/k2/policy.json" for name in ("rft", "chosen")]
-    assert project.planned(*trained) == {"build_pairs": 1, "train_rft": 2}
-    project.build(*trained, "--quiet", "rules")
-    made = ("chosen_ids", "rejected_ids")  # tokens of the text may differ from those drawn
-    for pair, before in zip(read_pairs(folder / "pairs.jsonl"), paired, strict=True):
-        assert pair.keys() == before.keys()
-        assert all(pair[name] == before[name] for name in pair.keys() - made)  # type: ignore[literal-required]
+    done = project.snakemake("--cores", "2", "--keep-going", *trained, "--quiet", "rules")
+    file.write_bytes(before[0])
+    digest.write_bytes(before[1])
+    assert done.returncode != 0
+    for rule in ("build_pairs", "train_rft"):
+        refused = rf"{rule}: .*g2/k2/rollouts.parquet: has no sampled tokens.* delete it to have it drawn again"
+        assert re.search(refused, done.stdout), done.stdout
 
 
 TOY = '''
@@ -315,7 +317,6 @@ use rule train_rft as train_toy with:
         problems=planned("train_toy", "problems"),
         costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
-        choice=planned("train_toy", "choice"),
     output:
         policy=f"{OF_ENTRY}/policy.json",
         weights=f"{OF_ENTRY}/{WEIGHTS}",

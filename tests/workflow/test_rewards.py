@@ -187,7 +187,7 @@ def test_unused_rewards_plan_no_job(micro_grid: Project, micro_config: dict[str,
 @pytest.mark.parametrize(
     ("ablation", "message"),
     [
-        ({"reward": "nobody"}, r"ablations.x.reward: .*\(coin, votes, short\)"),
+        ({"reward": "nobody"}, r"ablations.x.reward: .*\(coin, wrong, short\)"),
         ({"reward": "coin", "steps": [0], "policies": ["grpo"]}, "ablations.x: at K=0 "),
         ({"reward": "coin", "steps": [0], "dpo": {"start": "warmup"}}, "ablations.x.*at K=0 "),
         ({}, "ablations.x: "),

@@ -75,32 +75,6 @@ def test_another_engine_runs_generation_again_but_another_memory_share_runs_noth
     assert "embedded_model" not in jobs["transformers"]
 
 
-def test_jobs_that_share_an_engine_leave_the_files_of_separate_jobs(grid: Project, config: dict[str, Any]) -> None:
-    """Jobs with separate engines leave the same bytes, and the setting re-runs nothing."""
-    logs = {
-        rule: [*(grid.results / "logs" / rule).rglob("*.log")] for rule in ("calibrate", "harvest_rollouts", "evaluate")
-    }
-    assert [len(files) for files in logs.values()] == [1, 2, 6]
-    texts = [log.read_text().lower() for files in logs.values() for log in files]
-    assert sum("vllm" in text for text in texts) == 1, "one of them started vLLM"
-    places = ("g0/k0/eval/arithmetic", "g2/k2/eval/word-problems")  # every policy and every benchmark once
-    files = [grid.results / f"micro/seed0/dpo/{place}.parquet" for place in places]
-    shared = [file.read_bytes() for file in files]
-    try:
-        grid.configure(config | {"engine": {"name": "vllm"}})
-        assert grid.planned("k0", "k2") == {}
-        for file in files:
-            file.unlink()
-        assert grid.planned("k0", "k2")["evaluate"] == 2
-        grid.build("--quiet", "rules", "--", "k0", "k2")
-    finally:
-        grid.configure(config)
-    assert [file.read_bytes() for file in files] == shared
-    for place in places:
-        log = grid.results / f"logs/evaluate/micro/seed0/dpo/{place.replace('/eval/', '/')}.log"
-        assert "vllm" in log.read_text().lower(), "each of them started vLLM"
-
-
 def test_a_missing_vllm_is_reported_before_any_job(grid: Project, config: dict[str, Any]) -> None:
     """An import hook hides the package, as if it were not installed."""
     hide = [

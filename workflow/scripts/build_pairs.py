@@ -9,16 +9,14 @@ from g2d.policies import read_own_policy
 from g2d.problems import read_problems
 from g2d.problems.prompts import Prompt
 from g2d.rollouts.pairs import build_pairs, truncated_sides
-from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.settings import Pairs
-from g2d.rollouts.tokens import require_own_tokens
+from g2d.rollouts.tokens import read_own_rollouts
 
 
 def main(snakemake):
     with stage(snakemake):
         given, params, wildcards = snakemake.input, snakemake.params.settings, snakemake.wildcards
-        rollouts = read_rollouts(given.rollouts)
-        require_own_tokens(rollouts["tokenizer_sha256"], read_own_policy(given.base), "the rollouts")
+        rollouts = read_own_rollouts(given.rollouts, read_own_policy(given.base))
         settings = Pairs.model_validate(params.get("pairs", {}))
         pairs = build_pairs(
             rollouts,

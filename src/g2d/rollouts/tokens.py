@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
 
 from g2d.policies.policy import Policy, tokenizer_sha256
+from g2d.rollouts.rollout import read_rollouts
+
+
+def read_own_rollouts(file: str | Path, base: Policy) -> pd.DataFrame:
+    """Read a harvest that was drawn with M0's tokenizer; otherwise raise a ValueError."""
+    rollouts = read_rollouts(file)
+    if "tokenizer_sha256" not in rollouts:
+        raise ValueError(f"{file}: has no sampled tokens, as files of 0.1.0: delete it to have it drawn again")
+    require_own_tokens(rollouts["tokenizer_sha256"], base, "the rollouts")
+    return rollouts
 
 
 def require_own_tokens(digests: Iterable[str], base: Policy, what: str) -> None:

@@ -162,7 +162,6 @@ def create_victims(create_project: Callable[..., SlurmProject]) -> Callable[...,
             {
                 "gpu_partition: gpu": f"gpu_partition: {partition}",
                 "mem_mb: 8000 * attempt": "mem_mb: 600 * attempt",
-                "merging(8000, 64000)": "merging(600, 600)",
             }
         )
         return project

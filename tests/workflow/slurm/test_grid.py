@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from g2d.jobs.attempts import Attempt
-from g2d.jobs.cost import read_cost
+from g2d.jobs.cost import merge_costs, read_cost
 from g2d.jobs.files import sha256
 from tests.attempts import read_attempts
 from tests.workflow.as_python import HEAVY
@@ -161,7 +161,9 @@ def test_the_second_attempt_resumes_at_the_saved_step(grid: SlurmProject, rule: 
     assert [attempt.status for attempt in attempts] == ["stopped", "ok"]
     assert attempts[1].carried is not None
     assert 0 < attempts[1].carried.wall_s <= attempts[0].cost.wall_s
-    assert read_cost(grid.results / "micro" / folder / "cost.json").own == attempts[1].bill
+    assert read_cost(grid.results / "micro" / folder / "cost.json").own == merge_costs(
+        attempts[1].carried, attempts[1].cost
+    )
     [output] = [log.read_text() for log in (grid.root / f".snakemake/slurm_logs/rule_{rule}").rglob("*.log")]
     [stopped] = re.findall(rf"{rule}: stopped by SIGTERM at step (\d+) of {steps}, which is kept", output)
     [log] = [file.read_text() for file in (grid.results / "logs" / rule).rglob("*.log")]

@@ -22,8 +22,7 @@ from g2d.regimes.run.training import (
     starting_model,
     trainer_arguments,
 )
-from g2d.rollouts.rollout import read_rollouts
-from g2d.rollouts.tokens import require_own_tokens
+from g2d.rollouts.tokens import read_own_rollouts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,9 +96,7 @@ def train_offline(
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
-    rollouts = read_rollouts(inputs.rollouts)
-    require_own_tokens(rollouts["tokenizer_sha256"], job.base, "the rollouts")
-    return rollouts, read_problems(inputs.problems)
+    return read_own_rollouts(inputs.rollouts, job.base), read_problems(inputs.problems)
 
 
 class PretokenizedMixin:
