@@ -109,6 +109,9 @@ def random_model(kind: str) -> Any:
     }
     models: dict[str, Callable[[], Any]] = {
         "grouped": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**shape)),
+        "scaled": lambda: transformers.GraniteForCausalLM(
+            transformers.GraniteConfig(**shape, attention_multiplier=0.05)  # instead of 1 / sqrt(8)
+        ),
         "sliding": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**shape, sliding_window=9)),
         "alternating": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**shape, sliding_window=9)),
         "learned positions": lambda: transformers.GPT2LMHeadModel(

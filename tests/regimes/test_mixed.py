@@ -62,6 +62,13 @@ def test_every_update_has_the_same_proportions_and_each_kind_a_separate_order(
         assert before in ([*times_before(verifiable)] if number < n_verifiable else [*times_before(others)])
 
 
+def test_every_pass_has_another_order() -> None:
+    first, second = prompt_order(40, 80, seed=1)[:40], prompt_order(40, 80, seed=1)[40:]
+    assert sorted(first) == sorted(second) == [*range(40)]
+    assert first != second
+    assert prompt_order(5, 10, seed=0) == [0, 1, 4, 3, 2, 0, 1, 2, 3, 4]
+
+
 def test_a_single_kind_keeps_its_order() -> None:
     pool = problems(10, 3)
     assert order(VERIFIABLE, pool[:10], 24, 4, seed=1) == prompt_order(10, 24, seed=1)

@@ -6,11 +6,14 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pandas as pd
 import pytest
 
+from g2d.experiment.generation import generate_rollouts
+from g2d.jobs.cost import Meter
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run import checkpoints
 from g2d.regimes.run.checkpoints import TrainingStoppedError
@@ -32,11 +35,13 @@ from g2d.rollouts.rollout import (
     write_rollouts,
 )
 from g2d.settings import Section, key
+from tests.frames import group
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
 from tests.regimes.test_semi_online_dpo import semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
 
+HARVEST = Decoding(8, 1.0, 1.0, 12, 64, seed=7)
 COIN, WRONG = Random(reward="random"), Wrong(reward="wrong")
 ALL_TEXTS = WARMUP.model_copy(update={"keep_rollouts": "completions"})
 
@@ -98,6 +103,20 @@ def test_a_harvest_is_judged_alike_when_it_is_drawn_in_parts_and_later(tmp_path:
     drawn = read_rollouts(tmp_path / "whole.parquet").drop(columns=list(OF_REWARDS), errors="ignore")
     later = judged(problems, drawn)
     assert list(later["reward"]) == list(whole["reward"])
+
+
+def test_a_harvest_has_other_random_rewards_than_the_training(tmp_path: Path) -> None:
+    problems = easy(10)
+    drawn = [row for problem in problems for row in group(problem.problem_id, 3, 8)]
+    write_rollouts(tmp_path / "drawn.parquet", drawn)
+    files = {"input": {"judged": [tmp_path / "drawn.parquet"]}, "output": SimpleNamespace(rollouts=tmp_path / "judged")}
+    generate_rollouts(SimpleNamespace(**files), Meter("tests", "harvest_rollouts"), problems, HARVEST, COIN)
+    by_stream = {
+        stream: list(with_rewards(to_frame(drawn), problems, COIN, seed=7, stream=stream)["reward"])
+        for stream in ("harvest", "training")
+    }
+    assert list(read_rollouts(tmp_path / "judged")["reward"]) == by_stream["harvest"]
+    assert by_stream["harvest"] != by_stream["training"]
 
 
 def test_a_file_that_the_verifier_alone_judged_has_the_columns_it_always_had(tmp_path: Path) -> None:

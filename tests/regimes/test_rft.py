@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -39,6 +40,15 @@ def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:
 
 def test_it_trains_on_every_different_right_completion_that_is_not_truncated() -> None:
     assert texts(None) == [("What is a?", "A1"), ("What is a?", "A2"), ("What is c?", "C")]
+
+
+def test_of_equal_texts_the_tokens_of_the_first_sample_are_kept() -> None:
+    """A text can have several tokenisations."""
+    rollouts = harvest()
+    rollouts.at[3, "completion_ids"] = np.array([1, 2], dtype=np.int32)
+    rollouts.at[4, "completion_ids"] = np.array([3, 4], dtype=np.int32)  # sample 0
+    assert list(rollouts["completion_text"].iloc[[3, 4]]) == ["A1", "A1"]
+    assert right_completions(rollouts, PROBLEMS, None, 0)[0]["completion_ids"] == [3, 4]
 
 
 def test_one_per_prompt_is_drawn_by_the_seed_and_is_among_all() -> None:

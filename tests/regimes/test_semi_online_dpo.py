@@ -249,8 +249,17 @@ def test_the_terms_of_the_loss_add_up(tmp_path: Path) -> None:
     assert with_nll["loss"] > plain["loss"]
     entropy = semi_online(tmp_path / "entropy", k=1, lora=NO_DROPOUT, entropy_coefficient=0.5)[0]
     assert entropy["loss"] < plain["loss"]
-    by_prompts = semi_online(tmp_path / "asked", k=1, lora=NO_DROPOUT, normalise="asked")[0]
-    assert by_prompts["loss"] == pytest.approx(plain["loss"] * plain["pairable"], rel=1e-4)
+
+
+def test_the_loss_is_divided_by_the_prompts_with_a_pair_or_by_all(tmp_path: Path) -> None:
+    """Nobody can answer every second problem, so that a prompt has no pair."""
+    problems = [replace(problem, answer="x") if i % 2 else problem for i, problem in enumerate(easy(10))]
+    given: dict[str, Any] = {"k": 1, "lora": NO_DROPOUT, "problems": problems}
+    by_pairable = semi_online(tmp_path / "pairable", **given)[0]
+    by_asked = semi_online(tmp_path / "asked", normalise="asked", **given)[0]
+    assert 0 < by_pairable["pairable"] < 1
+    assert by_pairable["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert by_asked["loss"] == pytest.approx(by_pairable["pairable"] * math.log(2), rel=1e-4)
 
 
 def test_the_period() -> None:

@@ -215,6 +215,15 @@ def test_grpo_learns_the_same_and_passes_have_whole_groups(tmp_path: Path, monke
     assert shapes[1:] and set(shapes[1:]) == {(8, 1)}  # the first is a comparison of passes
 
 
+def test_a_loss_that_depends_on_its_passes_keeps_their_rows(tmp_path: Path) -> None:
+    """bnpo is a mean over the tokens of a pass."""
+    warmup = GROUPS.model_copy(update={"loss": "bnpo"})
+    given: dict[str, Any] = {"k": 2, "warmup": warmup, "lora": NO_DROPOUT, "group_size": 8}
+    plain = warm_up(tmp_path / "plain", easy(10), **given)
+    shared = warm_up(tmp_path / "shared", easy(10), shared_prompts=True, **given)
+    assert numbers(shared) == pytest.approx(numbers(plain), rel=1e-3, abs=1e-5)
+
+
 def test_dpo_and_groups_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Dpo(epochs=1, gradient_accumulation_steps=2, learning_rate=2e-3)
     logs = [dpo(tmp_path / str(on), settings=settings, lora=NO_DROPOUT, shared_prompts=on) for on in (False, True)]

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from snakemake.iocontainers import InputFiles
 
-from g2d.jobs.files import sha256
+from g2d.jobs.files import sha256, write_jsonl
 from g2d.policies import Policy, load_tokenizer
 from g2d.policies.policy import tokenizer_sha256
 from g2d.policies.settings import Lora
@@ -22,12 +23,12 @@ from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_i
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import completions_tokens, train_grpo
-from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import write_metrics
 from g2d.report.provenance import steps_without_loss
-from g2d.rollouts.pairs import Pair
+from g2d.rollouts.pairs import Pair, subsample
 from tests.models import completion_logprobs, tiny_policy, two_ends_policy
 
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=12)
@@ -146,6 +147,15 @@ def pairs(n: int = 24, base: Policy | None = None) -> list[Pair]:
         )
         made.append(pair)
     return made
+
+
+def test_pairs_are_matched_to_the_file_with_the_fewest(tmp_path: Path) -> None:
+    for n in (5, 3, 4):
+        write_jsonl(tmp_path / f"{n}.jsonl", pairs(n))
+    job = TrainingJob(tiny_policy(), None, Dpo(match_pairs_to="min"), lora=Lora(), seed=1, work=tmp_path)
+    own, others = str(tmp_path / "5.jsonl"), [str(tmp_path / f"{n}.jsonl") for n in (4, 3, 5)]
+    assert read_dpo(job, InputFiles(fromdict={"pairs": own, "matched": others})) == subsample(pairs(5), 3, seed=1)
+    assert read_dpo(job, InputFiles(fromdict={"pairs": own, "matched": []})) == pairs(5)
 
 
 # Where policy and reference agree: ln 2, and (1 / 2 beta)^2 at beta .1.
