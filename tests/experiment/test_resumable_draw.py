@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import pytest
+from snakemake.iocontainers import InputFiles
 
 from g2d.experiment import generation
-from g2d.experiment.generation import draw_in_parts
+from g2d.experiment.generation import draw_in_parts, generate_rollouts
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Meter
+from g2d.policies.policy import as_json, write_policy
 from g2d.problems import Problem
+from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
+from g2d.regimes.run.checkpoints import job_digest
+from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame, write_rollouts
+from g2d.verifier.settings import PythonVerifier, verifier_params
+from tests.experiment.test_config import MINIMAL
 from tests.frames import group
+from tests.models import tiny_policy
 
 ASKED = generate("arithmetic", "train", 10, seed=0)
 SAMPLES = 4
@@ -120,3 +132,38 @@ def test_a_short_draw_keeps_no_parts(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         drawn(tmp_path, stopped_at_once, n=6)
     assert not (tmp_path / "work").exists()
+
+
+def test_parts_belong_to_a_policy_its_problems_a_decoding_and_a_verifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of another job are not used, so everything that rollouts depend on is in the job."""
+    jobs: list[Any] = []
+
+    def recorded(*_: Any, job: Any, **__: Any) -> pd.DataFrame:
+        jobs.append(job)
+        return to_frame([])
+
+    monkeypatch.setattr(generation, "draw_in_parts", recorded)
+    policy = replace(tiny_policy(), model="demo")
+    write_policy(tmp_path / "tiny/base/policy.json", policy)
+    Path(tmp_path / "mine.py").write_text("def judge(problem, completion): ...\n")
+    own = verifier_params(PythonVerifier(source="python", file=str(tmp_path / "mine.py")))
+    decoding = Decoding(SAMPLES, 1.0, 1.0, 12, 64, seed=0)
+    given = {
+        "input": InputFiles(fromdict={"policy": str(tmp_path / "tiny/base/policy.json")}),
+        "output": SimpleNamespace(rollouts=tmp_path / "rollouts.parquet"),
+        "config": MINIMAL,
+        "threads": 1,
+    }
+
+    def job(n: int = 10, version: int = 1, seed: int = 0, system: str | None = None, **verifier: Any) -> str:
+        settings = {"prompt": Prompt(system=system).params(), **verifier}
+        params = SimpleNamespace(settings=settings, version=version)
+        meter = Meter("tests", "harvest_rollouts")
+        generate_rollouts(SimpleNamespace(**given, params=params), meter, ASKED[:n], replace(decoding, seed=seed))
+        return job_digest(jobs[-1])
+
+    assert job() == job()
+    assert len({job(), job(n=9), job(version=2), job(seed=1), job(system="Reason."), job(**own)}) == 6
+    assert jobs[0]["policy"] == as_json(policy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from g2d.rollouts.draw import sampling
 from g2d.rollouts.settings import Harvest
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted
+from tests.regimes.test_rewards import begins_with_first
 from tests.regimes.test_training import WARMUP as SHORT
 from tests.regimes.test_training import easy, steps_of, warm_up
 
@@ -135,6 +137,16 @@ def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
         assert seen == summarised(seen.step, rows)
         assert seen.pass_at_1 == sum(row.reward for row in rows) / len(rows)
         assert seen.tokens_generated == sum(row.token_count for row in rows)
+
+
+def test_a_probe_has_the_seed_and_the_verifier_of_its_job(tmp_path: Path) -> None:
+    own = begins_with_first(tmp_path)
+    rows = probe_rollouts(replace(job_of(tmp_path), seed=3, verifier=own), tiny_policy())
+    drawn = rollouts_of(tiny_policy(), easy(10)[:6], Prompt(), sampling(HARVEST, seed=3))
+    assert [row.completion_text for row in rows] == [row.completion_text for row in drawn]
+    right = [row.completion_text.startswith("First") for row in rows]
+    assert [row.verdict == "correct" for row in rows] == right
+    assert {*right} == {True, False}
 
 
 def test_every_step_and_every_probe_is_billed(straight: tuple[Outcome, Path], tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from g2d.regimes.run import checkpoints
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.training import write_metrics
 from g2d.rewards import catalogue
+from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.controls import Random, Wrong
 from g2d.rewards.python import PythonReward
 from g2d.rewards.reward import Judgement, Reward
@@ -35,6 +36,7 @@ from g2d.rollouts.rollout import (
     write_rollouts,
 )
 from g2d.settings import Section, key
+from g2d.verifier.settings import PythonVerifier
 from tests.frames import group
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
@@ -80,6 +82,33 @@ def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_p
     assert stopped.equals(straight)
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
     assert ((straight["verdict"] == "correct") != (straight["reward"] == 1)).any()
+
+
+def begins_with_first(folder: Path) -> PythonVerifier:
+    file = folder / "mine.py"
+    file.write_text("def judge(problem, completion):\n    return completion.startswith('First')\n")
+    return PythonVerifier(source="python", file=str(file))
+
+
+@pytest.mark.parametrize("train", [grpo, semi_online])
+def test_a_verifier_of_the_users_judges_the_rollouts_of_a_training(tmp_path: Path, train: Callable[..., Any]) -> None:
+    train(tmp_path / "work", reward=TRUTH, k=2, verifier=begins_with_first(tmp_path))
+    rows = pd.read_parquet(tmp_path / "work/rollouts.parquet")
+    right = rows["completion_text"].str.startswith("First")
+    assert right.nunique() == 2
+    assert ((rows["verdict"] == "correct") == right).all()
+    assert ((rows["reward"] == 1) == right).all()
+
+
+@pytest.mark.parametrize("train", [grpo, semi_online])
+def test_an_attempt_under_another_verifier_is_not_gone_on_from(
+    tmp_path: Path, train: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {"reward": TRUTH, "k": 2}
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        train(tmp_path / "work", verifier=begins_with_first(tmp_path), **given)
+    train(tmp_path / "work", **given)
+    assert "made under other settings, not used" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("reward", [COIN, WRONG])

@@ -45,7 +45,7 @@ DYNAMIC = {"retire": {"after": 1}}
 def semi_online(
     work: Path, k: int = 6, *, problems: list[Problem] | None = None, started: Policy | None = None, **changes: Any
 ) -> list[dict[str, Any]]:
-    names = ("resume_from", "meter", "base", "engine", "reward", "lora", "shared_prompts")
+    names = ("resume_from", "meter", "base", "engine", "reward", "verifier", "lora", "shared_prompts")
     job = {name: changes.pop(name) for name in names if name in changes}
     if started is not None:
         changes = {"start": "warmup", "start_step": started.k} | changes

@@ -216,11 +216,12 @@ def test_grpo_learns_the_same_and_passes_have_whole_groups(tmp_path: Path, monke
 
 
 def test_a_loss_that_depends_on_its_passes_keeps_their_rows(tmp_path: Path) -> None:
-    """bnpo is a mean over the tokens of a pass."""
-    warmup = GROUPS.model_copy(update={"loss": "bnpo"})
-    given: dict[str, Any] = {"k": 2, "warmup": warmup, "lora": NO_DROPOUT, "group_size": 8}
+    """bnpo is a mean over the tokens of a pass; hot completions differ in length."""
+    warmup = GROUPS.model_copy(update={"loss": "bnpo", "temperature": 1.4})
+    given: dict[str, Any] = {"k": 1, "warmup": warmup, "lora": NO_DROPOUT, "group_size": 8}
     plain = warm_up(tmp_path / "plain", easy(10), **given)
     shared = warm_up(tmp_path / "shared", easy(10), shared_prompts=True, **given)
+    assert plain[0]["loss"] > 0.01
     assert numbers(shared) == pytest.approx(numbers(plain), rel=1e-3, abs=1e-5)
 
 
