@@ -104,10 +104,10 @@ def test_a_verifier_of_the_users_judges_the_rollouts_of_a_training(tmp_path: Pat
 def test_an_attempt_under_another_verifier_is_not_gone_on_from(
     tmp_path: Path, train: Callable[..., Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    given: dict[str, Any] = {"reward": TRUTH, "k": 2}
+    given: dict[str, Any] = {"reward": TRUTH, "k": 4}
     with terminated_after(1), pytest.raises(TrainingStoppedError):
-        train(tmp_path / "work", verifier=begins_with_first(tmp_path), **given)
-    train(tmp_path / "work", **given)
+        train(tmp_path / "stopped", verifier=begins_with_first(tmp_path), **given)
+    train(tmp_path / "stopped", **given)
     assert "made under other settings, not used" in capfd.readouterr().out
 
 

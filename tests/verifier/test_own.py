@@ -76,6 +76,11 @@ def test_a_failure_is_a_verdict_of_that_completion_alone(body: str, verdict: str
     assert verdicts(hostile, "2", "hostile", "3") == ["correct", verdict, "incorrect"]
 
 
+def test_a_file_may_define_a_dataclass() -> None:
+    body = "from dataclasses import dataclass\n@dataclass\nclass Answer:\n    text: 'str'\n"
+    assert verdicts(body + "return Answer(completion) == Answer('2')", "2", "3") == ["correct", "incorrect"]
+
+
 def test_standard_input_and_output_are_no_way_to_the_parent() -> None:
     body = "import sys\nprint('noise')\nprint('noise', file=sys.stderr)\nreturn sys.stdin.read() == ''"
     assert verdicts(body, "2", "3") == ["correct", "correct"]
