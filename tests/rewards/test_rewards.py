@@ -64,6 +64,11 @@ def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_pa
     assert reward_settings(None) == TRUTH
 
 
+def test_params_have_the_version() -> None:
+    """A higher version runs trainings with the reward again."""
+    assert reward_params(COIN) == {"reward": "random", "p": 0.5, "version": 1}
+
+
 @given(st.integers(0, 1000), st.randoms(use_true_random=False))
 def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: random.Random) -> None:
     context = Context(seed, "training")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from g2d.problems import Problem
-from g2d.rewards.catalogue import TRUTH
-from g2d.rewards.controls import Wrong
+from g2d.rewards.catalogue import TRUTH, ByKind
+from g2d.rewards.controls import Format, Wrong
 from g2d.rewards.reward import Judgement
 from g2d.rewards.training import TrainingReward, completion_text, log_verdicts
 from g2d.settings import Section
@@ -66,6 +66,25 @@ def test_shares_of_verdicts_count_only_verifiable_prompts() -> None:
     log_verdicts([Verified("correct", "1"), Verified("no_reference", None)], metrics.__setitem__)
     assert metrics["verdicts/correct"] == 1
     assert "verdicts/no_reference" not in metrics
+
+
+def test_each_kind_of_problem_has_its_own_metrics() -> None:
+    metrics: dict[str, float] = {}
+    reward = ByKind(verifiable=WRONG, open_ended=Format(reward="format"))
+    problems = [PROBLEMS[0], Problem("o", "?", None, None, None, "a test")]
+    texts, ids = [r"\boxed{6}", r"\boxed{5}", r"\boxed{a}", r"\boxed{b}"], [[1], [1, 2], [1, 2, 3], [1] * 5]
+    groups = ["p", "p", "o", "o"]
+    TrainingReward(reward, problems, seed=0, group_size=2)(texts, groups, groups, ids, log_metric=metrics.__setitem__)
+    assert {name: value for name, value in metrics.items() if name.endswith(("/verifiable", "/open_ended"))} == {
+        "rewards/judged/verifiable": 1,
+        "rewards/without/verifiable": 0,
+        "reward/verifiable": 0.5,
+        "completions/mean_length/verifiable": 1.5,
+        "rewards/judged/open_ended": 1,
+        "rewards/without/open_ended": 0,
+        "reward/open_ended": 1,
+        "completions/mean_length/open_ended": 4,
+    }
 
 
 def test_half_a_group_is_not_judged() -> None:
