@@ -14,6 +14,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from g2d.jobs.cost import Meter
+from g2d.policies.policy import load_base
 from g2d.policies.settings import Lora
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
@@ -21,6 +22,7 @@ from g2d.regimes.grpo.trainer import REFERENCE, Grpo, mixed_groups
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
 from tests.models import tiny_policy
+from tests.regimes.conftest import Seen
 from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
 from tests.regimes.test_training import easy, steps_of
 
@@ -197,6 +199,27 @@ def test_advantages_by_hand(
     watch(lambda trainer, model, inputs, loss: advantages.extend(inputs["advantages"].tolist()))
     warm_up(tmp_path, keys, 1)
     assert sorted(advantages) == pytest.approx(sorted(expected * 2), abs=1e-5)
+
+
+def test_completions_are_scored_at_the_temperature_at_which_they_were_drawn(
+    tmp_path: Path, watch: Callable[[Seen], None]
+) -> None:
+    apart: list[float] = []
+    m0 = load_base(tiny_policy())
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        drawn = inputs["completion_ids"]
+        with torch.no_grad():
+            logits = m0(input_ids=tokens, attention_mask=mask).logits[:, -drawn.shape[1] - 1 : -1]
+            expected = (logits / 1.5).log_softmax(-1).gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
+            found = log_probabilities(trainer, model, inputs)
+        apart.append(float(((found - expected) * inputs["completion_mask"]).abs().max()))
+
+    watch(seen)
+    warm_up(tmp_path, {"temperature": 1.5}, 1)
+    assert 0 <= max(apart) < 1e-3
 
 
 def test_after_a_swap_the_policy_is_its_own_reference(tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.offline.rft import Example, Rft, chosen_completions, right_completions, train_rft
+from g2d.regimes.offline import rft as rft_module
+from g2d.regimes.offline.rft import Example, Rft, chosen_completions, read_rft, right_completions, train_rft
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import harvest_of, text_of
 from tests.models import completion_logprobs, tiny_policy
@@ -56,6 +59,16 @@ def test_one_per_prompt_is_drawn_by_the_seed_and_is_among_all() -> None:
     assert drawn == {("What is a?", "A1"), ("What is a?", "A2")}
     assert all(texts(1, seed)[1:] == [("What is c?", "C")] for seed in range(20))
     assert sorted(texts(2)) == sorted(texts(None))
+
+
+def test_the_seed_of_the_job_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rft_module, "read_harvest", lambda job, inputs: (harvest(), PROBLEMS))
+    settings = Rft(regime="rft", per_prompt=1)
+    drawn = []
+    for seed in range(20):
+        job = TrainingJob(tiny_policy(), None, settings, lora=Lora(), seed=seed, work=tmp_path)
+        drawn.append(text_of(read_rft(job, None)[0]["completion_ids"]))
+    assert drawn == [texts(1, seed)[0][1] for seed in range(20)]
 
 
 def test_a_harvest_without_a_right_completion_is_refused() -> None:
