@@ -1,4 +1,4 @@
-"""Math-Verify behind its guards, on answers of every kind that MATH has, and the second opinion beside it."""
+"""Math-Verify behind its guards, on answers of every kind that MATH has."""
 
 from __future__ import annotations
 
