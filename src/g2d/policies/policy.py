@@ -217,15 +217,19 @@ def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[
 
 def _closing_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Return the special token right behind an assistant's answer in the chat template, None if there is none."""
+    from jinja2 import TemplateError
+
     answer = "g2d-answer"
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
-    rendered = tokenizer.apply_chat_template(turns, tokenize=False)
+    try:
+        rendered = tokenizer.apply_chat_template(turns, tokenize=False)
+    except TemplateError:  # rendering the prompts reports it
+        return None
     _, found, behind = str(rendered).rpartition(answer)
     if not found:
         return None
-    special = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    for content, number in special.items():
-        if content and behind.lstrip().startswith(content):
+    for number, token in tokenizer.added_tokens_decoder.items():
+        if token.special and token.content and behind.lstrip().startswith(token.content):
             return int(number)
     return None
 
