@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from g2d.policies.policy import Policy, tokenizer_sha256
 from g2d.rollouts.rollout import read_rollouts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def read_own_rollouts(file: str | Path, base: Policy) -> pd.DataFrame:
