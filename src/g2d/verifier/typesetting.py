@@ -12,7 +12,7 @@ _TYPESETTING = (
     # `\textcolor{blue}{6}` and `{\color{blue} 6}`
     (re.compile(r"\\(?:textcolor|colorbox|color)\s*(?:\[[^\[\]]*\]\s*)?\{[^{}]*\}\s*"), ""),
     # A group remains: `\underline{x+1}` is `{x+1}`.
-    (re.compile(r"\\(?:underline|uline|boldsymbol|pmb|bm|displaystyle)\s*(?=\{)"), ""),
+    (re.compile(r"\\(?:underline|uline|boldsymbol|pmb|bm)\s*(?=\{)"), ""),
     (re.compile(rf"\\(?:{_SIZES})(?![A-Za-z])\s*"), ""),
     (re.compile(r"\\(?:nicefrac|sfrac|cfrac)(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\\varnothing(?![A-Za-z])|∅"), r"\\emptyset "),
