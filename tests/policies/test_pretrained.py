@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
-from g2d.policies.policy import Policy, as_json, load_base, load_tokenizer, read_policy, write_policy
+from g2d.policies.policy import Policy, as_json, load_base, load_model, load_tokenizer, read_policy, write_policy
 from g2d.policies.pretrained import resolve_base
-from g2d.policies.settings import LocalModel
+from g2d.policies.settings import LocalModel, Lora
 from g2d.problems.prompts import render
-from tests.models import tiny_policy
+from g2d.regimes.run.training import starting_model
+from g2d.regimes.run.weights import load_weights, with_own_adapter
+from tests.models import adapted, tiny_policy
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @pytest.fixture
@@ -116,6 +124,55 @@ def test_truncated_weights_name_the_folder_and_a_way_back_that_exists(model: Pat
     with pytest.raises(ValueError, match=f"{model}: its weights cannot be read .*; {fix}") as error:
         load_base(Policy("mine/base", "mine", "base", base=str(model), settings={"source": source}))
     assert ("delete" in str(error.value)) == (source != "local")
+
+
+def without_a_layer(weights: dict[str, Any]) -> dict[str, Any]:
+    return {name: tensor for name, tensor in weights.items() if "layers.0.mlp" not in name}
+
+
+def with_a_prefix(weights: dict[str, Any]) -> dict[str, Any]:
+    return {f"module.{name}": tensor for name, tensor in weights.items()}
+
+
+def with_another_shape(weights: dict[str, Any]) -> dict[str, Any]:
+    name = "model.layers.0.mlp.down_proj.weight"
+    return weights | {name: weights[name][:2].clone()}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (without_a_layer, r"model\.layers\.0\.mlp\.down_proj\.weight and 2 other tensors"),
+        (with_a_prefix, "lm_head.weight and .* other tensors"),
+        (with_another_shape, r"model\.layers\.0\.mlp\.down_proj\.weight, which"),
+    ],
+)
+def test_weights_that_would_be_drawn_at_random_are_named(model: Path, change: Change, named: str) -> None:
+    file = model / "model.safetensors"
+    save_file(change(load_file(file)), file, {"format": "pt"})
+    message = f"{model}: no weights of the right shape for {named}"
+    with pytest.raises(ValueError, match=message):
+        policy(model)
+    with pytest.raises(ValueError, match=message):  # a record that was written before the weights changed
+        load_base(Policy("mine/base", "mine", "base", base=str(model)))
+
+
+def test_an_adapter_without_some_of_its_weights_is_refused_by_every_loader(tmp_path: Path) -> None:
+    trained = adapted(tiny_policy(), tmp_path, std=0.1, seed=0)
+    file = tmp_path / "adapter_model.safetensors"
+    weights = load_file(file)
+    lost = min(weights)
+    del weights[lost]
+    save_file(weights, file, {"format": "pt"})
+    without_digest = replace(trained, weights_sha256=None)
+    whole = with_own_adapter(load_base(tiny_policy()), Lora(), seed=0)
+    for load in (
+        lambda: load_model(without_digest),
+        lambda: starting_model(tiny_policy(), without_digest, Lora()),
+        lambda: load_weights(whole, tmp_path, "default"),
+    ):
+        with pytest.raises(ValueError, match=f"{file}: no weights for {lost}"):
+            load()
 
 
 def test_a_missing_tokenizer_names_the_folder(model: Path) -> None:

@@ -217,6 +217,15 @@ FILES = [*READ.values(), "model/model.safetensors"]
 OLD = 10**18  # nanoseconds: in 2001
 
 
+def lengthened(path: Path, content: bytes) -> bytes:
+    """Return a longer file with the same meaning: blanks end the header of safetensors, an empty line the others."""
+    if path.suffix != ".safetensors":
+        return content + b"\n"
+    length = int.from_bytes(content[:8], "little")
+    header, weights = content[8 : 8 + length], content[8 + length :]
+    return (length + 8).to_bytes(8, "little") + header + b" " * 8 + weights
+
+
 def test_replaced_files_are_planned_whatever_their_time_stamps(local_model: Project) -> None:
     """By older files of another size (`mv`, `cp -p`, `rsync -t`), or by an edit that restores the mtime."""
     paths = [local_model.root / file for file in FILES]
@@ -224,7 +233,7 @@ def test_replaced_files_are_planned_whatever_their_time_stamps(local_model: Proj
     again = {"load_problems": 4, "pretrained_model": 1}
     for path, before, _ in kept:
         path.rename(path.with_suffix(".kept"))
-        path.write_bytes(before + b"\n")
+        path.write_bytes(lengthened(path, before))
         os.utime(path, ns=(OLD, OLD))
     assert local_model.planned(RECORD, *READ) == again
     for path in paths:

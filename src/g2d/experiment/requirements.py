@@ -15,6 +15,7 @@ from typing import Any, Literal
 from g2d.experiment.arms import by_section, expanded
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json, text_value
+from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
 from g2d.plain import first_line, plain
 from g2d.policies import gguf
 from g2d.policies.settings import (
@@ -66,10 +67,19 @@ def _mistake_of_model(name: str, source: ModelSource) -> str | None:
         if source.path is not None and _unusable(source.path):
             return None  # reported with the other files
         return None if Path("results", name, "base/policy.json").is_file() else _mistake_in_gguf(source)
-    if isinstance(source, LocalModel) and not Path(source.path, CONFIG).is_file():
-        files = sorted(Path(source.path).glob("*.gguf"))
+    return _mistake_in_folder(Path(source.path)) if isinstance(source, LocalModel) else None
+
+
+def _mistake_in_folder(folder: Path) -> str | None:
+    """Return what files show. The first job loads tokenizer and weights."""
+    if not (folder / CONFIG).is_file():  # reported with the other files
+        files = sorted(folder.glob("*.gguf"))
         return f"to use {files[0]}, write {{source: gguf, path: {files[0]}}}" if files else None
-    return None
+    if not any(folder.glob("*.safetensors")):
+        return f"{folder}: no *.safetensors in it: convert the model with save_pretrained first"
+    if not has_chat_template(folder):
+        return f"{folder}: its tokenizer has no chat template: use an instruction-tuned model"
+    return mistake_in_weights(folder)
 
 
 def _mistake_in_gguf(source: GgufModel) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.plain import first_line
+from g2d.policies.policy import require_all_weights
 from g2d.policies.settings import GgufModel
 
 READER = "gguf==0.19.0"  # also in envs/smollm2.txt
@@ -52,9 +53,12 @@ def convert(source: GgufModel, folder: Path) -> dict[str, Any]:
     try:
         fields = {name: field.contents() for name, field in GGUFReader(file).fields.items() if len(field.data) == 1}
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-        model = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype="float32")
+        model, loaded = AutoModelForCausalLM.from_pretrained(
+            str(file.parent), gguf_file=file.name, dtype="float32", output_loading_info=True
+        )
     except Exception as error:  # they raise many types
         raise ValueError(f"{file}: transformers cannot convert it ({first_line(error)})") from error
+    require_all_weights(file, loaded, "convert the model again")
     tokens = {name: fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom", "padding", "bos")}
     ends = list(dict.fromkeys(tokens[name] for name in ("eos", "eot", "eom") if tokens[name] is not None))
     if not ends:
@@ -75,7 +79,7 @@ def convert(source: GgufModel, folder: Path) -> dict[str, Any]:
     tokenizer.save_pretrained(folder)
     known = {kind.value: kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
     record = {"file": file.name, "sha256": sha256(file)}
-    record["quantization"] = known.get(fields.get("general.file_type"), "unknown")
+    record["quantization"] = known.get(fields.get("general.file_type", -1), "unknown")
     return record | ({"package": source.package} if source.package else {})
 
 

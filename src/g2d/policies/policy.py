@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from g2d import __version__
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
+from g2d.jobs.model_folder import tensors
 from g2d.plain import first_line
 from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE
 
@@ -256,19 +257,54 @@ def require_own_weights(policy: Policy) -> None:
 
 
 def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """Load M0, or full weights, from safetensors; in float32 if `exact`."""
+    """Load M0, or full weights, from safetensors; in float32 if `exact`.
+
+    A ValueError names weights that are missing: transformers would initialise them at random.
+    """
     import torch
+
+    require_own_base_files(policy)
+    return _from_safetensors(policy, dtype=torch.float32 if exact else precision())
+
+
+def require_whole(policy: Policy) -> None:
+    """Raise a ValueError as `load_base` does if weights are missing, without reading them.
+
+    A quantized model may need a GPU even for that, so its jobs check.
+    """
+    if "quantization_config" not in read_json(Path(policy.model_folder) / "config.json"):
+        _from_safetensors(policy, device_map="meta")
+
+
+def _from_safetensors(policy: Policy, **options: Any) -> PreTrainedModel:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    require_own_base_files(policy)
-    dtype = torch.float32 if exact else precision()
+    folder = policy.model_folder
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            policy.model_folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        model, loaded = AutoModelForCausalLM.from_pretrained(
+            folder,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # to report them below
+            **options,
         )
     except SafetensorError as error:
-        raise ValueError(f"{policy.model_folder}: its weights cannot be read ({error}); {_way_back(policy)}") from None
+        raise ValueError(f"{folder}: its weights cannot be read ({error}); {_way_back(policy)}") from None
+    require_all_weights(folder, loaded, _way_back(policy))
+    return model
+
+
+def require_all_weights(folder: str | Path, loaded: Mapping[str, Any], way_back: str) -> None:
+    """Raise a ValueError if transformers initialised weights at random, by its loading info."""
+    missing = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
+    if missing:
+        others = f" and {len(missing) - 1} other tensors" if missing[1:] else ""
+        raise ValueError(
+            f"{folder}: no weights of the right shape for {missing[0]}{others}, which transformers would initialise "
+            f"at random; {way_back}"
+        )
 
 
 def precision() -> torch.dtype:
@@ -300,7 +336,25 @@ def with_trained(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
 
         load_into(model, weights)
         return model
+    adapted = with_adapter(model, folder)
+    return adapted.merge_and_unload() if model.dtype == torch.float32 else adapted.get_base_model()
+
+
+def with_adapter(model: PreTrainedModel, folder: str | Path, *, is_trainable: bool = False) -> Any:
+    """Return a PEFT model with the adapter in a folder."""
     from peft import PeftModel
 
-    adapted = PeftModel.from_pretrained(model, str(folder))
-    return adapted.merge_and_unload() if model.dtype == torch.float32 else adapted.get_base_model()
+    adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=is_trainable)
+    require_whole_adapter(adapted, folder, "default")
+    return adapted
+
+
+def require_whole_adapter(model: Any, folder: str | Path, adapter: str) -> None:
+    """Raise a ValueError if a file lacks weights of an adapter: PEFT only warns, and leaves them as they were."""
+    from peft import get_peft_model_state_dict
+
+    file = Path(folder) / Path(ADAPTER_FILES[0]).name
+    expected = get_peft_model_state_dict(model, adapter_name=adapter, save_embedding_layers=False)
+    missing = sorted(expected.keys() - tensors(file).keys())
+    if missing:
+        raise ValueError(f"{file}: no weights for {missing[0]}; delete it to have it made again")

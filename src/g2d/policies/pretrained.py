@@ -8,7 +8,7 @@ from pathlib import Path
 
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
-from g2d.policies.policy import Policy, base_files, load_tokenizer
+from g2d.policies.policy import Policy, base_files, load_tokenizer, require_whole
 from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel
 
 # Pickled weights can run code on loading.
@@ -16,7 +16,7 @@ HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
 def resolve_base(name: str, source: LocalModel | HubModel) -> Policy:
-    """Record M0, downloading it from the Hub; raises the errors of `load_tokenizer`."""
+    """Record M0, downloading it from the Hub; raises the errors of `load_tokenizer` and `load_base`."""
     base = Policy(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
     if isinstance(source, HubModel):
         from huggingface_hub import snapshot_download
@@ -30,6 +30,7 @@ def resolve_base(name: str, source: LocalModel | HubModel) -> Policy:
         base = replace(base, base=source.path, weights_sha256=digest, base_files=base_files(source.path))
     base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
     load_tokenizer(base)
+    require_whole(base)
     return base
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from math import prod
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from g2d.jobs.model_folder import tensors
 from g2d.settings import Revision, Section, key
 
 if TYPE_CHECKING:
@@ -170,18 +170,14 @@ def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
 
 
 BYTES = 2  # per parameter
-HEADER = 100_000_000  # largest header of safetensors, in bytes
 ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
-    with open(file, "rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        try:
-            header = json.loads(opened.read(min(length, HEADER)))
-            return float(sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return file.stat().st_size / BYTES
+    try:
+        return float(sum(prod(entry["shape"]) for entry in tensors(file).values()))
+    except (ValueError, TypeError, KeyError):
+        return file.stat().st_size / BYTES
 
 
 def parameters(source: ModelSource) -> float:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import model_validator
 
 from g2d.jobs.digests import remembered_digest
-from g2d.jobs.files import parse_json, read_json, text_value
+from g2d.jobs.files import parse_json, text_value
+from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
 from g2d.problems.prompts import conversation_ids
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError
 from g2d.settings import MistakeInKeyError, Revision, Section, key
@@ -110,6 +111,8 @@ def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
         return f"{folder}: its config.json cannot be read ({str(error).splitlines()[0]}): put a complete copy there"
     if not any(folder.glob("*.safetensors")):
         return f"{folder}: no *.safetensors in it, and pickled weights are not loaded: convert it with save_pretrained"
+    if mistake := mistake_in_weights(folder):
+        return mistake
     if "AutoModelForSequenceClassification" in (config.get("auto_map") or {}):
         return (
             f"{folder}: its class comes with the model, and no such code is run: choose one of a class of transformers"
@@ -120,21 +123,12 @@ def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
     labels = len(config.get("id2label") or ()) or int(config.get("num_labels", 2))  # same rule as transformers
     if labels != 1:
         return f"{folder}: {labels} labels instead of 1, so there is no one score: choose a reward model"
-    if not _has_template(folder):
+    if not has_chat_template(folder):
         return f"{folder}: its tokenizer has no chat template: add the one it was trained with, as chat_template.jinja"
     limit = text_value(config, "max_position_embeddings")
     if max_length is not None and limit is not None and max_length > limit:
         return f"{folder}: reads {limit} tokens at most, not {max_length}: lower max_length"
     return None
-
-
-def _has_template(folder: Path) -> bool:
-    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
-        return True
-    try:
-        return bool(read_json(folder / "tokenizer_config.json").get("chat_template"))
-    except (OSError, ValueError):
-        return False
 
 
 @dataclass(frozen=True, slots=True)

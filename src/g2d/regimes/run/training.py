@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import field_validator
 
 from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
-from g2d.policies.policy import Policy, load_base, precision, require_own_weights
+from g2d.policies.policy import Policy, load_base, precision, require_own_weights, with_adapter
 from g2d.policies.settings import Lora
 from g2d.regimes.run.processes import n_processes
 from g2d.rewards.judging import require_numbers
@@ -121,10 +121,8 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     model: Any = load_base(base)
     if start is None:
         return model
-    from peft import PeftModel
-
     require_own_weights(start)
-    model = PeftModel.from_pretrained(model, str(start.adapter), is_trainable=True)
+    model = with_adapter(model, str(start.adapter), is_trainable=True)
     model.peft_config["default"].base_model_name_or_path = base.base  # PEFT would look up the model's own name
     return model
 

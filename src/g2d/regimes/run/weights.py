@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from g2d.policies.policy import with_trained
+from g2d.policies.policy import require_whole_adapter, with_trained
 from g2d.policies.settings import ALL_FILES, Lora, lora_config
 
 
@@ -44,6 +44,7 @@ def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> 
     from peft import load_peft_weights, set_peft_model_state_dict
 
     set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=adapter)
+    require_whole_adapter(model, folder, adapter)
 
 
 @contextmanager
