@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ from safetensors.torch import load_file, save_file
 from g2d.policies.policy import Policy, as_json, load_base, load_model, load_tokenizer, read_policy, write_policy
 from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import LocalModel, Lora
-from g2d.problems.prompts import render
+from g2d.problems import Problem, prompts
+from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
 from g2d.regimes.run.training import starting_model
 from g2d.regimes.run.weights import load_weights, with_own_adapter
 from tests.models import adapted, tiny_policy
@@ -101,12 +105,93 @@ def test_values_for_a_template_leave_its_first_line_as_it_is(model: Path, first:
     assert rendered == f"{shown[:blank]}brief length 7{shown[blank:]}"
 
 
+def prompt_of(base: Policy, system: str | None = None, examples: Sequence[Example] = ()) -> str:
+    tokenizer = load_tokenizer(base)
+    problem = Problem("p", "1 + 1?", "2", None, None, "tests")
+    asked = conversation(problem, Prompt(system=system, examples=list(examples)))
+    assert conversation_ids(tokenizer, asked)
+    return render(tokenizer, asked)
+
+
+@pytest.mark.parametrize(
+    ("template", "date", "printed"),
+    [
+        ("llama3_2", "28 Nov 2026", "Today Date: 28 Nov 2026\n"),
+        ("gptoss", "2026-11-28", "Current date: 2026-11-28\n"),  # without a variable, in a macro
+    ],
+)
+def test_a_template_that_prints_todays_date_needs_a_fixed_one(
+    model: Path, monkeypatch: pytest.MonkeyPatch, template: str, date: str, printed: str
+) -> None:
+    from transformers.utils import chat_template_utils
+
+    class Clock(datetime):
+        days = 28
+
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return datetime(2026, 11, cls.days, 23, 59)
+
+    for module in (chat_template_utils, prompts):
+        monkeypatch.setattr(module, "datetime", Clock)
+    (model / "chat_template.jinja").write_text(files("trl").joinpath(f"chat_templates/{template}.jinja").read_text())
+    fix = re.escape(f'models.NAME.chat_template_kwargs: {{date_string: "{date}"}}')
+    with pytest.raises(ValueError, match=f"{model}: the chat template prints today's date.*{fix}"):
+        policy(model)
+    with pytest.raises(ValueError, match="prints today's date"):  # recorded by an earlier version
+        prompt_of(Policy("mine/base", "mine", "base", base=str(model)), system="Think.")
+
+    source = LocalModel(source="local", path=str(model), chat_template_kwargs={"date_string": date})
+    base = resolve_base("mine", source)
+    today = prompt_of(base, system="Think.")
+    assert printed in today
+    Clock.days = 29
+    assert prompt_of(base, system="Think.") == today
+
+
+def test_a_template_may_have_a_date_that_the_prompts_do_not_print(model: Path) -> None:
+    """Mistral's prints it only in its own system message."""
+    own = "{% set today = strftime_now('%Y-%m-%d') %}{% if messages[0].role != 'system' %}{{ today }}{% endif %}"
+    (model / "chat_template.jinja").write_text(own + load_tokenizer(policy(model)).get_chat_template())
+    recorded = Policy("mine/base", "mine", "base", base=str(model))
+    assert "1 + 1?" in prompt_of(recorded, system="Think.")
+    with pytest.raises(ValueError, match="prints today's date"):
+        prompt_of(recorded)
+
+
+@pytest.mark.parametrize("template", ["qwen3", "deepseek_r1_distill"])
+def test_thinking_that_a_template_drops_from_an_example_is_refused(model: Path, template: str) -> None:
+    (model / "chat_template.jinja").write_text(files("trl").joinpath(f"chat_templates/{template}.jinja").read_text())
+    base = policy(model)
+    thinks = Example(problem="2 + 2?", answer="<think>Twice 2.</think>4")
+    with pytest.raises(ValueError, match=r"drops a part of the assistant message '<think>.*write in prompt\.examples"):
+        prompt_of(base, examples=[thinks])
+    assert "Twice 2. So 4" in prompt_of(base, examples=[Example(problem="2 + 2?", answer=" Twice 2. So 4\n")])
+
+
+def test_a_message_that_a_template_drops_is_refused(model: Path) -> None:
+    """Whitespace around a message may change, as Llama's and Gemma's templates trim it."""
+    every = "{% for m in messages %}{% if CONDITION %}{{ m.role }}: {{ m.content | trim }}\n{% endif %}{% endfor %}"
+    template = model / "chat_template.jinja"
+    template.write_text(every.replace("CONDITION", "m.role != 'system'"))
+    base = policy(model)
+    assert prompt_of(base, examples=[Example(problem=" 2 ", answer=" 2\n")]) == "user: 2\nassistant: 2\nuser: 1 + 1?\n"
+    with pytest.raises(ValueError, match=r"drops a part of the system message 'Think\.': write in prompt\.system"):
+        prompt_of(base, system="Think.")
+    template.write_text(every.replace("CONDITION", "m.role == 'system'"))
+    with pytest.raises(ValueError, match=f"{model}: the chat template drops a part of the user message"):
+        policy(model)
+
+
 def test_a_variable_that_the_template_lacks_is_refused_by_name(model: Path) -> None:
     template = load_tokenizer(policy(model)).get_chat_template()
     (model / "chat_template.jinja").write_text("{{ tone }}" + template)
     given = {"tone": "no enable_thinkin", "enable_thinkin": False}
     source = LocalModel(source="local", path=str(model), chat_template_kwargs=given)
     with pytest.raises(ValueError, match=r"has no variable enable_thinkin: drop it from models\.mine\.chat_template"):
+        resolve_base("mine", source)
+    source = LocalModel(source="local", path=str(model), chat_template_kwargs={"date_string": "28 Nov 2026"})
+    with pytest.raises(ValueError, match="has no variable date_string"):
         resolve_base("mine", source)
 
 

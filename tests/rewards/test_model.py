@@ -23,7 +23,7 @@ from g2d.rewards.reward import Attempt, Judgement, UnusableError
 from g2d.settings import ConfigError, Section
 from g2d.verifier import Judgement as Verified
 from tests.experiment.test_config import MINIMAL
-from tests.rewards.models import reward_model
+from tests.rewards.models import TEMPLATE, reward_model
 from tests.rewards.test_judging import CONTEXT
 
 CONVERSATIONS = [("Name a fruit.", "An apple" + ", please" * n) for n in (0, 20, 3, 1, 11, 3)] + [("Why?", "")]
@@ -60,6 +60,15 @@ def test_a_batch_has_the_scores_of_single_conversations(tmp_path: Path, kind: st
     scores = Scorer(folder, batch_size=3)(CONVERSATIONS)
     assert [score.value for score in scores] == pytest.approx(single, abs=1e-5)
     assert not any(score.truncated for score in scores)
+
+
+def test_scores_do_not_depend_on_the_day(tmp_path: Path) -> None:
+    """Chat templates of reward models trained from Llama 3.2 print today's date."""
+    folder = reward_model(tmp_path)
+    (folder / "chat_template.jinja").write_text(f"{{{{ strftime_now('%d %b %Y') }}}} {TEMPLATE}")
+    today = Scorer(folder, batch_size=1)(CONVERSATIONS)
+    (folder / "chat_template.jinja").write_text(f"26 Jul 2024 {TEMPLATE}")
+    assert today == Scorer(folder, batch_size=1)(CONVERSATIONS)
 
 
 def test_scores_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

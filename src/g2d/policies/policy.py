@@ -18,6 +18,7 @@ from g2d.jobs.files import read_json, sha256, text_value, write_json
 from g2d.jobs.model_folder import tensors
 from g2d.plain import first_line
 from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE
+from g2d.problems.prompts import CLOCK, DATE, with_values
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
 # Read by transformers and vLLM, in addition to the weights.
@@ -169,14 +170,14 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
     if given := policy.chat_template_kwargs:
         template = tokenizer.get_chat_template()
-        if unknown := [name for name in given if not re.search(rf"\b{name}\b", template)]:
-            raise ValueError(
-                f"{policy.base}: its chat template has no variable {unknown[0]}: drop it from models.{policy.model}."
-                "chat_template_kwargs"
-            )
-        # One line each: transformers strips the line break after a block.
-        values = "".join(f"{{% set {name} = {value!r} %}}\n" for name, value in given.items())
-        tokenizer.chat_template = values + template
+        for name in given:
+            read_as = CLOCK if name == DATE and CLOCK in template else name
+            if not re.search(rf"\b{read_as}\b", template):
+                raise ValueError(
+                    f"{policy.base}: its chat template has no variable {name}: drop it from models.{policy.model}."
+                    "chat_template_kwargs"
+                )
+        tokenizer.chat_template = with_values(template, given)
     if tokenizer.eos_token is None:
         raise ValueError(
             f"{policy.base}: the tokenizer has no eos_token, so no completion would end; name one in its "

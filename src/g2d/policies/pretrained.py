@@ -6,17 +6,20 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from jinja2 import TemplateError
+
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
 from g2d.policies.policy import Policy, base_files, load_tokenizer, require_whole
 from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel
+from g2d.problems.prompts import conversation_ids
 
 # Pickled weights can run code on loading.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
 def resolve_base(name: str, source: LocalModel | HubModel) -> Policy:
-    """Record M0, downloading it from the Hub; raises the errors of `load_tokenizer` and `load_base`."""
+    """Record M0, downloading it from the Hub; a ValueError if its tokenizer or weights cannot be used."""
     base = Policy(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
     if isinstance(source, HubModel):
         from huggingface_hub import snapshot_download
@@ -29,7 +32,7 @@ def resolve_base(name: str, source: LocalModel | HubModel) -> Policy:
         digest = hashlib.sha256(digests.encode()).hexdigest()
         base = replace(base, base=source.path, weights_sha256=digest, base_files=base_files(source.path))
     base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
-    load_tokenizer(base)
+    _require_usable_tokenizer(base)
     require_whole(base)
     return base
 
@@ -57,8 +60,19 @@ def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> Pol
         converted_from=converted,
     )
     if isinstance(source, GgufModel):
-        load_tokenizer(base)
+        _require_usable_tokenizer(base)
     return base
+
+
+def _require_usable_tokenizer(base: Policy) -> None:
+    """Raise a ValueError if M0's tokenizer cannot be read, or a plain prompt by it has mistakes."""
+    tokenizer = load_tokenizer(base)
+    try:
+        conversation_ids(tokenizer, [{"role": "user", "content": "2 + 2"}])
+    except TemplateError:  # it may need a system message; rendering the prompts reports it
+        return
+    except ValueError as error:
+        raise ValueError(f"{base.base}: {error}") from None
 
 
 def _safetensors(folder: str, name: str) -> list[Path]:

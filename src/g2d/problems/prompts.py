@@ -5,8 +5,11 @@ Only the chat template creates special tokens: a problem with `<|im_end|>` canno
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -64,6 +67,46 @@ def conversation(problem: Problem, prompt: Prompt) -> Messages:
     return [*messages, {"role": "user", "content": prompt.template.replace("{problem}", problem.prompt)}]
 
 
+KEY_OF_ROLE = {"system": "prompt.system", "assistant": "prompt.examples", "user": "prompt.template"}
+DATE = "date_string"  # variable of Llama's chat templates
+CLOCK = "strftime_now"  # function of transformers that chat templates call
+
+
+def with_values(template: str, values: Mapping[str, Any]) -> str:
+    """Return a chat template with variables set; `date_string` also replaces the clock."""
+    # One line each: transformers strips the line break after a block.
+    lines = [f"{{% set {name} = {value!r} %}}\n" for name, value in values.items()]
+    if DATE in values:
+        lines.append(f"{{% macro {CLOCK}(format) %}}{{{{ {DATE} }}}}{{% endmacro %}}\n")
+    return "".join([*lines, template])
+
+
+def require_faithful(tokenizer: Any, conversation: Messages, text: str) -> None:
+    """Raise a ValueError if a rendered prompt lacks a part of a message, or has today's date."""
+    for message in conversation:
+        role = message["role"]
+        content = message["content"].strip()
+        if content not in text:
+            raise ValueError(
+                f"the chat template drops a part of the {role} message {reprlib.repr(content)}: write in "
+                f"{KEY_OF_ROLE[role]} only what it keeps (many drop <think> of earlier turns, some a system message)"
+            )
+    formats: list[str] = []
+
+    def another_day(date_format: str) -> str:
+        formats.append(date_format)
+        return datetime(2000, 1, 1).strftime(date_format)
+
+    clock = {CLOCK: another_day}
+    then = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False, **clock)
+    if formats and then != text:
+        today = json.dumps(datetime.now().strftime(formats[0]))
+        raise ValueError(
+            "the chat template prints today's date, so prompts would differ from day to day: fix it with "
+            f"models.NAME.chat_template_kwargs: {{{DATE}: {today}}}"
+        )
+
+
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
     """Return the tokens of texts, without those that the tokenizer would add."""
     return tokenizer([*texts], add_special_tokens=False)["input_ids"]
@@ -77,7 +120,7 @@ def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_p
     """Return the tokens of a conversation; message text never becomes a special token.
 
     Private characters replace texts of special tokens in the rendered template. Raises a ValueError if the tokenizer
-    cannot do that.
+    cannot do that, or if a prompt lacks a part of a message or has today's date.
     """
     special, pattern = _special_tokens(tokenizer)
     matches = {text for message in conversation for text in pattern.findall(message["content"])}
@@ -89,6 +132,8 @@ def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_p
         for message in conversation
     ]
     text = str(tokenizer.apply_chat_template(masked, add_generation_prompt=add_generation_prompt, tokenize=False))
+    if add_generation_prompt:
+        require_faithful(tokenizer, masked, text)
     if not matches:
         return token_ids(tokenizer, [text])[0]
     if not tokenizer.is_fast:

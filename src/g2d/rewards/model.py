@@ -18,12 +18,15 @@ from pydantic import model_validator
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import parse_json, text_value
 from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
-from g2d.problems.prompts import conversation_ids
+from g2d.problems.prompts import CLOCK, DATE, conversation_ids, with_values
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError
 from g2d.settings import MistakeInKeyError, Revision, Section, key
 
 if TYPE_CHECKING:
     import torch
+
+
+FIXED_DATE = "26 Jul 2024"  # of Llama's chat templates without a clock
 
 
 class RewardModel(Section):
@@ -149,6 +152,9 @@ class Scorer:
         dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
         safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
         self.tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
+        template = self.tokenizer.get_chat_template()
+        if CLOCK in template:  # scores must not depend on the day
+            self.tokenizer.chat_template = with_values(template, {DATE: FIXED_DATE})
         model, loaded = AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **safe
         )
