@@ -27,6 +27,7 @@ def test_stages_of_each_verdict():
     verdicts = ["correct", "incorrect", "no_boxed", "parse_error", "timeout", "limit", "truncated"]
     assert stages(judged(*verdicts)["verdict"]).sum().tolist() == [6, 2, 1]
     assert stages(judged("incorrect", "truncated")["verdict"]).to_numpy().tolist() == [[True, True, False], [False] * 3]
+    assert stages(judged("unfinished_thinking")["verdict"]).to_numpy().tolist() == [[False] * 3]
 
 
 def test_a_gain_by_hand():

@@ -129,6 +129,7 @@ def test_the_choice_depends_only_on_the_seed() -> None:
 
 RIGHT, WRONG, SILENT = (rollout("p", 0, verdict) for verdict in ("correct", "incorrect", "no_boxed"))
 CUT = rollout("p", 0, "truncated", finish_reason="length", token_count=100)
+THINKING = replace(CUT, verdict="unfinished_thinking")
 
 
 def trial(*rollouts: Rollout, section: str = "harvest") -> Trial:
@@ -155,7 +156,7 @@ def test_the_summary_counts() -> None:
         ([RIGHT, WRONG], []),
         ([RIGHT] * 11 + [CUT], []),  # fewer than a tenth
         (
-            [RIGHT, WRONG, CUT, replace(CUT, completion_text="<think>\nFirst")],
+            [RIGHT, WRONG, CUT, THINKING],
             [
                 "2 of 4 are cut off at harvest.max_completion_length=100, 1 of them before </think>: raise it, or "
                 "switch thinking off in chat_template_kwargs, if the template can",
@@ -163,7 +164,7 @@ def test_the_summary_counts() -> None:
             ],
         ),
         (
-            [RIGHT, replace(CUT, prompt_text="?<think>\n", token_count=30)],
+            [RIGHT, replace(THINKING, token_count=30)],
             [
                 "1 of 2 are cut off at harvest.max_completion_length=100, 1 of them before </think>: raise it, or "
                 "switch thinking off in chat_template_kwargs, if the template can"

@@ -293,8 +293,13 @@ def test_grpo_asks_with_the_tokens_that_everything_else_shows(harvest: Harvest, 
         harvest.base, harvest.problems, settings, k=1, group_size=4, prompt=harvest.prompt, work=tmp_path, **JOB
     )
     with sampled() as seen:
-        train_grpo(job)
+        log = train_grpo(job).log
     assert {prompt for prompt, _ in seen} == {prompt for prompt, _ in harvest.sampled.values()}
+    opening, closing = harvest.tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
+    unfinished = [
+        closing not in tokens and (harvest.template == "deepseek_r1_distill" or opening in tokens) for _, tokens in seen
+    ]
+    assert log[0]["verdicts/unfinished_thinking"] == sum(unfinished) / len(unfinished)
 
 
 def require_parsed_prompts(harvest: Harvest) -> None:

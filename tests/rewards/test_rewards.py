@@ -38,15 +38,23 @@ def rewards(
     return [judgement.reward for judgement in judge(reward, judged, Context(seed, stream))]
 
 
-TEXTS = [r"so \boxed{5}", r"so \boxed{\frac{10}{2}}", r"so \boxed{6}", "so 5", r"so \boxed{5", r"\boxed{}"]
+TEXTS = [
+    r"so \boxed{5}",
+    r"so \boxed{\frac{10}{2}}",
+    r"so \boxed{6}",
+    "so 5",
+    r"so \boxed{5",
+    r"\boxed{}",
+    r"<think> \boxed{5}",
+]
 
 
 @pytest.mark.parametrize(
     ("reward", "expected"),
     [
-        (TRUTH, [1, 1, 0, 0, 0, 0]),
-        (FORMAT, [1, 1, 1, 0, 0, 1]),
-        (WRONG, [0, 0, 1, 0, 0, 0]),
+        (TRUTH, [1, 1, 0, 0, 0, 0, 0]),
+        (FORMAT, [1, 1, 1, 0, 0, 1, 0]),
+        (WRONG, [0, 0, 1, 0, 0, 0, 0]),
     ],
 )
 def test_by_hand(verifier: Verifier, reward: Section, expected: list[int]) -> None:

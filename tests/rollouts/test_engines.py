@@ -267,12 +267,15 @@ class Scripted:
 
     name = "scripted"
 
-    def __init__(self, texts: Sequence[str], reasons: Sequence[FinishReason] | None = None) -> None:
+    def __init__(
+        self, texts: Sequence[str], reasons: Sequence[FinishReason] | None = None, *, in_thinking: bool = False
+    ) -> None:
+        self.in_thinking = in_thinking
         reasons = reasons or ["stop"] * len(texts)
         self.completions = [Completion(text, 1, reason, (1,)) for text, reason in zip(texts, reasons, strict=True)]
 
     def request(self, problem_id: str, shown: Any) -> Request:
-        return Request(problem_id, "", (1,))
+        return Request(problem_id, "", (1,), self.in_thinking)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         return [self.completions for _ in requests]
@@ -286,6 +289,14 @@ def test_completions_are_judged_with_their_finish_reasons() -> None:
     assert [r.verdict for r in drawn] == ["correct", "incorrect", "no_boxed", "truncated"]
     assert [r.completion_text for r in drawn] == texts
     assert {r.engine for r in drawn} == {"scripted"}
+
+
+def test_completions_are_judged_with_the_thinking_that_began_in_the_prompt() -> None:
+    [problem] = generate("arithmetic", "train", 1, seed=0)
+    answer = f"\\boxed{{{problem.answer}}}"
+    engine = Scripted([answer, f"Perhaps.</think>{answer}"], in_thinking=True)
+    drawn = rollouts_of(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=engine)
+    assert [r.verdict for r in drawn] == ["unfinished_thinking", "correct"]
 
 
 def test_text_that_utf8_cannot_hold_does_not_stop_a_harvest(tmp_path: Path) -> None:

@@ -52,6 +52,11 @@ def test_a_wrong_completion_that_ran_out_of_tokens_is_truncated() -> None:
     assert verdicts("return completion == '2'", "2", "3", "3", reasons=reasons) == ["correct", "truncated", "incorrect"]
 
 
+def test_a_wrong_completion_whose_thinking_never_ended_has_a_status_of_its_own() -> None:
+    found = verdicts("return '2' in completion", "<think> 2", "<think> 3", "<think> 3 </think> 3")
+    assert found == ["correct", "unfinished_thinking", "incorrect"]
+
+
 @pytest.mark.parametrize(
     ("body", "verdict"),
     [

@@ -50,6 +50,27 @@ def test_verdicts(verifier, completion, finish_reason, verdict):
     assert (judgement.extracted_answer is None) == (verdict in ("no_boxed", "truncated"))
 
 
+@pytest.mark.parametrize(
+    ("completion", "in_thinking", "verdict"),
+    [
+        (r"<think> Perhaps \boxed{5}? Let me check", False, "unfinished_thinking"),
+        (r"Perhaps \boxed{5}? Let me check", True, "unfinished_thinking"),  # `<think>` ends the prompt
+        ("<think> Perhaps 5?", False, "unfinished_thinking"),
+        (r"<think> Perhaps 5. </think> So \boxed{5}", False, "correct"),
+        (r"Perhaps 5. </think> So \boxed{5}", True, "correct"),
+        (r"Perhaps 6. </think> So \boxed{6}", True, "incorrect"),
+        (r"Perhaps \boxed{5}. </think>", True, "correct"),  # thinking ended, and the box counts as elsewhere
+        (r"So \boxed{5}", False, "correct"),
+    ],
+)
+@pytest.mark.parametrize("finish_reason", ["stop", "length"])
+def test_thinking_that_never_ended_has_no_answer(verifier, completion, in_thinking, verdict, finish_reason):
+    (judgement,) = verifier.verify([("5", completion)], [finish_reason], in_thinking=[in_thinking])
+    assert judgement.verdict == verdict
+    assert judgement.reward == (verdict == "correct")
+    assert (judgement.extracted_answer is None) == (verdict == "unfinished_thinking")
+
+
 def test_limits_are_checked_before_parsing():
     limits = Limits(max_completion_chars=100, max_answer_chars=20, max_nesting=3)
     beyond = [

@@ -15,6 +15,7 @@ import pandas as pd
 
 from g2d.analysis.informativeness import PARSEABLE
 
+UNFINISHED = ("truncated", "unfinished_thinking")  # verdicts
 STEP = 1e-6  # step of the numerical derivative
 FACTORS = ("finishing", "format", "reasoning")
 STAGES = ("finished", "parseable", "correct")  # product of the factors so far
@@ -23,7 +24,11 @@ STAGES = ("finished", "parseable", "correct")  # product of the factors so far
 def stages(verdicts: pd.Series) -> pd.DataFrame:
     """Return which answers reached each of `STAGES`, boolean."""
     return pd.DataFrame(
-        {"finished": verdicts != "truncated", "parseable": verdicts.isin(PARSEABLE), "correct": verdicts == "correct"}
+        {
+            "finished": ~verdicts.isin(UNFINISHED),
+            "parseable": verdicts.isin(PARSEABLE),
+            "correct": verdicts == "correct",
+        }
     )
 
 

@@ -48,6 +48,7 @@ from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 from g2d.verifier.settings import own_file
+from g2d.verifier.verdict import UNFINISHED_THINKING
 
 AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM has one batch
 SHOWN = 1200  # characters of a completion to print without --full
@@ -58,6 +59,7 @@ WORDS = {
     "incorrect": "wrong",
     "no_boxed": "no answer found",
     "truncated": "no answer found",
+    "unfinished_thinking": "no answer found",
     "parse_error": "answer cannot be read",
     "timeout": "answer cannot be compared in time",
     "limit": "answer too large to compare",
@@ -253,7 +255,7 @@ def summary(trial: Trial) -> Iterator[str]:
 def hints(trial: Trial) -> Iterator[str]:
     n, key = len(trial.rollouts), f"{trial.section}.max_completion_length"
     cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
-    thinking = sum(map(_is_thinking, cut))
+    thinking = sum(rollout.verdict == UNFINISHED_THINKING for rollout in cut)
     still = f", {thinking} of them before </think>" if thinking else ""
     off = ", or switch thinking off in chat_template_kwargs, if the template can" if thinking else ""
     problems_found = [(len(cut), f"are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}")]
@@ -278,11 +280,6 @@ def hints(trial: Trial) -> Iterator[str]:
 
 def _is_cut(rollout: Rollout) -> bool:
     return rollout.finish_reason == "length"
-
-
-def _is_thinking(rollout: Rollout) -> bool:
-    begun = "<think>" in rollout.completion_text or rollout.prompt_text.rstrip().endswith("<think>")
-    return begun and "</think>" not in rollout.completion_text
 
 
 def _known(option: str, name: str, names: Any) -> str:

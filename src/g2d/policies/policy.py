@@ -166,6 +166,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
         raise ValueError(
             f"{policy.base}: its tokenizer cannot be read ({first_line(error)}); {_way_back(policy)}"
         ) from error
+    tokenizer.response_template = None  # TRL would judge only a part of a completion
     if tokenizer.chat_template is None:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
     if given := policy.chat_template_kwargs:

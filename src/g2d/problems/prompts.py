@@ -18,6 +18,7 @@ from pydantic import field_validator
 
 from g2d.problems.problem import Problem
 from g2d.settings import Section, key
+from g2d.verifier.extraction import END_OF_THINKING, THINK
 
 
 class Example(Section):
@@ -114,6 +115,17 @@ def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
 
 def render(tokenizer: Any, conversation: Messages) -> str:
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
+
+
+def opens_thinking(tokenizer: Any, prompt: str) -> bool:
+    """Return whether a rendered prompt ends in `<think>`, and completions show the `</think>` that closes it.
+
+    Some tokenizers have it as a special token, which decoding leaves out.
+    """
+    if not prompt.rstrip().endswith(THINK):
+        return False
+    (ids,) = token_ids(tokenizer, [END_OF_THINKING])
+    return END_OF_THINKING in tokenizer.decode(ids, skip_special_tokens=True)
 
 
 def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_prompt: bool = True) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Literal
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key
 from g2d.verifier import last_boxed
+from g2d.verifier.verdict import UNFINISHED_THINKING
 
 
 class MathVerify(Section):
@@ -49,7 +50,11 @@ def _by_wrongness(settings: Wrong, attempts: Sequence[Attempt], context: Context
 
 
 def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    return [Judgement(float(last_boxed(attempt.text) is not None)) for attempt in attempts]
+    return [Judgement(float(_has_answer(attempt))) for attempt in attempts]
+
+
+def _has_answer(attempt: Attempt) -> bool:
+    return last_boxed(attempt.text) is not None and attempt.verified.verdict != UNFINISHED_THINKING
 
 
 def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:

@@ -30,6 +30,7 @@ class TrainingReward:
 
     Args:
         eos_token_ids: a completion that ends otherwise and has no box is `truncated`.
+        in_thinking: whether prompts end in `<think>`.
         on_judged: called with the verifier's judgements, the reward's as `rewards`, and all arguments from TRL.
     """
 
@@ -42,12 +43,14 @@ class TrainingReward:
         group_size: int,
         verifier: PythonVerifier | None = None,
         eos_token_ids: Collection[int] = (),
+        in_thinking: bool = False,
         on_judged: Callable[..., None] | None = None,
     ) -> None:
         self.settings, self.seed, self.group_size, self.on_judged = settings, seed, group_size, on_judged
         self.verifier = verifier
         self.problems = {problem.problem_id: problem for problem in problems}
         self.eos_token_ids = frozenset(eos_token_ids)
+        self.in_thinking = in_thinking
         self.scalar = is_scalar(settings)
         names = [reward_of(part).name for part in parts(settings)]
         self.__name__ = "_and_".join(names) + "_reward"  # TRL logs it under this name
@@ -94,7 +97,8 @@ class TrainingReward:
         if self.eos_token_ids and completion_ids is not None:
             reasons = ["stop" if ids and ids[-1] in self.eos_token_ids else "length" for ids in completion_ids]
         problems = [self.problems[name] for name in problem_id]
-        verified = verifier.verify(list(zip(references(problems, verifier), texts, strict=True)), reasons)
+        items = list(zip(references(problems, verifier), texts, strict=True))
+        verified = verifier.verify(items, reasons, in_thinking=[self.in_thinking] * len(items))
         seen: Counter[str] = Counter()
         attempts = []
         for problem, visit, text, found in zip(problems, group, texts, verified, strict=True):

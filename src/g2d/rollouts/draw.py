@@ -79,6 +79,7 @@ def draw_rollouts(
     judgements = verifier.verify(
         [(reference, done.text) for reference, (*_, done) in zip(compared, drawn, strict=True)],
         [done.finish_reason for *_, done in drawn],
+        in_thinking=[request.in_thinking for _, request, *_ in drawn],
     )
     return [
         Rollout(

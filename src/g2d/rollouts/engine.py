@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from g2d.problems.prompts import Messages, conversation_ids, render
+from g2d.problems.prompts import Messages, conversation_ids, opens_thinking, render
 from g2d.rollouts.rollout import FinishReason
 
 
@@ -27,6 +27,7 @@ class Request:
     problem_id: str
     prompt_text: str
     prompt_ids: tuple[int, ...]
+    in_thinking: bool = False  # see `opens_thinking`
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ class ModelEngine:
             ids = conversation_ids(self.tokenizer, conversation)
         except ValueError as error:
             raise ValueError(f"problem {problem_id}: {error}") from None
-        return Request(problem_id, render(self.tokenizer, conversation), tuple(ids))
+        text = render(self.tokenizer, conversation)
+        return Request(problem_id, text, tuple(ids), opens_thinking(self.tokenizer, text))
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """See `Engine`; a ValueError names a problem that does not fit the model with its completion."""

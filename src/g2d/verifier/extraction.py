@@ -60,6 +60,15 @@ def last_boxed(text: str) -> str | None:
     return None if end is None else text[last_opening:end].strip()
 
 
+THINK = "<think>"
+END_OF_THINKING = "</think>"
+
+
+def is_thinking(text: str, has_begun: bool) -> bool:
+    """Return whether a completion is thinking that never ended; `has_begun`: it began in the prompt."""
+    return (has_begun or THINK in text) and END_OF_THINKING not in text
+
+
 def _ends_of_math(text: str, start: int, stop: int = sys.maxsize) -> Iterator[int]:
     return (match.start() for match in _END_OF_MATH.finditer(text, start, stop) if match["end"])
 

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 from g2d.plain import plain
-from g2d.verifier.extraction import last_boxed
+from g2d.verifier.extraction import is_thinking, last_boxed
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import Pool
 from g2d.verifier.user_code import JUDGE, digest
-from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
+from g2d.verifier.verdict import NO_REFERENCE, UNFINISHED_THINKING, Judgement, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -44,29 +44,43 @@ class Verifier:
         self._has_warned = False
 
     def verify(
-        self, items: Sequence[tuple[Reference, str]], finish_reasons: Sequence[str | None] | None = None
+        self,
+        items: Sequence[tuple[Reference, str]],
+        finish_reasons: Sequence[str | None] | None = None,
+        *,
+        in_thinking: Sequence[bool] | None = None,
     ) -> list[Judgement]:
         """Judge completions, in order; a VerifierError if no worker can be started.
 
         Args:
             items: (reference, completion); the reference is None without a right answer.
             finish_reasons: "length" if the token budget ran out, for `truncated`.
+            in_thinking: whether the prompt ends in `<think>`, for `unfinished_thinking`.
         """
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
         if len(reasons) != len(items):
             raise ValueError(f"{len(items)} items but {len(reasons)} finish reasons")
+        begun = [False] * len(items) if in_thinking is None else in_thinking
+        if len(begun) != len(items):
+            raise ValueError(f"{len(items)} items but {len(begun)} marks of thinking")
+        thinking = [is_thinking(text, has_begun) for (_, text), has_begun in zip(items, begun, strict=True)]
         if self.file is not None:
-            return self._by_file(items, reasons)
-        extracted = [self._extract(*item, reason) for item, reason in zip(items, reasons, strict=True)]
+            return self._by_file(items, reasons, thinking)
+        extracted = [
+            self._extract(reference, text, reason, is_unfinished)
+            for (reference, text), reason, is_unfinished in zip(items, reasons, thinking, strict=True)
+        ]
         with self._pool.lock:
             judged = self._judge(dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple)))
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
 
-    def _extract(self, reference: Any, text: str, finish_reason: str | None) -> Pair | Judgement:
+    def _extract(self, reference: Any, text: str, finish_reason: str | None, thinking: bool) -> Pair | Judgement:
         if reference is None:
             return Judgement(NO_REFERENCE, None)
         if len(text) > self.limits.max_completion_chars:
             return Judgement("limit", None)
+        if thinking:
+            return Judgement(UNFINISHED_THINKING, None)
         answer = last_boxed(text)
         if answer is None:
             return Judgement("truncated" if finish_reason == "length" else "no_boxed", None)
@@ -87,14 +101,19 @@ class Verifier:
             self._cache.popitem(last=False)
         return judged
 
-    def _by_file(self, items: Sequence[tuple[Reference, str]], reasons: Sequence[str | None]) -> list[Judgement]:
+    def _by_file(
+        self, items: Sequence[tuple[Reference, str]], reasons: Sequence[str | None], thinking: Sequence[bool]
+    ) -> list[Judgement]:
         known = [self._without_judging(*item) for item in items]
         replies = iter(self._pool.replies([item for item, verdict in zip(items, known, strict=True) if not verdict]))
         judgements = []
-        for before, reason in zip(known, reasons, strict=True):
+        for before, reason, is_unfinished in zip(known, reasons, thinking, strict=True):
             verdict = before or self._verdict(next(replies))
-            is_cut = verdict == "incorrect" and reason == "length"
-            judgements.append(Judgement("truncated" if is_cut else verdict, None))
+            if verdict == "incorrect" and is_unfinished:
+                verdict = UNFINISHED_THINKING
+            elif verdict == "incorrect" and reason == "length":
+                verdict = "truncated"
+            judgements.append(Judgement(verdict, None))
         return judgements
 
     def _without_judging(self, reference: Reference, text: str) -> Verdict | None:
@@ -129,6 +148,7 @@ def verify_batch(
     items: Sequence[tuple[str | None, str]],
     *,
     finish_reasons: Sequence[str | None] | None = None,
+    in_thinking: Sequence[bool] | None = None,
     workers: int = 1,
 ) -> list[Judgement]:
     """Judge completions with the shared verifier; see `Verifier.verify`.
@@ -136,7 +156,7 @@ def verify_batch(
     >>> [judgement.verdict for judgement in verify_batch([("1/2", r"so \\boxed{0.5}"), ("1/2", "so 0.5")])]
     ['correct', 'no_boxed']
     """
-    return shared_verifier(workers).verify(items, finish_reasons)
+    return shared_verifier(workers).verify(items, finish_reasons, in_thinking=in_thinking)
 
 
 @cache

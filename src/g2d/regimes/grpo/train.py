@@ -14,7 +14,7 @@ from g2d.plain import say
 from g2d.policies.policy import end_tokens, ends_in_words, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem
-from g2d.problems.prompts import conversation
+from g2d.problems.prompts import conversation, opens_thinking, render
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import MANIFEST
@@ -70,6 +70,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         group_size=group_size,
         verifier=job.verifier,
         eos_token_ids=ends,
+        in_thinking=opens_thinking(tokenizer, render(tokenizer, conversation(problems[0], job.prompt))),
         on_judged=rollouts.record,
     )
     generation = EngineGeneration(job, problems if choice else prompts, ends)
