@@ -187,6 +187,12 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"calibration": {"sampled_levels": "pinned"}}, "calibration.sampled_levels: no levels are pinned"),
         ({"seeds": []}, "my.yaml: seeds"),
         ({"title": "\ud800"}, "my.yaml: title: '\\ud800' holds a character that no file can"),
+        ({"title": "a\0"}, "my.yaml: title: a control character U+0000 in it: remove it"),
+        ({"prompt": {"system": "In \boxed{}."}}, r"my.yaml: prompt.system: a backspace before 'oxed', perhaps \boxed"),
+        (
+            {"prompt": {"examples": [{"problem": "?", "answer": "\frac12"}]}},
+            r"my.yaml: prompt.examples.0.answer: a form feed before 'rac', perhaps \frac: between quotes",
+        ),
         ({"pool": MINIMAL["pool"] | {"n": 3e20}}, "my.yaml: pool.n: 3e+20 is beyond everything"),
         ({"dpo": {"epochs": "1" * 20}}, "my.yaml: dpo.epochs: 1.11111e+19 is beyond everything"),
         ({"pool": MINIMAL["pool"] | {"n": 10**6}}, "my.yaml: pool.n: arithmetic, level 1: 200000 different train"),

@@ -106,6 +106,32 @@ def test_a_value_that_is_no_text_is_refused_with_its_line(tmp_path, column, valu
         load(tmp_path, [ROWS[0], ROWS[1] | {column: value}])
 
 
+@pytest.mark.parametrize("column", ["problem", "solution", "type", "uid"])
+def test_a_lost_backslash_is_refused_with_its_line(tmp_path, column):
+    r"""Also at the start of a box, where it would be taken for a space."""
+    row = ROWS[1] | {column: "\\boxed{\frac{1}{3}}"}
+    wanted = rf"rows\.jsonl, line 2: column '{column}': a form feed before 'rac', perhaps \\frac: .* write \\\\frac"
+    with pytest.raises(ProblemError, match=wanted):
+        load(tmp_path, [ROWS[0], row])
+
+
+def test_a_line_break_that_may_be_a_command_is_a_warning(tmp_path, caplog):
+    rows = [ROWS[0], ROWS[1] | {"problem": "Is 1 \neq 2?", "solution": "\nu = \\boxed{5}"}]
+    assert load(tmp_path, rows)[1].prompt == "Is 1 \neq 2?"
+    assert r"rows.jsonl, line 2: a line break before 'eq', perhaps \neq: between quotes" in caplog.text
+    caplog.clear()
+    load(tmp_path, [ROWS[0], ROWS[1] | {"problem": r"Is 1 \neq 2?"}])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("answer", ["3 \times 5", "\nu", "x \neq 1"])
+def test_a_reference_with_such_a_line_break_or_tab_is_refused(tmp_path, answer):
+    with pytest.raises(ProblemError, match=r"line 1: column 'solution': a (tab|line break) before '\w+', perhaps"):
+        load(tmp_path, [ROWS[0] | {"solution": answer}], answer_format="plain")
+    with pytest.raises(ProblemError, match=r"line 1: column 'solution': a (tab|line break) before '\w+', perhaps"):
+        load(tmp_path, [ROWS[0] | {"solution": rf"\boxed{{2{answer}}}"}])
+
+
 def test_numbers_are_answers_ids_and_subjects_but_no_prompts(tmp_path):
     row = {"uid": 7, "problem": "3?", "solution": 3, "type": 12.5, "level": 3}
     (problem,) = load(tmp_path, [row], answer_format="plain")

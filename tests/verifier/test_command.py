@@ -78,15 +78,19 @@ def test_malformed_rows_are_reported_and_the_rest_is_judged(files, capsys):
         b'{"answer": -Infinity, "completion": "x"}',
         b'{"answer": 1e999, "completion": "x"}',
         b'{"answer": " -NaN", "completion": "\\\\boxed{nan}"}',
+        b'{"answer": "\\frac{1}{2}", "completion": "\\\\boxed{0.5}"}',
+        b'{"answer": "0.5", "completion": "so \\boxed{0.5}"}',
     ]
     files[0].write_bytes(b"\n".join([good, b"", *bad, good]))
     assert run(files) == 1
     assert [row["verdict"] for row in lines(files[1])] == ["correct", "correct"]
     captured = capsys.readouterr()
     reported = [line for line in captured.err.splitlines() if line.startswith(str(files[0]))]
-    assert [int(line.removeprefix(f"{files[0]}:").partition(":")[0]) for line in reported] == list(range(3, 16))
+    assert [int(line.removeprefix(f"{files[0]}:").partition(":")[0]) for line in reported] == list(range(3, 18))
     assert all('"answer"' in reported[i] for i in (2, 9, 12))
-    assert "2 rows judged, 13 malformed" in captured.out
+    assert r"""16: "answer": a form feed before 'rac', perhaps \frac:""" in reported[13]
+    assert r"""17: "completion": a backspace before 'oxed', perhaps \boxed:""" in reported[14]
+    assert "2 rows judged, 15 malformed" in captured.out
 
 
 def test_a_byte_order_mark_is_tolerated_and_utf_16_is_one_line(files, capsys):

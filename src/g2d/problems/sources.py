@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 import reprlib
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.files import parse_json, read_rows
-from g2d.plain import first_line
+from g2d.lost_backslashes import doubtful_layout, require_backslashes
+from g2d.plain import first_line, plain
 from g2d.problems import synthetic
 from g2d.problems.problem import Problem
 from g2d.problems.settings import (
@@ -25,6 +27,8 @@ from g2d.problems.settings import (
     place_of,
 )
 from g2d.verifier.extraction import last_boxed, require_answer, written_out
+
+logger = logging.getLogger(__name__)
 
 NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 LEVEL = re.compile(r"(?:level\s*)?(?:(\d+)|\??)", re.IGNORECASE)  # MATH has two rows of "Level ?"
@@ -67,6 +71,7 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
     parsers = _PARSERS | {"answer": partial(reference_answer, answer_format=source.answer_format)}
     problems: list[Problem] = []
     places: dict[str, str] = {}
+    doubtful: list[str] = []
     absent = {field: column for field, column in (("level", fields.level), ("subject", fields.subject)) if column}
     columns: list[str] = []
 
@@ -77,6 +82,8 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
         if column not in row:
             raise ProblemError(f"{place}: {_no_column(column, list(row), at)}")
         try:
+            if isinstance(row[column], str) and field != "metadata":  # any JSON, which no model sees
+                require_backslashes(row[column])
             return parsers[field](row[column])
         except (ValueError, TypeError) as error:
             at = f"{key}.answer_format" if field == "answer" else at
@@ -100,6 +107,11 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
                 f"{key}.fields.id to number the rows"
             )
         problems.append(problem)
+        warning = doubtful_layout(problem.prompt)
+        if warning is not None:
+            doubtful.append(f"{place}: {warning}")
+    if doubtful:
+        logger.warning("%s (%d such texts)", plain(doubtful[0]), len(doubtful))
     if not problems:
         raise ProblemError(f"{key}: {origin} holds no rows: point it at a data set that has some")
     # Missing from every row: probably misspelled.
@@ -142,6 +154,9 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
             if not NUMBER.fullmatch(number := tail.strip()):
                 raise ValueError(f"expected a number after ####, not {number!r}")
             answer = number.replace(",", "")
+    written = str(value) if answer_format == "plain" else answer  # a solution has other lines
+    if (lost := doubtful_layout(written)) is not None:
+        raise ValueError(lost)
     return require_answer(answer)
 
 

@@ -6,8 +6,10 @@ Each room declares the keys that it reads; `g2d.experiment.config` combines the 
 from __future__ import annotations
 
 import copy
+import logging
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -20,6 +22,10 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+
+from g2d.lost_backslashes import doubtful_layout, require_backslashes
+
+logger = logging.getLogger(__name__)
 
 
 class ConfigError(ValueError):
@@ -47,8 +53,8 @@ class Section(BaseModel):
                         raise MistakeInKeyError(name, f"{str(item).lower()} {NO_TRUTH_VALUE}")
                 elif isinstance(item, (int, float)) and abs(item) > LARGEST:
                     raise MistakeInKeyError(name, _too_large(item))
-                elif isinstance(item, str) and re.search("[\0\ud800-\udfff]", item):
-                    raise MistakeInKeyError(name, f"{item!r} holds a character that no file can: remove it")
+                elif isinstance(item, str):
+                    _check_text(name, item)
         return values
 
     @field_validator("*", mode="after")
@@ -90,6 +96,23 @@ class MistakeInKeyError(ValueError):
     def __init__(self, name: str, sentence: str) -> None:
         super().__init__(sentence)
         self.name = name
+
+
+def _check_text(name: str, text: str) -> None:
+    if re.search("[\ud800-\udfff]", text):
+        raise MistakeInKeyError(name, f"{text!r} holds a character that no file can: remove it")
+    try:
+        require_backslashes(text)
+    except ValueError as error:
+        raise MistakeInKeyError(name, str(error)) from None
+    warning = doubtful_layout(text)
+    if warning is not None:
+        _warn_once(f"{name}: {warning}")
+
+
+@cache  # a configuration is validated several times
+def _warn_once(line: str) -> None:
+    logger.warning(line)
 
 
 def _items(value: Any) -> list[Any]:

@@ -22,6 +22,7 @@ from typing import Any
 from tqdm import tqdm
 
 from g2d.jobs.files import output, parse_line, require_replaceable
+from g2d.lost_backslashes import require_backslashes
 from g2d.plain import plain, say
 from g2d.settings.arguments import at_least
 from g2d.verifier.extraction import require_answer, written_out
@@ -105,7 +106,7 @@ def parse_problem(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
     row = parse_line(line, surrogates=True)
-    _require_text(row, "completion")
+    _require_text(row, "completion", by_model=True)
     if not isinstance(row.get("finish_reason"), (str, type(None))):
         raise ValueError(f'"finish_reason" must be a string, not {json.dumps(row["finish_reason"])[:40]}')
     return row
@@ -126,11 +127,15 @@ def parse_row(line: bytes) -> dict[str, Any]:
     return row
 
 
-def _require_text(row: dict[str, Any], column: str) -> None:
+def _require_text(row: dict[str, Any], column: str, *, by_model: bool = False) -> None:
     if column not in row:
         raise ValueError(f'"{column}" is missing')
     if not isinstance(row[column], str):
         raise ValueError(f'"{column}" must be a string, not {json.dumps(row[column])[:40]}')
+    try:
+        require_backslashes(row[column], by_model=by_model)
+    except ValueError as error:
+        raise ValueError(f'"{column}": {error}') from None
 
 
 def _reference(row: dict[str, Any], verifier: Verifier) -> Any:
