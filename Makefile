@@ -16,6 +16,7 @@ demo: $(VENV)/.ready
 
 # A small pretrained model, from a Python package: 1.5 to 3 hours on two cores.
 smollm2: $(VENV)/.ready-smollm2
+	$(BIN)/snakemake --cores 2 --configfile config/smollm2_primary.yaml
 	$(BIN)/snakemake --cores 2 --configfile config/smollm2.yaml
 
 test: lint suite
