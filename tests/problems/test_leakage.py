@@ -90,8 +90,8 @@ def test_collections_of_word_problems_repeat_each_other(real_data):
     if not (folder := real_data / "word_problems").is_dir():
         pytest.skip(f"no word problems at {folder}")
 
-    def loaded(name):
-        return load_problems(name, LocalProblems(source="local", path=str(folder / f"{name}.jsonl")))
+    def loaded(name, role="pool"):  # a pool may repeat a question
+        return load_problems(role, LocalProblems(source="local", path=str(folder / f"{name}.jsonl")))
 
     addsub, asdiv, multiarith, singleeq, svamp = map(loaded, ("addsub", "asdiv", "multiarith", "singleeq", "svamp"))
     assert [len(find_leaks(addsub, singleeq)), len(find_leaks(asdiv, singleeq))] == [112, 53]
@@ -99,6 +99,8 @@ def test_collections_of_word_problems_repeat_each_other(real_data):
     assert_no_leakage([*asdiv, *addsub], svamp, "benchmarks.svamp")
     with pytest.raises(ValueError, match="112 of 508"):
         assert_no_leakage(addsub, singleeq, "benchmarks.singleeq")
+    with pytest.raises(ValueError, match="20 of 600 rows repeat a question"):
+        loaded("multiarith", "multiarith")
 
 
 @pytest.mark.parametrize("text", ["1" * 200_000, "\\" * 200_000, "." * 200_000, "$ " * 100_000, "a\\left(" * 40_000])

@@ -57,8 +57,24 @@ def test_byte_order_mark_and_blank_lines_are_tolerated(tmp_path):
     assert [p.problem_id for p in load_problems("math", source)] == ["a/1", "a/2"]
 
 
-def test_repeated_prompts_are_kept(tmp_path):
-    assert len(load(tmp_path, [ROWS[0], ROWS[0] | {"uid": "a/9"}])) == 2
+AGAIN = FIRST | {"uid": "a/3", "problem": "What is  $1 + 1$?"}
+
+
+@pytest.mark.parametrize("name", ["math", HELD_OUT])
+def test_a_benchmark_that_asks_a_question_twice_is_refused_with_its_rows(tmp_path, name):
+    """In another layout and with another reference too: neither question is independent of the other."""
+    rows = [*ROWS, AGAIN, FIRST | {"uid": "a/4", "solution": r"\boxed{3}"}]
+    twice = "2 of 4 rows repeat a question, .* \\(rows.jsonl, line 3 = rows.jsonl, line 1, rows.jsonl, line 4 = "
+    with pytest.raises(ProblemError, match=twice):
+        load(tmp_path, rows, name=name)
+
+
+def test_the_pool_may_repeat_a_question_but_not_with_another_reference(tmp_path):
+    same = FIRST | {"uid": "a/3", "problem": "What is\n1+1?"}
+    assert len(load(tmp_path, [*ROWS, same], name="pool")) == 3
+    with pytest.raises(ProblemError, match=r"line 3: asks what rows.jsonl, line 1 asks, .* is '3', not '2': keep one"):
+        load(tmp_path, [*ROWS, same | {"solution": r"\boxed{3}"}], name="pool")
+    assert len(load(tmp_path, [*ROWS, same], name=OPEN_ENDED)) == 3  # no reference, no statistics
 
 
 def test_levels():

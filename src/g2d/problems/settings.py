@@ -49,7 +49,12 @@ class SyntheticProblems(Problems):
         "level 1. word_problems: short stories, three levels.",
     )
     split: Split = key(..., "Part of the problem space to sample from.")
-    n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
+    n: int = key(
+        ...,
+        "Number of problems, spread evenly over the levels. Wordings of one expression are several problems: level 1 "
+        "of arithmetic has 28 expressions in the split test, each in eight wordings.",
+        ge=1,
+    )
     seed: Seed = key(0, "Seed.")
 
     levels: list[int] | None = key(None, "Levels (numbers of operations); null: all.", neutral=None, min_length=1)

@@ -16,8 +16,10 @@ from g2d.jobs.files import parse_json, read_rows
 from g2d.lost_backslashes import doubtful_layout, require_backslashes
 from g2d.plain import first_line, plain
 from g2d.problems import synthetic
+from g2d.problems.leakage import text_key
 from g2d.problems.problem import Problem
 from g2d.problems.settings import (
+    OPEN_ENDED,
     OPEN_ENDED_SETS,
     AnswerFormat,
     HubProblems,
@@ -45,7 +47,7 @@ class ProblemError(ValueError):
 def load_problems(name: str, source: ProblemSource) -> list[Problem]:
     """Read the problems of the pool or a benchmark, in the order of their source.
 
-    A ProblemError if a row does not fit the configuration, ids repeat, or the source cannot be reached.
+    A ProblemError if a row does not fit the configuration, ids or questions repeat, or the source cannot be reached.
     """
     key = place_of(name)
     rows: Iterable[Row]
@@ -117,7 +119,39 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
     # Missing from every row: probably misspelled.
     for field, column in absent.items():
         raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
+    if name == "pool":
+        _require_one_reference(problems, places)
+    elif name != OPEN_ENDED:
+        _require_distinct(key, problems, places)
     return problems
+
+
+def _require_one_reference(problems: Sequence[Problem], places: Mapping[str, str]) -> None:
+    """Raise a ProblemError if the pool has a text with two reference answers; a repeated row only has more weight."""
+    seen: dict[str, Problem] = {}
+    for problem in problems:
+        first = seen.setdefault(" ".join(problem.prompt.split()), problem)
+        if first.answer != problem.answer:
+            raise ProblemError(
+                f"{places[problem.problem_id]}: asks what {places[first.problem_id]} asks, but its reference answer is "
+                f"{problem.answer!r}, not {first.answer!r}: keep one of them"
+            )
+
+
+def _require_distinct(key: str, problems: Sequence[Problem], places: Mapping[str, str]) -> None:
+    """Raise a ProblemError if a benchmark asks a question twice, which intervals would count as two."""
+    seen: dict[str, Problem] = {}
+    repeats = []
+    for problem in problems:
+        first = seen.setdefault(text_key(problem.prompt), problem)
+        if first is not problem:
+            repeats.append(f"{places[problem.problem_id]} = {places[first.problem_id]}")
+    if repeats:
+        more = ", ..." if repeats[3:] else ""
+        raise ProblemError(
+            f"{key}: {len(repeats)} of {len(problems)} rows repeat a question, which would count as several "
+            f"({', '.join(repeats[:3])}{more}): keep each question once, in a JSONL file with source: local"
+        )
 
 
 def parse_level(value: Any) -> int | None:
