@@ -10,12 +10,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from snakemake.iocontainers import InputFiles
 
 from g2d.jobs.files import sha256, write_jsonl
-from g2d.policies import Policy, load_tokenizer
+from g2d.policies import Policy, load_model, load_tokenizer
 from g2d.policies.policy import tokenizer_sha256
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
@@ -24,12 +25,13 @@ from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import completions_tokens, train_grpo
 from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
+from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import write_metrics
 from g2d.report.provenance import steps_without_loss
 from g2d.rollouts.pairs import Pair, subsample
-from tests.models import completion_logprobs, tiny_policy, two_ends_policy
+from tests.models import adapted, completion_logprobs, tiny_policy, two_ends_policy
 
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=12)
 
@@ -204,3 +206,29 @@ def test_every_epoch_has_every_problem_once_and_a_longer_order_extends_a_shorter
     for start in range(0, n_prompts - n_problems + 1, n_problems):
         assert sorted(order[start : start + n_problems]) == list(range(n_problems))
     assert prompt_order(n_problems, n_prompts + 7, seed)[:n_prompts] == order
+
+
+@pytest.mark.parametrize("lora", [Lora(), Lora.model_validate("none")], ids=["lora", "none"])
+@pytest.mark.parametrize("regime", ["dpo", "rft"])
+def test_a_training_on_a_harvest_without_data_leaves_m0(tmp_path: Path, regime: str, lora: Lora) -> None:
+    train, settings = {"dpo": (train_dpo, Dpo()), "rft": (train_rft, Rft(regime="rft"))}[regime]
+    trained = train(TrainingJob(tiny_policy(), [], settings, lora=lora, seed=0, work=tmp_path))
+    assert (trained.log, trained.recorded["gradient_steps"]) == ([], 0)
+    assert same_logits(replace(tiny_policy(), **folders_in(tmp_path, lora)), tiny_policy())
+
+
+def test_without_data_a_training_from_the_warm_up_leaves_pi_k(tmp_path: Path) -> None:
+    start = adapted(tiny_policy(), tmp_path / "start", std=0.1, seed=0)
+    train_dpo(TrainingJob(tiny_policy(), [], Dpo(start="warmup"), lora=Lora(), seed=0, work=tmp_path, start=start))
+    assert same_logits(replace(tiny_policy(), adapter=str(tmp_path / "adapter")), start)
+
+
+def folders_in(work: Path, lora: Lora) -> dict[str, Any]:
+    return {lora.folder: str(work / lora.folder)}
+
+
+def same_logits(policy: Policy, other: Policy) -> bool:
+    tokens = torch.arange(5, 25).reshape(2, 10)
+    with torch.no_grad():
+        first, second = (load_model(one)(tokens).logits for one in (policy, other))
+    return torch.equal(first, second)

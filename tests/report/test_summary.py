@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import load
-from g2d.report.summary import calibration_words, loss_caveats, rounding_caveats, zero_caveats
+from g2d.report.summary import calibration_words, loss_caveats, rounding_caveats, untrained_caveats, zero_caveats
 from g2d.report.training import mismatch_caveats
 from tests.experiment.test_config import MINIMAL
 
@@ -16,6 +16,12 @@ def test_lost_losses_are_named_for_their_model_only() -> None:
     [caveat] = loss_caveats(lost, "m")
     assert "seed0/dpo/g0/k0 (3 steps)" in caveat and "5 steps" not in caveat
     assert loss_caveats(lost, "other") == ()
+
+
+def test_policies_without_data_are_named_for_their_model_only() -> None:
+    [caveat] = untrained_caveats(["m/seed0/dpo/g0/k0", "m2/seed1/dpo/g0/k0"], "m")
+    assert "the training of seed0/dpo/g0/k0: no gradient step" in caveat
+    assert untrained_caveats(["m2/seed1/dpo/g0/k0"], "m") == ()
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from dataclasses import replace
 from g2d.analysis.informativeness import informativeness, write_informativeness
 from g2d.jobs.files import write_jsonl
 from g2d.jobs.stage import stage
+from g2d.plain import say
 from g2d.policies import read_own_policy
 from g2d.problems import read_problems
 from g2d.problems.prompts import Prompt
-from g2d.rollouts.pairs import build_pairs, truncated_sides
+from g2d.rollouts.pairs import build_pairs, truncated_sides, why_no_pairs
 from g2d.rollouts.settings import Pairs
 from g2d.rollouts.tokens import read_own_rollouts
 
@@ -26,6 +27,8 @@ def main(snakemake):
             truncated_chosen=settings.truncated_chosen,
             margin=settings.margin,
         )
+        if not pairs:
+            say(why_no_pairs(rollouts))
         chosen, rejected = truncated_sides(pairs, rollouts)
         summary = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
         write_informativeness(snakemake.output.informativeness, summary)

@@ -303,9 +303,11 @@ def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
             file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: str | Path, *, may_be_empty: bool = False) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line; a ValueError if the file is empty or ends within a line."""
     text = read_text(path)
+    if may_be_empty and not text:
+        return iter(())
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")
     return enumerate(text[:-1].split("\n"), 1)

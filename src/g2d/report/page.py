@@ -52,7 +52,7 @@ class Entry:
     charts: Mapping[str, str]  # names of specifications, with titles
 
 
-OF_POLICIES = ("policies", "effect_left", "lost_losses")  # parts of the provenance that grow with the grid
+OF_POLICIES = ("policies", "effect_left", "lost_losses", "untrained")  # parts of the provenance that grow with the grid
 
 
 @dataclass(frozen=True)

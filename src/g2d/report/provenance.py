@@ -44,6 +44,7 @@ def provenance(
     """
     base = {policy.model: policy for policy in policies if policy.regime == "base"}
     effects = {policy.policy_id: policy.effect_left for policy in policies if policy.effect_left is not None}
+    untrained = [policy.policy_id for policy in policies if policy.settings.get("gradient_steps") == 0]
     return {
         "workflow": {"g2d": __version__, **commit(workflow), "stage_versions": dict(VERSIONS)},
         "software": {
@@ -79,6 +80,7 @@ def provenance(
         "policies": {policy.policy_id: policy.weights_sha256 for policy in policies if policy.regime != "base"},
         **({"effect_left": effects} if effects else {}),
         **({"lost_losses": dict(lost_losses)} if lost_losses else {}),
+        **({"untrained": untrained} if untrained else {}),
     }
 
 

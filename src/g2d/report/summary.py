@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -111,18 +111,36 @@ def model_caveats(
     few = None if levels is None else few_mixed(levels[levels["model"] == model])
     return (
         *([f"M0 was {origin(converted)}."] if converted else []),
+        *untrained_caveats(provenance.get("untrained", []), model),
         *loss_caveats(provenance.get("lost_losses", {}), model),
         *rounding_caveats(provenance.get("effect_left", {}), model, config),
         *([few] if few else []),
     )
 
 
-def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
-    runs = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
+def untrained_caveats(untrained: Sequence[str], model: str) -> tuple[str, ...]:
+    runs = _of_model(untrained, model)
     if not runs:
         return ()
-    shown = runs if len(runs) <= NAMED else [*runs[:NAMED], f"{len(runs) - NAMED} more"]
-    return (f"Losses were not finite in the training of {listed(shown)}: ignore the results of these policies.",)
+    return (
+        f"The harvest had no data for the training of {listed(_few(runs))}: no gradient step was possible, so "
+        "each of these policies is the one that it started from.",
+    )
+
+
+def _of_model(policies: Iterable[str], model: str) -> list[str]:
+    return [policy.removeprefix(f"{model}/") for policy in policies if policy.startswith(f"{model}/")]
+
+
+def _few(runs: list[str]) -> list[str]:
+    return runs if len(runs) <= NAMED else [*runs[:NAMED], f"{len(runs) - NAMED} more"]
+
+
+def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
+    runs = [f"{name} ({lost[f'{model}/{name}']} steps)" for name in _of_model(lost, model)]
+    if not runs:
+        return ()
+    return (f"Losses were not finite in the training of {listed(_few(runs))}: ignore the results of these policies.",)
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:

@@ -49,9 +49,7 @@ def build_pairs(
     truncated_chosen: Literal["keep", "avoid"] = "keep",
     margin: float | None = None,
 ) -> list[Pair]:
-    """Sample the pairs of every pairable prompt.
-
-    Raises a ValueError if no prompt is pairable or a rollout's problem is missing.
+    """Sample the pairs of every pairable prompt; a ValueError if a rollout's problem is missing.
 
     Args:
         rollouts: in any order, with tokens.
@@ -90,21 +88,25 @@ def build_pairs(
                 tokenizer_sha256=chosen["tokenizer_sha256"],
             )
         )
-    if not pairs and "reward_status" in rollouts and rollouts["reward_status"].notna().any():
-        statuses = ", ".join(f"{n} {status}" for status, n in rollouts["reward_status"].value_counts().items())
-        raise ValueError(
-            f"no prompt has rollouts that its reward tells apart ({rollouts['problem_id'].nunique()} prompts; "
-            f"{statuses}; mean reward {rollouts['reward'].mean():.3g}): nothing to learn from; choose another reward, "
-            "a smaller margin or a higher harvest.temperature"
-        )
-    if not pairs:
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in rollouts["verdict"].value_counts().items())
-        raise ValueError(
-            f"no prompt has both a correct and a wrong rollout ({rollouts['problem_id'].nunique()} prompts; verdicts: "
-            f"{verdicts or 'none'}): nothing to learn from; choose other calibration.levels, a higher "
-            "harvest.temperature or a larger harvest.max_completion_length"
-        )
     return pairs
+
+
+def why_no_pairs(rollouts: pd.DataFrame) -> str:
+    """Return why rollouts have no pairs, with keys that may change it."""
+    n_prompts = rollouts["problem_id"].nunique()
+    if "reward_status" in rollouts and rollouts["reward_status"].notna().any():
+        statuses = ", ".join(f"{n} {status}" for status, n in rollouts["reward_status"].value_counts().items())
+        return (
+            f"no prompt has rollouts that its reward tells apart ({n_prompts} prompts; {statuses}; mean reward "
+            f"{rollouts['reward'].mean():.3g}): DPO leaves its start unchanged. Another reward, a smaller margin or a "
+            "higher harvest.temperature may give pairs"
+        )
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in rollouts["verdict"].value_counts().items())
+    return (
+        f"no prompt has both a correct and a wrong rollout ({n_prompts} prompts; verdicts: {verdicts or 'none'}): DPO "
+        "leaves its start unchanged. Other calibration.levels, a higher harvest.temperature or a larger "
+        "harvest.max_completion_length may give pairs"
+    )
 
 
 def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
@@ -146,7 +148,7 @@ def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
 def read_pairs(path: str | Path) -> list[Pair]:
     """Read pairs from JSONL; a ValueError names file and line."""
     pairs: list[Pair] = []
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, may_be_empty=True):
         try:
             pair = parse_json(line)
         except ValueError as error:

@@ -72,11 +72,14 @@ def spent_on(records: Sequence[Cost], path: Callable[[str], Path] = Path) -> dic
         folder = Path(record.job).parent
         if record.stage.startswith("train_"):
             logs[folder.parent] = folder
-    return {
-        "tokens_generated": sum(record.tokens_generated for record in records),
-        "updates": sum(read_log(path(f"{folder}/metrics.jsonl"))[-1]["step"] for folder in logs.values()),
-    }
+    updates = 0
+    for folder in logs.values():
+        log = read_log(path(f"{folder}/metrics.jsonl"))
+        if log:
+            updates += log[-1]["step"]
+    return {"tokens_generated": sum(record.tokens_generated for record in records), "updates": updates}
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
-    return [parse_json(line) for _, line in read_lines(file)]
+    """Read metrics.jsonl, which is empty after a training on a harvest without data."""
+    return [parse_json(line) for _, line in read_lines(file, may_be_empty=True)]

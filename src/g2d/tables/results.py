@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -17,9 +16,10 @@ from g2d.experiment.config import read_record
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.graph import catalogue
 from g2d.jobs.cost import read_cost
-from g2d.jobs.files import read_json, read_lines
+from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.rollouts.pairs import read_pairs
+from g2d.tables.costs import read_log
 from g2d.tables.frames import read_table
 from g2d.tables.inputs import Inputs
 
@@ -86,7 +86,7 @@ class Results(Inputs):
     def metrics(self) -> pd.DataFrame:
         """A row per policy and gradient step: the trainer's log; each K of a warm-up has all steps up to it."""
         return _together(
-            (_key(key), pd.DataFrame([json.loads(line) for _, line in read_lines(file)]))
+            (_key(key), pd.DataFrame(read_log(file)))
             for key in self._trained
             if (file := self.folder / key.folder / "metrics.jsonl").exists()
         )

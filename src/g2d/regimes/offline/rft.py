@@ -81,7 +81,7 @@ def right_completions(
 ) -> list[Example]:
     """Return distinct right completions that were not cut off, at most `per_prompt` per prompt.
 
-    Raises a ValueError if there are none, or if a rollout's problem is missing.
+    Raises a ValueError if a rollout's problem is missing.
     """
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
@@ -98,11 +98,6 @@ def right_completions(
         if per_prompt is not None:
             texts = sorted(texts, key=lambda text: uniform(seed, name, f"rft/{text}"))[:per_prompt]
         examples += [examples_of[text] for text in texts]
-    if not examples:
-        raise ValueError(
-            f"none of the {len(rollouts)} rollouts is right and ended by itself: nothing to learn from; choose easier "
-            "calibration.levels or a larger harvest.max_completion_length"
-        )
     return examples
 
 

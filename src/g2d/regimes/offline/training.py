@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from g2d.plain import say
 from g2d.policies.policy import as_json, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem, read_problems
 from g2d.regimes.run.checkpoints import Checkpoints, train
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
-from g2d.regimes.run.processes import share
+from g2d.regimes.run.processes import NotTheFirstError, is_first, share
 from g2d.regimes.run.training import (
     evaluation_mode,
     export_trained,
@@ -22,6 +23,7 @@ from g2d.regimes.run.training import (
     starting_model,
     trainer_arguments,
 )
+from g2d.regimes.run.weights import save_trained, with_own_adapter
 from g2d.rollouts.tokens import read_own_rollouts
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def train_offline(
     trainer: Callable[..., Any],
     lengths: Lengths,
 ) -> Trained:
-    """Train on rows and leave `Lora.files` in the work folder.
+    """Train on rows and leave `Lora.files` in the work folder; without rows, the start is left unchanged.
 
     Args:
         data: training data as JSON, which identifies the job of a checkpoint.
@@ -52,6 +54,8 @@ def train_offline(
         TrainingStoppedError: a signal stopped it early.
         RuntimeError: the training does not start at its reference.
     """
+    if not rows:
+        return untrained(job, statistics)
     settings, start = job.settings, as_json(job.start) if job.start else None
     everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
     checkpoints = Checkpoints(job.work, everything, job.meter)
@@ -93,6 +97,20 @@ def train_offline(
     export_trained(reached, job.work, job.base)
     log = read_log(reached)
     return Trained(log, {**statistics, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
+
+
+def untrained(job: TrainingJob, statistics: Mapping[str, Any]) -> Trained:
+    """Leave the start of a training as its policy: a harvest without data allows no gradient step."""
+    if not is_first():
+        raise NotTheFirstError
+    say("the harvest has no data for this training: no gradient step, the policy is its start")
+    model = starting_model(job.base, job.start, job.lora)
+    if job.start is None and not job.lora.trains_all:
+        model = with_own_adapter(model, job.lora, job.seed)
+    folder = job.work / "start"
+    save_trained(model, folder)
+    export_trained(folder, job.work, job.base)
+    return Trained([], {**statistics, "gradient_steps": 0})
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
