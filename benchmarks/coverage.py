@@ -3,7 +3,7 @@
 Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-up one against K=0 and all against M0;
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty.
 
-    python benchmarks/coverage.py [tests unstable table margins power accuracy] [--runs 500]
+    python benchmarks/coverage.py [tests unstable table margins headline power accuracy] [--runs 500]
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, smallest_difference
+from g2d.report.answer import answer
+from g2d.report.charts import without_ablations
+from g2d.tables.accuracy import main_table
 from g2d.tables.families import comparison_table
 
 TRUTH = 0.6
@@ -170,6 +173,29 @@ def margins(runs: int, n_k: int = 3) -> None:
         print(f"| {n_seeds} | {100 * effect:.0f} | {100 * np.mean(shown):.1f} | {cells} |", flush=True)
 
 
+def headline(runs: int) -> None:
+    """Verdicts on K=0 with a margin of 5 points, if one of three K > 0 leads all others."""
+    verdicts = ("K=0 was enough on", "K=0 was not enough on", "was better than K=0 on", "K=0 was enough is open on")
+    print("| seeds | true lead | enough | not enough | better, maybe by less than the margin | open |")
+    print("|---:" * 6 + "|")
+    keys = [PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300, 450)]
+    for n_seeds, gain in itertools.product((3, 5, 8), (0.0, 0.03, 0.05, 0.08, 0.12)):
+        rng, said = np.random.default_rng(0), dict.fromkeys(verdicts, 0)
+        for _ in range(runs):
+            policies, _ = grid(rng, n_seeds, np.full(len(keys), 0.01), 0.78, gain)
+            evaluations = {}
+            for key, answers_by_seed in zip(keys, policies, strict=True):
+                for seed, right in enumerate(answers_by_seed):
+                    rows = pd.DataFrame({"problem_id": np.arange(len(right)), "reward": right})
+                    evaluations[replace(key, seed=seed), "b"] = rows
+            rows = without_ablations(main_table(evaluations, {}))
+            shown = answer(rows, "m", "b", "greedy answers", 0.05, comparison_table(evaluations)).headline
+            for verdict in verdicts:
+                said[verdict] += verdict in shown
+        cells = " | ".join(f"{n / runs:.1%}" for n in said.values())
+        print(f"| {n_seeds} | {100 * gain:.0f} | {cells} |", flush=True)
+
+
 def unequal(n_policies: int, at: int) -> np.ndarray:
     """One policy whose seeds scatter by 3 points, the others by 1."""
     return np.where(np.arange(n_policies) == at, 0.03, 0.01)
@@ -201,6 +227,7 @@ if __name__ == "__main__":
         "unstable": unstable,
         "table": table,
         "margins": margins,
+        "headline": headline,
         "power": power,
         "accuracy": coverage,
     }

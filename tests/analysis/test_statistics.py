@@ -15,7 +15,6 @@ from g2d.analysis.statistics import (
     holm,
     mean_interval,
     standard_deviation,
-    standard_error,
 )
 
 
@@ -118,9 +117,7 @@ def test_coverage_of_sparse_differences_and_of_seeds_that_scatter(n_seeds):
         assert binomtest(wrong, runs, rate, alternative="greater").pvalue > 0.01
 
 
-def test_standard_error_of_answers_is_the_binomial_one():
-    answers = np.arange(500) < 300
-    assert standard_error(answers) == pytest.approx(math.sqrt(0.6 * 0.4 / 499))
-    assert standard_error([1.0]) is None
+def test_the_standard_deviation_of_equal_values_is_exactly_zero():
     assert standard_deviation([0.1, 0.1, 0.1]) == 0
     assert standard_deviation([1.0, 3.0]) == pytest.approx(math.sqrt(2))
+    assert standard_deviation([1.0]) is None

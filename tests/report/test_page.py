@@ -312,14 +312,14 @@ def caveats(
     frames: dict[str, pd.DataFrame], config: Config, part: str, **more: tuple[str, ...]
 ) -> dict[str, list[str]]:
     """Return the caveats with this part by benchmark."""
-    shown = panels(frames, config.margin, list(config.benchmarks), {}, series_styles(config), more)
+    shown = panels(frames, config, {}, series_styles(config), more)
     return {panel["answer"].benchmark: [line for line in panel["answer"].caveats if part in line] for panel in shown}
 
 
 def test_an_ablation_is_a_row_of_table_1_and_in_no_chart(frames: dict[str, pd.DataFrame], config: Config) -> None:
     assert "ipo" in set(frames["main"]["policy"])
     specs: dict[str, Any] = {}
-    panels(frames, config.margin, list(config.benchmarks), specs, series_styles(config), {})
+    panels(frames, config, specs, series_styles(config), {})
     assert "G2D" in json.dumps(specs, allow_nan=False)
     assert "ipo" not in json.dumps(specs)
 

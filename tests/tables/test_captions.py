@@ -51,8 +51,8 @@ def test_with_one_seed_no_caption_speaks_of_other_seeds(name: str) -> None:
 @pytest.mark.parametrize(
     ("sampled", "expected"),
     [
-        (None, "greedy pass@1"),
-        ({"n": 4, "beside_greedy": True}, "greedy pass@1"),
+        (None, "greedy answers"),
+        ({"n": 4, "beside_greedy": True}, "greedy answers"),
         ({"n": 4}, "mean of 4 samples at temperature"),
         ({"n": 1}, "one sample at temperature"),
     ],

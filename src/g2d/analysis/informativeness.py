@@ -12,13 +12,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.analysis.statistics import standard_error, wilson_interval
+from g2d.analysis.statistics import wilson_interval
 from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.labels import is_binary, labels, lengths
 
@@ -176,7 +177,8 @@ def _share(name: str, hits: pd.Series) -> dict[str, Any]:
 def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
     if len(values) < 2:
         return None, None
-    reach = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * (standard_error(values) or 0.0)
+    error = stdev(map(float, values)) / math.sqrt(len(values))
+    reach = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * error
     center = math.fsum(values) / len(values)
     return max(0.0, center - reach), min(1.0, center + reach)
 

@@ -1,4 +1,4 @@
-"""95 % intervals over crossed seeds and questions, standard errors, and Holm's correction."""
+"""95 % intervals over crossed seeds and questions, and Holm's correction."""
 
 from __future__ import annotations
 
@@ -106,12 +106,6 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 def standard_deviation(values: Sequence[float] | np.ndarray) -> float | None:
     """Return the sample standard deviation (ddof=1); None for fewer than two values, exactly 0 if all are equal."""
     return stdev(map(float, values)) if len(values) > 1 else None
-
-
-def standard_error(values: Sequence[float] | np.ndarray) -> float | None:
-    """Return s / sqrt(n) of independent values; None for fewer than two."""
-    deviation = standard_deviation(values)
-    return None if deviation is None else deviation / math.sqrt(len(values))
 
 
 def simultaneous(

@@ -1,14 +1,15 @@
 """Sentences that answer how much online RL is enough, from the tables of a grid.
 
-Two policies differ if their Holm-corrected paired test is significant or, without a test, if their intervals do not
-overlap. A K is enough if the bound on its distance from the best K (`margin_shown`) is at most the margin.
+Two policies differ if their Holm-corrected paired test is significant. A K is enough if the bound on its distance from
+the best K (`margin_shown`) is at most the margin. K=0 was not enough if the corrected interval of another K's lead
+starts at the margin or above; a lead whose interval starts below it is better, by an amount that may be below the
+margin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -62,73 +63,98 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Test:
+    """Row of `comparisons.csv`; the difference is the first policy's accuracy minus the second's."""
+
+    difference: float
+    p_holm: float
+    family_size: int
+    ci: tuple[float, float]
+    family: tuple[float, float]
+
+    @property
+    def turned(self) -> Test:
+        """The same test with the policies exchanged."""
+        return Test(-self.difference, self.p_holm, self.family_size, _negated(self.ci), _negated(self.family))
+
+
+@dataclass(frozen=True)
 class Difference:
     """Accuracy of the first policy minus the second's, in -1..1."""
 
     accuracy: float
-    distinct: bool
-    evidence: str
-    test: Mapping[Any, Any] | None = None  # its row of `comparisons.csv`
+    test: Test | None
+
+    @property
+    def significant(self) -> bool:
+        return self.test is not None and self.test.p_holm <= LEVEL
+
+    @property
+    def better(self) -> bool:
+        return self.significant and self.accuracy > 0
+
+    @property
+    def low(self) -> float:
+        """Lower end of the corrected interval."""
+        return self.test.family[0] if self.test else -1.0
 
     @property
     def shown(self) -> str:
+        return points(self.accuracy, *self.test.family) if self.test else f"{signed(self.accuracy)} points"
+
+    @property
+    def evidence(self) -> str:
         if self.test is None:
-            return f"{signed(self.accuracy)} points"
-        return points(self.accuracy, self.test["family_low"], self.test["family_high"])
+            return "not tested"
+        return f"{'Holm-corrected p' if self.test.family_size > 1 else 'p'} = {self.test.p_holm:.2g}"
 
     def __str__(self) -> str:
         return f"{self.shown}, {self.evidence}"
 
 
 class _Grid:
-    def __init__(self, benchmark: str, rows: pd.DataFrame, margin: float, comparisons: pd.DataFrame | None) -> None:
+    def __init__(
+        self, benchmark: str, sampling: str, rows: pd.DataFrame, margin: float, comparisons: pd.DataFrame | None
+    ) -> None:
         policies = _rows(rows)
-        self.benchmark, self.margin, self.tests = benchmark, margin, _tests(comparisons)
+        self.margin = margin
+        self.where = f"{benchmark} ({sampling})"
+        self.where_with_margin = f"{benchmark} ({sampling}, margin {_points(margin)})"
+        self.tests = _tests(comparisons)
         self.candidates = sorted((row for row in policies if row.at[0] in ("dpo", "g2d")), key=lambda row: row.k)
         self.none = next((row for row in self.candidates if row.k == 0), None)  # DPO at K=0
         self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
         self.bounded = [row for row in self.candidates if row.margin_shown is not None]
-        self.enough = next((row for row in self.bounded if self.is_enough(row)), None)  # the smallest K
+        self.enough = [row for row in self.bounded if row.margin_shown is not None and row.margin_shown <= margin]
         grpo = [row for row in policies if row.at[0] == "grpo"]
         last = max((row.k for row in grpo), default=0)  # not the best of its learning curve
         self.grpo = _most_accurate([row for row in grpo if row.k == last])
         self.stopped = _most_accurate([row for row in policies if row.at[0] == "g2d-auto"])
         self.base = next((row for row in policies if row.at[0] == "base"), None)
 
-    def is_enough(self, row: Row) -> bool:
-        return row.margin_shown is not None and row.margin_shown <= self.margin
-
-    @property
-    def better_than_none(self) -> Row | None:
-        if self.none is None:
-            return None
-        effects = [(row, self.compare(row, self.none)) for row in self.candidates if row.k > 0]
-        return _most_accurate([row for row, effect in effects if effect.distinct and effect.accuracy > 0])
+    def ahead_of(self, none: Row, margin: float = 0.0) -> Row | None:
+        """Return the most accurate K > 0 that is shown to be better than K=0, by at least a margin."""
+        leads = [(row, self.compare(row, none)) for row in self.candidates if row.k > 0]
+        return _most_accurate([row for row, lead in leads if lead.better and lead.low >= margin])
 
     @property
     def nothing_beats_m0(self) -> bool:
         tests = [test for (_, other), test in self.tests.items() if self.base and other == self.base.at]
-        return bool(tests) and not any(test["p_holm"] <= LEVEL and test["difference"] > 0 for test in tests)
+        return bool(tests) and not any(test.p_holm <= LEVEL and test.difference > 0 for test in tests)
 
     @property
     def best(self) -> Row:
         return max(self.candidates, key=lambda row: row.accuracy)
 
     def compare(self, first: Row, second: Row) -> Difference:
-        difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
-        if test is None:
-            distinct = first.ci_low > second.ci_high or second.ci_low > first.ci_high
-            return Difference(difference, distinct, "intervals apart" if distinct else "intervals overlap")
-        p = f"{'Holm-corrected p' if test['family_size'] > 1 else 'p'} = {test['p_holm']:.2g}"
-        if test["p_holm"] <= LEVEL:
-            return Difference(difference, True, f"paired test, {p}", test)
-        return Difference(difference, False, p, test)
+        return Difference(first.accuracy - second.accuracy, self.tests.get((first.at, second.at)))
 
 
 def answer(
     rows: pd.DataFrame,
     model: str,
     benchmark: str,
+    sampling: str,
     margin: float,
     comparisons: pd.DataFrame | None = None,
 ) -> Answer:
@@ -136,12 +162,13 @@ def answer(
 
     Args:
         rows, comparisons: its rows of Table 1, without ablations, and of `comparisons.csv`.
+        sampling: how problems were answered, such as "greedy answers".
         margin: accuracy that a K may be behind the best K and still be enough, in 0..1.
     """
-    grid = _Grid(benchmark, rows, margin, comparisons)
+    grid = _Grid(benchmark, sampling, rows, margin, comparisons)
     if not grid.candidates:
         return Answer(model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",))
-    sentences = (_effect(grid), _against(grid), *_enough(grid), _sample(grid.best))
+    sentences = (_effect(grid), _against(grid), *_bounds(grid), _sample(grid.best))
     details = (_cost(grid), *_auto_stop(grid))
     return Answer(model, benchmark, sentences, details, _notes(grid), _headline(grid))
 
@@ -161,32 +188,36 @@ def _headline(grid: _Grid) -> str:
 
 
 def _verdict(grid: _Grid) -> str:
-    none, warmed, where = grid.none, grid.warmed, grid.benchmark
+    none, warmed = grid.none, grid.warmed
     if warmed is None:
-        return f"DPO without online RL (K=0) reached {grid.best.score(0)} on {where}; no other K was run"
+        return f"DPO without online RL (K=0) reached {grid.best.score(0)} on {grid.where}; no other K was run"
     if none is None:
-        return f"{warmed.name} did best on {where}, {warmed.score(0)}; K=0, without online RL, was not run"
+        return f"{warmed.name} did best on {grid.where}, {warmed.score(0)}; K=0, without online RL, was not run"
     if grid.base is not None and grid.nothing_beats_m0:
         others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
-        return f"no training is shown to help on {where}: M0 {grid.base.score(0)}, {others}"
-    effect, better = grid.compare(warmed, none), grid.better_than_none
-    if grid.is_enough(none):
-        verdict = f"K=0 was enough on {where} (margin {_points(grid.margin)}): {none.score(0)}"
-        though = f", although {better.name} is better by {grid.compare(better, none).shown}" if better else ""
-        return f"{verdict}, {_at_most_worse(none)}{though}"
-    if better is not None:
-        verdict = (
-            f"K=0 was not enough on {where}: {percent(none.accuracy, 0)}, {better.name} {percent(better.accuracy, 0)}"
-        )
-        enough = ""
-        if grid.enough:  # a K > 0, since K=0 is not
-            enough = f"; {grid.enough.name} was (margin {_points(grid.margin)}), {_at_most_worse(grid.enough)}"
-        return f"{verdict}, {grid.compare(better, none).shown}{enough}"
-    if effect.distinct:
-        return f"online RL did harm on {where}: K=0 {none.score(0)}, {warmed.name} {warmed.score(0)}, {effect.shown}"
-    accuracies = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
-    certainty = f"; K=0 is {_at_most_worse(none)}" if none in grid.bounded else f", {effect.shown}"
-    return f"whether K > 0 is needed is open on {where}: {accuracies}{certainty}"
+        return f"no training is shown to help on {grid.where}: M0 {grid.base.score(0)}, {others}"
+    where, ahead = grid.where_with_margin, grid.ahead_of(none)
+    if none in grid.enough:
+        though = f", although {ahead.name} is better by {grid.compare(ahead, none).shown}" if ahead else ""
+        return f"K=0 was enough on {where}: {none.score(0)}, {_at_most_worse(none)}{though}"
+    far_ahead = grid.ahead_of(none, grid.margin)
+    if far_ahead is not None:
+        return f"K=0 was not enough on {where}: {_lead(grid, far_ahead, none)}{_smaller_enough(grid, far_ahead)}"
+    if ahead is not None:
+        lead = f"{_lead(grid, ahead, none)}{_smaller_enough(grid, ahead)}"
+        return f"{ahead.name} was better than K=0 on {where}, by an amount that may be below the margin: {lead}"
+    bound = f"; K=0 is {_at_most_worse(none)}" if none in grid.bounded else ""
+    return f"whether K=0 was enough is open on {where}: {_lead(grid, warmed, none)}{bound}"
+
+
+def _lead(grid: _Grid, row: Row, none: Row) -> str:
+    accuracies = f"K=0 {percent(none.accuracy, 0)}, {row.name} {percent(row.accuracy, 0)}"
+    return f"{accuracies}, {grid.compare(row, none).shown}"
+
+
+def _smaller_enough(grid: _Grid, row: Row) -> str:
+    smaller = [other for other in grid.enough if other.k < row.k]
+    return f"; {smaller[0].name} was enough, {_at_most_worse(smaller[0])}" if smaller else ""
 
 
 def _at_most_worse(row: Row) -> str:
@@ -201,7 +232,7 @@ def _points(share: float) -> str:
 
 def _effect(grid: _Grid) -> str:
     none, warmed = grid.none, grid.warmed
-    where = f"On {grid.benchmark}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
+    where = f"On {grid.where}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
     if warmed is None:
         return f"{where}, DPO without online RL (K=0) reaches {grid.best.score()}; no other K was run."
     highest = f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score()}"
@@ -209,12 +240,12 @@ def _effect(grid: _Grid) -> str:
         return f"{highest}; K=0 was not run, so this grid cannot say whether any was needed."
     effect = grid.compare(warmed, none)
     if warmed.accuracy <= none.accuracy:
-        verdict = "is worse" if effect.distinct else "is not shown to help"
+        verdict = "is worse" if effect.significant else "is not shown to help"
         return (
             f"{where}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score()} and the best "
             f"warmed-up policy, {warmed.name}, {warmed.score()} ({effect})."
         )
-    if effect.distinct:
+    if effect.significant:
         return f"{highest} against {none.score()} without any (K=0): {effect}."
     return f"{highest}, but not significantly different from {none.score()} at K=0, without online RL ({effect})."
 
@@ -228,31 +259,30 @@ def _against(grid: _Grid) -> str:
     side = "above it" if difference.accuracy > 0 else "below it"
     return (
         f"{start}, and {grpo.name} reaches {grpo.score()}: the best DPO policy, {best.name}, is "
-        f"{side if difference.distinct else 'not significantly different from it'}{these_weights(best.n_seeds)} "
+        f"{side if difference.significant else 'not significantly different from it'}{these_weights(best.n_seeds)} "
         f"({difference})."
     )
 
 
-def _enough(grid: _Grid) -> tuple[str, ...]:
-    if len(grid.bounded) < 2:
+def _bounds(grid: _Grid) -> tuple[str, ...]:
+    if len(grid.bounded) < 2 or grid.nothing_beats_m0:
         return ()
     worse = [f"{row.name} at most {at_most(row.margin_shown or 0.0)}" for row in grid.bounded]
     worse[0] = worse[0].replace(" at most", " is at most", 1) + " points worse than the best K"
-    margin = f"{100 * grid.margin:g} points"
-    shown = (
-        f"No K is shown to be less than {margin} worse than the best"
-        if grid.enough is None
-        else f"The smallest K that is shown to be less than {margin} worse than any other is {grid.enough.name}"
-    )
+    names = listed([row.name for row in grid.enough])
+    shown = f"{names} {'is' if len(grid.enough) == 1 else 'are'} shown to be" if names else "no K is shown to be"
     start = sentence(these_weights(grid.best.n_seeds, before=True))
-    return (f"{start}{listed(worse)} (one-sided 95 % bounds, all at once). {shown}.",)
+    return (
+        f"{start}{listed(worse)} (one-sided 95 % bounds, all at once): {shown} enough with a margin of "
+        f"{_points(grid.margin)}.",
+    )
 
 
 def _cost(grid: _Grid) -> str:
     best = grid.best
     if best.hours is None:
         return "What the policies cost was not recorded."
-    paid = {row.name: row.hours for row in (grid.enough, best, grid.grpo) if row and row.hours is not None}
+    paid = {row.name: row.hours for row in (*grid.enough[:1], best, grid.grpo) if row and row.hours is not None}
     costs = [
         f"{name}{', with the highest accuracy,' if name == best.name else ''} took {duration(hours)}"
         for name, hours in paid.items()
@@ -286,8 +316,6 @@ def _notes(grid: _Grid) -> tuple[str, ...]:
     notes = []
     if len(grid.candidates) > 1:
         notes.append(_choice(grid))
-    if not grid.tests:
-        notes.append("Two policies differ only if their intervals do not overlap.")
     return *notes, "A device is a GPU, or the CPU if there is none."
 
 
@@ -297,13 +325,12 @@ def _choice(grid: _Grid) -> str:
         "upwards."
     )
     test = grid.compare(grid.warmed, grid.none).test if grid.warmed and grid.none else None
-    if not (grid.warmed and test and test["family_size"] > 1):
+    if not (grid.warmed and test and test.family_size > 1):
         return chosen
     return (
         f"{chosen} Differences are corrected for this choice: the interval of {grid.warmed.name} against K=0"
-        f"{these_weights(grid.best.n_seeds)} is {signed_interval(test['family_low'], test['family_high'])} points and "
-        f"holds for any of {test['family_size']} such comparisons; uncorrected it is "
-        f"{signed_interval(test['ci_low'], test['ci_high'])}."
+        f"{these_weights(grid.best.n_seeds)} is {signed_interval(*test.family)} points and holds for any of "
+        f"{test.family_size} such comparisons; uncorrected it is {signed_interval(*test.ci)}."
     )
 
 
@@ -328,13 +355,17 @@ def _rows(table: pd.DataFrame) -> list[Row]:
     return policies
 
 
-def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Mapping[Any, Any]]:
-    tested = [] if comparisons is None else comparisons.dropna(subset=["p_holm"]).to_dict("records")
-    sides = {"low": "high", "high": "low"}
-    by_policies: dict[tuple[At, At], Mapping[Any, Any]] = {}
-    for row in tested:
+def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Test]:
+    tests: dict[tuple[At, At], Test] = {}
+    rows = [] if comparisons is None else comparisons.to_dict("records")
+    for row in rows:
         first, second = policy_of(row), policy_of(row, "reference")
-        turned = {f"{name}_{end}": -row[f"{name}_{other}"] for name in ("ci", "family") for end, other in sides.items()}
-        by_policies.setdefault((second, first), row | turned)
-        by_policies[first, second] = row
-    return by_policies
+        ci, family = (row["ci_low"], row["ci_high"]), (row["family_low"], row["family_high"])
+        test = Test(row["difference"], row["p_holm"], row["family_size"], ci, family)
+        tests[first, second] = test
+        tests.setdefault((second, first), test.turned)
+    return tests
+
+
+def _negated(interval: tuple[float, float]) -> tuple[float, float]:
+    return -interval[1], -interval[0]

@@ -88,7 +88,7 @@ def build(
     styles = series_styles(config)
     frames = {name: read_by_name(path) for name, path in tables.items()}
     caveats = {model: summary.model_caveats(model, config, provenance, frames) for model in config.models}
-    panels = summary.panels(frames, config.margin, benchmarks, specs, styles, caveats)
+    panels = summary.panels(frames, config, specs, styles, caveats)
     entries = {
         name: Entry(
             name=name,

@@ -17,6 +17,7 @@ from g2d.report.answer import answer
 from g2d.report.phrases import listed, percent
 from g2d.report.styles import Styles
 from g2d.report.vega import Spec
+from g2d.tables.captions import sampling_words
 
 KEPT = 0.9  # share of an adapter's effect: less is a caveat
 NAMED = 5  # policies in a sentence
@@ -28,8 +29,7 @@ READING = "Device time as measured here, of every stage behind a policy, mean ov
 
 def panels(
     tables: Mapping[str, pd.DataFrame],
-    margin: float,
-    benchmarks: Sequence[str],
+    config: Config,
     specs: dict[str, Spec],
     styles: Styles,
     more: Mapping[str, tuple[str, ...]],
@@ -38,17 +38,17 @@ def panels(
     to `specs`."""
     main = tables["main"]
     shown = []
-    for benchmark in benchmarks:
+    for benchmark in config.tested_benchmarks:
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
             parts = {name: table[table["model"] == model] for name, table in tables.items() if "model" in table}
             parts |= {name: rows[rows["benchmark"] == benchmark] for name, rows in parts.items() if "benchmark" in rows}
-            shown.append(_panel(parts, margin, model, benchmark, specs, styles, more.get(model, ())))
+            shown.append(_panel(parts, config, model, benchmark, specs, styles, more.get(model, ())))
     return shown
 
 
 def _panel(
     tables: Mapping[str, pd.DataFrame],
-    margin: float,
+    config: Config,
     model: str,
     benchmark: str,
     specs: dict[str, Spec],
@@ -60,7 +60,7 @@ def _panel(
 
     every = tables["main"]
     rows = charts.without_ablations(every)
-    answered = answer(rows, model, benchmark, margin, tables.get("comparisons"))
+    answered = answer(rows, model, benchmark, sampling_words(config), config.margin, tables.get("comparisons"))
     caveats = zero_caveats(every) + sentences_of("training", training.mismatch_caveats) + more
     answered = replace(answered, caveats=caveats)
     drawn = {"steps": charts.accuracy_by_k(rows, styles)}

@@ -11,7 +11,6 @@ import yaml
 
 from g2d.experiment.config import Config
 from g2d.plain import plain
-from g2d.rollouts.settings import SampledEvaluation
 
 FILE = Path(__file__).with_name("captions.yaml")
 
@@ -46,13 +45,15 @@ def _names(config: Config) -> dict[str, Any]:
         "seeds": f"{n_seeds} seed{'s' if n_seeds > 1 else ''}",
         "over": over,
         "these_weights": "" if n_seeds > 1 else ", for these weights",
-        "sampling": _sampling(config.evaluation.answers.sampled),
+        "sampling": sampling_words(config),
     }
 
 
-def _sampling(sampled: SampledEvaluation | None) -> str:
+def sampling_words(config: Config) -> str:
+    """Return how accuracies were measured, such as "greedy answers"."""
+    sampled = config.evaluation.answers.sampled
     if sampled is None:
-        return "greedy pass@1"
+        return "greedy answers"
     mean = f"mean of {sampled.n} samples" if sampled.n > 1 else "one sample"
     return f"{mean} at temperature {sampled.temperature:g}"
 
