@@ -5,7 +5,6 @@ Series differ by colour and also by shape, dash or lightness, for grey prints.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import altair as alt
@@ -16,9 +15,13 @@ from g2d.experiment.stages import RUNNING_ORDER
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
+from g2d.tables.families import OF_K
 
 WIDTH = 900  # pixels of a chart on the page
+PHONE_WIDTH = 200  # pixels between the axes of a chart on a phone
+NARROW = 600  # pixels of a chart with its axes, below which names are short
 ROW_HEIGHT = 26  # pixels, of a bar
+NAME_LIMIT = alt.ExprRef("min(220, 0.4 * width)")  # pixels of a policy's name on an axis
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
@@ -54,9 +57,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     right_of_warmup = trained["policy"].map(places) + trained.groupby("policy").cumcount() * 0.02 * reach
     trained = trained.assign(at=(trained["K"] + offsets * reach).where(of_warmup, right_of_warmup))
     end = max([ks[-1], *trained["at"]]) + 0.05 * reach
-    names = {place: json.dumps(policy.split("/")) for policy, place in places.items()}  # in lines: Vega hides overlaps
-    named = " ".join(f"datum.value == {place} ? {name} :" for place, name in names.items())
-    axis = alt.Axis(values=[*ks, *places.values()], grid=False, labelExpr=f"{named} datum.label", labelOverlap="greedy")
+    axis = alt.Axis(values=ks, grid=False, labelOverlap="greedy")
     scale = alt.Scale(domain=[ks[0] - 0.05 * reach, end], nice=False, zero=False)
     x = alt.X("at:Q", title="GRPO warm-up steps K", axis=axis, scale=scale)
     y, interval = _accuracy_axis(main), _interval(main)
@@ -100,10 +101,12 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
         bars.encode(x=x, color=channels["color"], **_interval(rows)),
         points.encode(x=x, y=y, tooltip=_tooltip(rows), **channels),
     ]
-    names_beside = placed(rows, rows, span, high - low)
-    for i, place in enumerate(PLACES):
-        named_here = names_beside[names_beside["place"] == i]
-        layers += outlined(alt.Chart(named_here).encode(x=x, y=y, text="name:N"), **place) if len(named_here) else []
+    short = rows.assign(name=[f"K={k}" for k in rows["K"]]).where(rows["policy"] != "base", rows)
+    for named, width, shown in ((rows, WIDTH, f"width >= {NARROW}"), (short, PHONE_WIDTH, f"width < {NARROW}")):
+        beside = placed(named, span, high - low, width)
+        for i, at in beside.groupby("place"):
+            texts = alt.Chart(at).encode(x=x, y=y, text="name:N")
+            layers += outlined(texts, **PLACES[int(i)], opacity=alt.ExprRef(f"{shown} ? 1 : 0"))
     return finished(*layers)
 
 
@@ -128,18 +131,19 @@ PLACES: tuple[dict[str, Any], ...] = (
 )
 
 
-def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    to_x, to_y = WIDTH / span, HEIGHT / height
-    points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
+def placed(rows: pd.DataFrame, span: float, height: float, width: int = WIDTH) -> pd.DataFrame:
+    """Return the rows whose names fit beside their marks in a chart of this width, with the number of their place."""
+    to_x, to_y = width / span, HEIGHT / height
+    points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(rows["at"], rows["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
     place_of: dict[Any, int] = {}
     for index, name, at, accuracy in zip(rows.index, rows["name"], rows["at"], rows["accuracy"], strict=True):
-        x, y, length = at * to_x, accuracy * to_y, 6.4 * len(name)
+        x, y, length = at * to_x, accuracy * to_y, 7 * len(name)
         for i, place in enumerate(PLACES):
             left = x + 8 if place["align"] == "left" else x - 8 - length
             bottom = y + 5 if place["dy"] < 0 else y - 17
             box = (left, left + length, bottom, bottom + 12)
-            outside = left < 0 or left + length > WIDTH
+            outside = left < 0 or left + length > width
             if not outside and not any(_overlap(box, other) for other in boxes):
                 place_of[index] = i
                 boxes.append(box)
@@ -205,7 +209,7 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
     colors = [STAGE_COLORS.get(stage, "#bbbbbb") for stage in stages]
     hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
     chart = _stacked(hours).encode(
-        y=alt.Y("name:N", title=None, sort=list(seeds.index), axis=alt.Axis(labelLimit=220)),
+        y=alt.Y("name:N", title=None, sort=list(seeds.index), axis=alt.Axis(labelLimit=NAME_LIMIT)),
         x=alt.X("time:Q", title=f"device-{unit} per seed"),
         color=alt.Color("stage:N", title=None, scale=alt.Scale(domain=stages, range=colors)),
         tooltip=tips({"name": None, "stage": None, "time": ".3g"}, time=unit),
@@ -213,25 +217,42 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
     return finished(chart, height=ROW_HEIGHT * len(seeds))
 
 
-def differences(comparisons: pd.DataFrame) -> Spec:
+def differences_of_k(comparisons: pd.DataFrame) -> Spec | None:
+    """Draw the differences of DPO at each K from K=0, M0 and GRPO."""
+    by_family = [comparisons[comparisons["family"] == family] for family in OF_K]
+    return differences(pd.concat(by_family))
+
+
+def other_differences(comparisons: pd.DataFrame) -> Spec | None:
+    return differences(comparisons[~comparisons["family"].isin(OF_K)])
+
+
+def differences(comparisons: pd.DataFrame) -> Spec | None:
+    if comparisons.empty:
+        return None
     reference = comparisons[["reference", "reference_K", "reference_group_size"]]
     reference.columns = pd.Index(["policy", "K", "group_size"])
     rows = comparisons.rename(columns={"family_low": "low", "family_high": "high"})
     pairs = zip(names(rows), names(reference), strict=True)
     rows = rows.assign(name=[f"{policy} \N{MINUS SIGN} {other}" for policy, other in pairs])
-    families = list(dict.fromkeys(rows["family"]))
+    two_lines = r"split(replace(datum.label, ' − ', '\n− '), '\n')"
+    axis = alt.Axis(
+        labelLimit=320,
+        labelExpr=f"width < {NARROW} ? {two_lines} : datum.label",
+        labelLineHeight=12,
+        labelOffset=alt.ExprRef(f"width < {NARROW} ? -6 : 0"),
+    )
     rows = rows[["name", "family", "difference", "low", "high", "p_holm"]]
     shown = {"name": None, "family": None, **dict.fromkeys(("difference", "low", "high"), "+.1%"), "p_holm": ".2g"}
     chart = alt.Chart(rows).encode(
-        y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=320)),
-        x=alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.0%", tickCount=6)),
-        color=alt.Color("family:N", title=None, scale=named_scale(families, OKABE_ITO), legend=alt.Legend(columns=2)),
+        y=alt.Y("name:N", title=None, sort=None, axis=axis),
+        x=alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.0%", tickCount=4)),
         tooltip=tips(shown),
     )
     return finished(
         dashed_line("x"),
         chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
-        chart.mark_point(filled=True, size=80, opacity=1).encode(x="difference:Q"),
+        chart.mark_point(filled=True, size=80, opacity=1, color="black").encode(x="difference:Q"),
         height=ROW_HEIGHT * max(len(rows), 2),
     )
 
@@ -256,7 +277,9 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
     bars = pd.concat(long)
     factors = list(dict.fromkeys(bars["factor"]))
     policies = list(dict.fromkeys(rows["name"]))
-    y = alt.Y("name:N", title=None, sort=policies, axis=alt.Axis(labelLimit=220), scale=alt.Scale(paddingInner=0.25))
+    y = alt.Y(
+        "name:N", title=None, sort=policies, axis=alt.Axis(labelLimit=NAME_LIMIT), scale=alt.Scale(paddingInner=0.25)
+    )
     within = alt.YOffset("factor:N", sort=factors)
     reach = bars[["start", "end", "low", "high"]].to_numpy(dtype=float)
     margin = 0.03 * (reach.max() - reach.min()) or 0.01

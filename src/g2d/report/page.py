@@ -50,6 +50,7 @@ class Entry:
     definitions: Mapping[str, Markup]  # columns and values
     href: str  # the CSV
     charts: Mapping[str, str]  # names of specifications, with titles
+    more_charts: Mapping[str, str]  # shown on a click
 
 
 OF_POLICIES = ("policies", "effect_left", "lost_losses", "untrained")  # parts of the provenance that grow with the grid
@@ -97,7 +98,8 @@ def build(
             definitions={term: coded(text) for term, text in captions[name]["definitions"].items()},
             href=_relative(path, folder),
             table=cells_of(frames[name]),
-            charts=_charts_of(name, frames[name], specs, styles),
+            charts=_charts_of(name, frames[name], specs, styles, _TABLE_CHARTS),
+            more_charts=_charts_of(name, frames[name], specs, styles, _MORE_CHARTS),
         )
         for name, path in tables.items()
     }
@@ -166,28 +168,34 @@ def content_security_policy(scripts: Sequence[str]) -> str:
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
 }
-_TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec | None]]] = {
-    # Columns to group by, and the function that draws a group.
+# By table: columns to group by, and the function that draws a group.
+Charts = Mapping[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec | None]]]
+_TABLE_CHARTS: Charts = {
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
-    "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences(rows)),
+    "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences_of_k(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "training": (["model", "measure"], training.course),
     "samples": (["model", "benchmark"], charts.pass_at_k),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }
+_MORE_CHARTS: Charts = {
+    "comparisons": (["model", "benchmark"], lambda rows, _: charts.other_differences(rows)),
+}
 
 
-def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], styles: Styles) -> dict[str, str]:
-    if name not in _TABLE_CHARTS:
+def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], styles: Styles, drawn: Charts) -> dict[str, str]:
+    if name not in drawn:
         return {}
-    keys, draw = _TABLE_CHARTS[name]
+    keys, draw = drawn[name]
     names = {}
     for group, rows in table.groupby(keys, sort=False):
         title = ", ".join(map(str, group))
-        if spec := draw(rows, styles):
-            specs[f"{name}/{title}"] = spec
-            names[f"{name}/{title}"] = title
+        spec = draw(rows, styles)
+        if spec is not None:
+            at = f"{name}{'/more' if drawn is _MORE_CHARTS else ''}/{title}"
+            specs[at] = spec
+            names[at] = title
     return names
 
 

@@ -29,6 +29,7 @@ CALLED = {
     **{"dpo": "DPO", "auto": "warm-up that stopped by itself", "grpo": "GRPO"},
     **{"entry": "regimes", "ablation": "ablations"},
 }
+OF_K = tuple(f"{CALLED['dpo']} against {reference}" for reference in ("K=0", "M0", "GRPO"))
 ENTRIES_AGAINST_COMMON = f"{CALLED['entry']} against K=0 and GRPO alone"
 
 COMPARISON_COLUMNS = columns(

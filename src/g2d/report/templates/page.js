@@ -23,16 +23,14 @@
   }, { rootMargin: "400px" });
   all("figure.chart").forEach((figure) => inView.observe(figure));
 
-  // In print every section is open and every benchmark is shown, each at the axis that was chosen.
-  let folded = [];
+  // In print every benchmark is shown, each at the axis that was chosen, and only sections that are open.
+  let hidden = [];
   addEventListener("beforeprint", () => {
-    folded = [...all("details.section:not([open]), details.setup:not([open])"), ...all("[data-benchmark][hidden]")];
-    folded.forEach((element) => { if (element.matches("details")) element.open = true; else element.hidden = false; });
+    hidden = all("[data-benchmark][hidden]");
+    hidden.forEach((element) => { element.hidden = false; });
     all("figure.chart").filter((figure) => figure.offsetParent).forEach(draw);
   });
-  addEventListener("afterprint", () => {
-    folded.forEach((element) => { if (element.matches("details")) element.open = false; else element.hidden = true; });
-  });
+  addEventListener("afterprint", () => hidden.forEach((element) => { element.hidden = true; }));
 
   // Switches: of the elements with data-<key>, those with the chosen value are shown.
   for (const group of all(".switch")) {
