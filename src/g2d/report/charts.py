@@ -104,9 +104,9 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     short = rows.assign(name=[f"K={k}" for k in rows["K"]]).where(rows["policy"] != "base", rows)
     for named, width, shown in ((rows, WIDTH, f"width >= {NARROW}"), (short, PHONE_WIDTH, f"width < {NARROW}")):
         beside = placed(named, span, high - low, width)
-        for i, at in beside.groupby("place"):
-            texts = alt.Chart(at).encode(x=x, y=y, text="name:N")
-            layers += outlined(texts, **PLACES[int(i)], opacity=alt.ExprRef(f"{shown} ? 1 : 0"))
+        for i, place in enumerate(PLACES):
+            texts = alt.Chart(beside[beside["place"] == i]).encode(x=x, y=y, text="name:N")
+            layers += outlined(texts, **place, opacity=alt.ExprRef(f"{shown} ? 1 : 0"))
     return finished(*layers)
 
 
