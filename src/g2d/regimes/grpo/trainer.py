@@ -26,6 +26,7 @@ from g2d.regimes.run.prompts import PromptChoice
 from g2d.regimes.run.training import evaluation_mode
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.regimes.run.weights import copy_to_reference, reference_weights
+from g2d.rollouts.rows import parameters
 
 is_vllm_available = trl_imports.is_vllm_available
 trl_imports.is_vllm_available = lambda *_, **__: False
@@ -69,6 +70,7 @@ class Grpo(GRPOTrainer):
         self._rewards = torch.empty(0)  # of all processes, (completions,)
         self._lengths: list[int] = []  # tokens of this process's completions
         super().__init__(**arguments)
+        self._absolute_positions = has_absolute_positions(self.model)
         generation.attach(self)
         if warmup.reference == "sync":
             self.add_callback(ReferenceSync(self, n_problems))
@@ -142,12 +144,14 @@ class Grpo(GRPOTrainer):
         return rewards
 
     def _get_per_token_logps_and_entropies(self, model: Any, *arguments: Any, **keywords: Any) -> Any:
-        """Score the sampling policy and the reference in evaluation mode.
+        """Score completions; the sampling policy and the reference in evaluation mode.
 
-        TRL leaves dropout on: at the paper's 0.05, the ratio of a completion of 384 tokens was about 18 % off.
+        TRL leaves dropout on: at the paper's 0.05, the ratio of a completion of 384 tokens was about 18 % off. It also
+        counts the padding before a prompt as positions (trl#6800).
         """
+        scorer = from_first_token(model) if self._absolute_positions else model
         with nullcontext() if torch.is_grad_enabled() else evaluation_mode(model):
-            return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
+            return super()._get_per_token_logps_and_entropies(scorer, *arguments, **keywords)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = self._buffered_inputs
@@ -210,6 +214,22 @@ class ReferenceSync(TrainerCallback):
             copy_to_reference(trainer.model, trainer.ref_model)
             if trainer.warmup.reset_optimizer:
                 trainer.optimizer.state.clear()
+
+
+def has_absolute_positions(model: Any) -> bool:
+    """Return whether states depend on where a row begins (GPT-2, OPT), not only on distances, as with rotary ones."""
+    config = model.config.get_text_config(decoder=True)
+    return getattr(config, "rope_parameters", None) is None and "position_ids" in parameters(model)
+
+
+def from_first_token(model: Any) -> Callable[..., Any]:
+    """Call a model with positions that are counted from the first token of each row, not from its padding."""
+
+    def call(*, attention_mask: torch.Tensor, **inputs: Any) -> Any:
+        positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+        return model(attention_mask=attention_mask, position_ids=positions, **inputs)
+
+    return call
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from g2d.regimes.run.head import whole_logits
 from g2d.regimes.run.training import evaluation_mode
 
 ROW_TOKENS = 1024  # most tokens of a row with several completions: attention is quadratic
-HANDLED = {"input_ids", "attention_mask", "labels", "use_cache", "num_items_in_batch"}
+HANDLED = {"input_ids", "attention_mask", "position_ids", "labels", "use_cache", "num_items_in_batch"}
 PER_TOKEN = ("log_probs", "entropy", "mean_logits", "is_top1")
 SAME = {torch.float32: 1e-3, torch.float64: 1e-6}  # relative distance of states; 2e-2 for other types
 
