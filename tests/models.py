@@ -114,6 +114,10 @@ def random_model(kind: str) -> Any:
         ),
         "sliding": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**shape, sliding_window=9)),
         "alternating": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**shape, sliding_window=9)),
+        "capped": lambda: transformers.Gemma2ForCausalLM._from_config(
+            transformers.Gemma2Config(**shape, sliding_window=9, attn_logit_softcapping=0.5),
+            attn_implementation="eager",
+        ),
         "learned positions": lambda: transformers.GPT2LMHeadModel(
             transformers.GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=128)
         ),

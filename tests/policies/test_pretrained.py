@@ -299,3 +299,29 @@ def test_code_that_comes_with_a_model_is_not_run(
         with pytest.raises(ValueError, match="trust_remote_code"):
             load_base(policy(model))
     assert not (model / "run").exists()
+
+
+def test_a_model_that_caps_attention_scores_computes_them_as_published(model: Path) -> None:
+    """transformers' default attention ignores Gemma 2's cap; here it is so low that every score is equal."""
+    import torch
+    import transformers
+
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.Gemma2Config(
+        vocab_size=300, num_key_value_heads=4, head_dim=8, attn_logit_softcapping=1e-6, **shape
+    )
+    torch.manual_seed(0)
+    made = transformers.Gemma2ForCausalLM(config)
+    for weight in made.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.3)
+    made.save_pretrained(model)
+    attention = load_base(policy(model)).model.layers[0].self_attn
+    states = torch.randn(1, 5, 32)
+    mask = torch.full((5, 5), -torch.inf).triu(1)[None, None]
+    rotary = (torch.ones(1, 5, 8), torch.zeros(1, 5, 8))
+    with torch.no_grad():
+        found, _ = attention(hidden_states=states, position_embeddings=rotary, attention_mask=mask)
+        means = attention.v_proj(states).cumsum(dim=1) / torch.arange(1, 6).view(1, 5, 1)
+        expected = attention.o_proj(means)
+    assert torch.allclose(found, expected, atol=1e-4)

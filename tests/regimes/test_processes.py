@@ -33,6 +33,7 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.processes import (
     NotTheFirstError,
     Processes,
+    gathered,
     is_first,
     n_processes,
     own_part,
@@ -74,7 +75,6 @@ def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **changes: A
 
 
 BY_ROWS = {"num_tokens", "rewards/margins", "logps/chosen", "reward"}
-OF_MEANS = {"entropy", "completions/mean_length"}
 
 
 def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged: set[str] = BY_ROWS) -> None:
@@ -152,7 +152,10 @@ def trained(
 
 @pytest.mark.parametrize("regime", ["continued", "rft", "grpo", "dpo", "semi_online_dpo"])
 def test_two_processes_train_as_one(trained: Any, regime: str) -> None:
-    assert_alike(trained["both"][1][regime], trained["alone"][1][regime], BY_ROWS | OF_MEANS)
+    logged = BY_ROWS | {"completions/mean_length"}
+    if regime != "grpo":  # TRL logs a mean over passes of their means, and each process shuffles its completions
+        logged.add("entropy")
+    assert_alike(trained["both"][1][regime], trained["alone"][1][regime], logged)
 
 
 @pytest.mark.parametrize("regime", ["uneven_dpo", "uneven_rft", "masked"])
@@ -177,6 +180,45 @@ def test_prompts_completions_and_rewards_equal_one_process(trained: Any, regime:
     pd.testing.assert_frame_equal(*frames)
     assert frames[0]["reward"].nunique() == 2
     assert frames[0].groupby("step").size().to_dict() == dict.fromkeys([1, 2, 3], 16 if regime == "grpo" else 20)
+
+
+def units_dropped(base: Policy, work: Path, meter: Meter) -> dict[str, list[list[bool]]]:
+    """Return, for each regime and process, which of the first units the first dropout of the training drops."""
+    lora = Lora(dropout=0.5)
+
+    def job(name: str, data: Any, settings: Any, **more: Any) -> TrainingJob:
+        return TrainingJob(base, data, settings, lora=lora, seed=0, meter=meter, work=work / name, **more)
+
+    rft = Rft.model_validate(RFT | {"max_steps": 1})
+    trainings: dict[str, Callable[[], Any]] = {
+        "dpo": lambda: train_dpo(job("dpo", pairs(16, base), DPO.model_copy(update={"max_steps": 1}))),
+        "rft": lambda: train_rft(job("rft", chosen_completions(pairs(8, base)), rft)),
+        "semi_online_dpo": lambda: train_semi_online_dpo(job("semi_online_dpo", easy(10), ONLINE, k=1)),
+        "grpo": lambda: train_grpo(job("grpo", easy(10), GRPO, group_size=2, k=1)),
+    }
+    dropped = {}
+    forward = torch.nn.Dropout.forward
+    for name, train in trainings.items():
+        first: list[list[bool]] = []
+
+        def noted(self: torch.nn.Dropout, states: torch.Tensor, first: list[list[bool]] = first) -> torch.Tensor:
+            kept = forward(self, states)
+            if self.p == lora.dropout and self.training and not first:
+                first.append((kept.flatten()[:64] == 0).tolist())
+            return kept
+
+        with pytest.MonkeyPatch.context() as patch, suppress(NotTheFirstError):
+            patch.setattr(torch.nn.Dropout, "forward", noted)
+            train()
+        dropped[name] = gathered(first)
+    return dropped
+
+
+def test_processes_drop_different_units(tmp_path: Path) -> None:
+    for regime, dropped in in_two(units_dropped, tmp_path, tiny_policy(), tmp_path).items():
+        one, other = dropped
+        assert any(one), regime
+        assert one != other, regime
 
 
 def when(condition: Callable[[], bool], then: Callable[[], None]) -> threading.Thread:

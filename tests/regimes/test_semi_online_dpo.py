@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -285,3 +286,18 @@ def test_the_period() -> None:
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SemiOnlineDpo.model_validate(SETTINGS | changes)
+
+
+def test_all_files_of_the_adapter_name_its_modules_in_order(tmp_path: Path) -> None:
+    """PEFT has a set, so two runs would differ."""
+    semi_online(tmp_path, k=2)
+    written = sorted(tmp_path.rglob("adapter_config.json"))
+    assert [str(file.parent.relative_to(tmp_path)) for file in written if "step-" not in str(file)] == [
+        "adapter",
+        "checkpoint",
+        "checkpoint/generator",
+    ]
+    for file in written:
+        modules = json.loads(file.read_text())["target_modules"]
+        assert modules == sorted(modules)
+        assert len(modules) == 7

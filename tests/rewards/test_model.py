@@ -45,16 +45,26 @@ def by_hand(folder: Path, prompt: str, completion: str, limit: int | None = None
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
     turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
     tokens = tokenizer.apply_chat_template(turns, return_dict=False)[:limit]
     with torch.no_grad():
         return float(model(torch.tensor([tokens])).logits[0, 0])
 
 
-@pytest.mark.parametrize(("kind", "padding"), [("Llama", True), ("Llama", False), ("Bert", True)])
-def test_a_batch_has_the_scores_of_single_conversations(tmp_path: Path, kind: str, padding: bool) -> None:
-    folder = reward_model(tmp_path, kind, padding=padding)
+CAPPED = {"attn_logit_softcapping": 0.1, "head_dim": 8, "num_key_value_heads": 4}  # only eager attention has a cap
+
+
+@pytest.mark.parametrize(
+    ("kind", "padding", "shape"),
+    [("Llama", True, {}), ("Llama", False, {}), ("Bert", True, {}), ("Gemma2", True, CAPPED)],
+)
+def test_a_batch_has_the_scores_of_single_conversations(
+    tmp_path: Path, kind: str, padding: bool, shape: dict[str, Any]
+) -> None:
+    folder = reward_model(tmp_path, kind, padding=padding, **shape)
     single = [by_hand(folder, *pair) for pair in CONVERSATIONS]
     assert max(single) - min(single) > 1e-3  # so that equal scores are no coincidence
     scores = Scorer(folder, batch_size=3)(CONVERSATIONS)

@@ -109,7 +109,8 @@ def own_greedy(engine: TransformersEngine, request: Request, budget: int) -> tup
 
 
 @pytest.mark.parametrize(
-    "kind", ["grouped", "scaled", "sliding", "alternating", "learned positions", "state space", "causal by column"]
+    "kind",
+    ["grouped", "scaled", "sliding", "alternating", "capped", "learned positions", "state space", "causal by column"],
 )
 def test_every_kind_of_model_answers_as_alone(engine: TransformersEngine, kind: str) -> None:
     """Greedy decoding equals the model's `generate`, and samples equal those drawn alone."""

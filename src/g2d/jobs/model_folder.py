@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.files import read_json
+from g2d.jobs.files import read_json, text_value
 
 MAX_HEADER = 100_000_000  # bytes; the limit of safetensors
 ONE_FILE = "model.safetensors"
@@ -70,6 +71,14 @@ def _shards(folder: Path) -> list[str]:
             if file == name and tensor not in held:
                 raise ValueError(f"{shard}: no tensor {tensor}, which {INDEX} lists: put a complete copy there")
     return list(file_of)
+
+
+def attention_of(config: Mapping[str, Any]) -> str | None:
+    """Return the attention that computes a model as published, by its config.json; None: transformers' default.
+
+    Of transformers' attentions only `eager` caps the scores (Gemma 2); the others ignore the cap without a warning.
+    """
+    return "eager" if text_value(config, "attn_logit_softcapping") else None
 
 
 def has_chat_template(folder: Path) -> bool:

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from g2d.jobs.model_folder import attention_of
 from g2d.policies.settings import Lora, lora_config
 from g2d.settings.cached_method import cached_method
 
@@ -64,7 +65,8 @@ def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        attention = attention_of(config.to_dict())
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
     if lora is None or lora.trains_all:
         return model
     from peft import get_peft_model

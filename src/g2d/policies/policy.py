@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from g2d import __version__
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
-from g2d.jobs.model_folder import tensors
+from g2d.jobs.model_folder import attention_of, tensors
 from g2d.plain import first_line
-from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE
+from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, CONFIG, MADE
 from g2d.problems.prompts import CLOCK, DATE, with_values
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
@@ -286,6 +286,7 @@ def _from_safetensors(policy: Policy, **options: Any) -> PreTrainedModel:
     try:
         model, loaded = AutoModelForCausalLM.from_pretrained(
             folder,
+            attn_implementation=attention_of(read_json(Path(folder, CONFIG))),
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import model_validator
 
 from g2d.jobs.digests import remembered_digest
-from g2d.jobs.files import parse_json, text_value
-from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
+from g2d.jobs.files import parse_json, read_json, text_value
+from g2d.jobs.model_folder import attention_of, has_chat_template, mistake_in_weights
 from g2d.problems.prompts import CLOCK, DATE, conversation_ids, with_values
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError
 from g2d.settings import MistakeInKeyError, Revision, Section, key
@@ -156,7 +156,12 @@ class Scorer:
         if CLOCK in template:  # scores must not depend on the day
             self.tokenizer.chat_template = with_values(template, {DATE: FIXED_DATE})
         model, loaded = AutoModelForSequenceClassification.from_pretrained(
-            folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **safe
+            folder,
+            use_safetensors=True,
+            dtype=dtype,
+            attn_implementation=attention_of(read_json(Path(folder, "config.json"))),
+            output_loading_info=True,
+            **safe,
         )
         if missing := sorted(loaded["missing_keys"]):  # transformers would initialise them at random
             raise UnusableError(

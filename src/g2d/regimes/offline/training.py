@@ -14,7 +14,7 @@ from g2d.problems import Problem, read_problems
 from g2d.regimes.run.checkpoints import Checkpoints, train
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
-from g2d.regimes.run.processes import NotTheFirstError, is_first, share
+from g2d.regimes.run.processes import NotTheFirstError, is_first, seed_by_rank, share
 from g2d.regimes.run.training import (
     evaluation_mode,
     export_trained,
@@ -85,6 +85,7 @@ def train_offline(
         processing_class=load_tokenizer(job.base),
         peft_config=lora_config(job.lora) if job.start is None else None,
     )
+    seed_by_rank(job.seed)
     share_prompts_as_chosen(made, checkpoints)
     reached = train(
         made,

@@ -22,6 +22,7 @@ from g2d.plain import say
 from g2d.regimes.run import processes
 from g2d.regimes.run.stopping import stop_requests
 from g2d.regimes.run.training import require_rewards
+from g2d.regimes.run.weights import sort_target_modules
 from g2d.settings import Section, key
 
 
@@ -207,6 +208,7 @@ def train(
     trainer._save_checkpoint = save_checkpoint
     # TRL's and PEFT's model cards take longer than the rest of a small checkpoint.
     trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
+    sort_target_modules(trainer.model)
     with stop_requests() as requests:
         trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
         source = resumed or start

@@ -61,6 +61,14 @@ def indivisible(total: int, what: str, n: int) -> str:
     return f"{what}={total} cannot be divided among training.processes={n}: change one of them"
 
 
+def seed_by_rank(seed: int) -> None:
+    """Let processes drop different units, as in TRL's GRPO trainer; one process keeps its random numbers."""
+    if n_processes() > 1:
+        from accelerate.utils import set_seed
+
+        set_seed(seed, device_specific=True)
+
+
 def gathered(rows: list[Any]) -> list[Any]:
     if n_processes() == 1:
         return rows

@@ -19,7 +19,7 @@ from g2d.regimes.run.head import whole_logits
 from g2d.regimes.run.training import evaluation_mode
 
 ROW_TOKENS = 1024  # most tokens of a row with several completions: attention is quadratic
-HANDLED = {"input_ids", "attention_mask", "position_ids", "labels", "use_cache", "num_items_in_batch"}
+HANDLED = {"input_ids", "attention_mask", "position_ids", "labels", "use_cache"}
 PER_TOKEN = ("log_probs", "entropy", "mean_logits", "is_top1")
 SAME = {torch.float32: 1e-3, torch.float64: 1e-6}  # relative distance of states; 2e-2 for other types
 
@@ -134,12 +134,7 @@ def _sharing(fused: Any, at_once: bool) -> Any:
             return fused(*args, fused_lm_head=fused_lm_head, **inputs) if fused_lm_head else fused(*args, **inputs)
         states = _states(self, pack).flatten(0, 1)[pack.predictors]
         with whole_logits() if at_once else nullcontext():
-            scored = fused.__func__(
-                _Scored(self, states[None]),
-                fused_lm_head=True,
-                shift_labels=pack.targets[None],
-                num_items_in_batch=inputs.get("num_items_in_batch"),
-            )
+            scored = fused.__func__(_Scored(self, states[None]), fused_lm_head=True, shift_labels=pack.targets[None])
         mask = inputs["labels"][:, 1:] != -100
         for name in PER_TOKEN:
             if (values := getattr(scored, name)) is not None:

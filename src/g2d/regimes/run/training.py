@@ -175,10 +175,7 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
     with disk_errors(folder):
         shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
-    settings = read_json(checkpoint / "adapter_config.json") | named
-    if isinstance(modules := settings.get("target_modules"), list):
-        settings["target_modules"] = sorted(modules)  # PEFT has a set, and writes its arbitrary order
-    write_json(folder / "adapter_config.json", settings)
+    write_json(folder / "adapter_config.json", read_json(checkpoint / "adapter_config.json") | named)
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:

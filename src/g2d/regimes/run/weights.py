@@ -37,6 +37,13 @@ def copy_to_reference(model: Any, frozen: Any = None) -> None:
             reference.copy_(model.get_parameter(name.replace(".ref.", ".default.")))
 
 
+def sort_target_modules(model: Any) -> None:
+    """Let PEFT write the modules of an adapter in order; it has a set, and would write its arbitrary order."""
+    for config in getattr(model, "peft_config", {}).values():
+        if isinstance(config.target_modules, set):
+            config.target_modules = sorted(config.target_modules)
+
+
 def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> None:
     if not hasattr(model, "peft_config"):
         with_trained(model if adapter == "default" else frozen, folder)
