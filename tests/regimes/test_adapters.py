@@ -51,14 +51,6 @@ def test_an_adapter_loads_elsewhere_and_names_nothing_of_this_machine(tmp_path: 
         assert model.peft_config["default"].r == Lora().r
 
 
-def test_the_order_of_a_set_leaves_no_trace_in_an_adapter(tmp_path: Path) -> None:
-    """PEFT keeps `target_modules` as a set, whose order differs between processes."""
-    (tmp_path / "adapter_model.safetensors").touch()
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"target_modules": ["v_proj", "q_proj", "up_proj"]}))
-    export_trained(tmp_path, tmp_path, tiny_policy())
-    assert read_json(tmp_path / "adapter/adapter_config.json")["target_modules"] == ["q_proj", "up_proj", "v_proj"]
-
-
 @pytest.mark.parametrize(
     ("base", "settings", "name"),
     [
