@@ -89,4 +89,5 @@ def save_trained(model: Any, folder: Path) -> None:
     weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     save_file(on_cpu, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    sort_target_modules(model)
     model.peft_config["default"].save_pretrained(folder)
