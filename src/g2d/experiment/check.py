@@ -27,6 +27,9 @@ def _check(arguments: argparse.Namespace) -> int:
         config = read_sources(read_files(arguments.files))
         require_files(config)
         require_windows(config)
+        from g2d.experiment.contents import require_contents  # takes seconds to import
+
+        require_contents(config)
     except ConfigError as error:
         for mistake in str(error).splitlines():
             is_named = mistake.startswith(tuple(arguments.files))

@@ -1,0 +1,66 @@
+"""Check the contents of local problems and models, as the first jobs do (`g2d config check`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jinja2 import TemplateError
+
+from g2d.analysis.calibration import require_levels
+from g2d.experiment.sections import Config
+from g2d.plain import first_line
+from g2d.policies.policy import Policy, load_tokenizer, require_whole
+from g2d.policies.settings import LocalModel
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt, conversation, conversation_ids
+from g2d.problems.settings import LocalProblems
+from g2d.problems.sources import ProblemError, load_problems
+from g2d.settings import refuse
+
+EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
+
+
+def require_contents(config: Config) -> None:
+    """Raise a ConfigError with the first mistake of each file and folder."""
+    refuse([*_of_problems(config), *_of_models(config)])
+
+
+def _of_problems(config: Config) -> Iterator[str]:
+    for name, source in config.problem_sources.items():
+        if not isinstance(source, LocalProblems):
+            continue
+        try:
+            problems = load_problems(name, source)
+        except ProblemError as error:
+            yield str(error)
+            continue
+        if name == "pool":
+            yield from _of_levels(config, {problem.level for problem in problems})
+
+
+def _of_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
+    for model in config.models:
+        try:
+            require_levels(config.for_model(model).calibration, levels)
+        except ValueError as error:
+            yield str(error)
+
+
+def _of_models(config: Config) -> Iterator[str]:
+    for name, source in config.models.items():
+        if isinstance(source, LocalModel):
+            try:
+                _require_model(name, source, config.for_model(name).prompt)
+            except (OSError, ValueError, LookupError) as error:
+                yield f"models.{name}: {first_line(error)}"
+
+
+def _require_model(name: str, source: LocalModel, prompt: Prompt) -> None:
+    given = source.chat_template_kwargs or None
+    policy = Policy(f"{name}/base", name, "base", source.path, chat_template_kwargs=given)
+    tokenizer = load_tokenizer(policy)
+    try:
+        conversation_ids(tokenizer, conversation(EXAMPLE, prompt))
+    except TemplateError as error:
+        raise ValueError(f"{source.path}: chat template fails: {first_line(error)}") from None
+    require_whole(policy)
