@@ -44,8 +44,9 @@ def doubtful_layout(text: str) -> str | None:
 
 def _words(text: str, found: re.Match[str]) -> str:
     letter, name = ESCAPES.get(found[0], ("", f"control character U+{ord(found[0]):04X}"))
+    article = "an" if name.startswith("e") else "a"
     rest = re.split("[^A-Za-z]", text[found.end() :], maxsplit=1)[0]
     if not letter or not rest:
-        return f"a {name} in it: remove it"
+        return f"{article} {name} in it: remove it"
     command = rf"\{letter}{rest}"
-    return rf"a {name} before {rest!r}, perhaps {command}: between quotes of JSON or YAML, write \{command}"
+    return rf"{article} {name} before {rest!r}, perhaps {command}: between quotes of JSON or YAML, write \{command}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -466,15 +467,17 @@ def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest
     def see(_folder: Path, job: dict[str, Any], *_others: Any) -> None:
         raise SeenError(job)
 
-    def job(train: Any, settings: Any, **others: Any) -> dict[str, Any]:
+    pairs = [{"prompt_ids": [1], "chosen_ids": [2], "rejected_ids": [3]}]
+
+    def job(train: Any, settings: Any, data: Sequence[Any] = (), **others: Any) -> dict[str, Any]:
         base = Policy("m/base", "m", "base", "m")
         with pytest.raises(SeenError) as seen:
-            train(TrainingJob(base, [], settings, seed=0, work=tmp_path, lora=Lora(), **others))
+            train(TrainingJob(base, data, settings, seed=0, work=tmp_path, lora=Lora(), **others))
         return seen.value.args[0]
 
     for module, name in ((offline, "Checkpoints"), (online, "Checkpoints"), (auto_stop, "_History")):
         monkeypatch.setattr(module, name, see)
-    assert job(dpo.train_dpo, NewerDpo()) == job(dpo.train_dpo, Dpo())
+    assert job(dpo.train_dpo, NewerDpo(), pairs) == job(dpo.train_dpo, Dpo(), pairs)
     stopping = partial(auto_stop.train_until_decline, grpo.train_grpo)
     grpo_job, auto_job = (
         [
