@@ -201,13 +201,13 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
     from trl import DPOTrainer, GRPOTrainer
 
     from g2d.memory.need import CONTEXT, Forecast
-    from g2d.regimes.grpo.generation import EngineGeneration
     from g2d.regimes.run import training as common
+    from g2d.regimes.run.sampler import Sampler
 
     ends: list[float] = []
     sizes: list[tuple[int, int]] = []
     forecasts: list[str] = []
-    begin, draw, divide = Trainer.train, EngineGeneration.draw, Forecast.divided
+    begin, draw, divide = Trainer.train, Sampler.draw, Forecast.divided
 
     class Clock(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -250,7 +250,7 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(Trainer, "train", timed_train))
-        stack.enter_context(mock.patch.object(EngineGeneration, "draw", drawn_once))
+        stack.enter_context(mock.patch.object(Sampler, "draw", drawn_once))
         stack.enter_context(mock.patch.object(Forecast, "divided", divided))
         stack.enter_context(mock.patch.object(common, "load_base", lambda _: random_model(name, setting)))
         for kind in (GRPOTrainer, DPOTrainer):

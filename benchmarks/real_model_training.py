@@ -133,13 +133,13 @@ def _asked() -> Any:
 
 
 def our_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
-    from g2d.regimes.grpo.generation import EngineGeneration
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.grpo.trainer import Grpo
+    from g2d.regimes.run.sampler import Sampler
 
     clock = Clock()
-    clock.watch(EngineGeneration, "draw")
+    clock.watch(Sampler, "draw")
     clock.watch_steps(Grpo)
     keys: dict[str, Any] = {"prompts_per_step": size // GROUP, "temperature": 1.0, "max_completion_length": TOKENS}
     warmup = Warmup(steps=[0, steps], learning_rate=1e-5, **keys)

@@ -169,8 +169,7 @@ def main() -> None:
     from transformers import Trainer
 
     from g2d.regimes.grpo import trainer as grpo_trainer
-    from g2d.regimes.grpo.generation import EngineGeneration
-    from g2d.regimes.on_policy import semi_online_dpo
+    from g2d.regimes.run.sampler import Sampler
 
     torch.set_num_threads(1)
     measured: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -181,10 +180,8 @@ def main() -> None:
             with (
                 timed(TransformersEngine, "generate", "generation"),
                 timed(VllmEngine, "_complete", "generation"),
-                timed(EngineGeneration, "sync_weights", "hand-over"),
-                timed(semi_online_dpo, "save_trained", "hand-over"),
-                timed(OnPolicyRollouts, "_take", "hand-over"),
-                timed(OnPolicyRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
+                timed(Sampler, "sync", "hand-over"),
+                timed(Sampler, "_copy_of_policy", "hand-over"),  # transformers: the adapter put into a copy of M0
                 timed(OnPolicyRollouts, "rollouts_for", "rows"),  # the rest of it
                 timed(Verifier, "verify", "judging"),
                 timed(grpo_trainer.Grpo, "_generate", "generation"),

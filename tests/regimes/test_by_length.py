@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from g2d.policies.settings import Lora
-from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.offline import training as offline
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
@@ -21,6 +20,7 @@ from g2d.regimes.run.by_length import dealt, regrouped
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import NotTheFirstError
+from g2d.regimes.run.sampler import Sampler
 from tests.models import tiny_policy
 from tests.regimes.test_processes import assert_alike, in_two
 from tests.regimes.test_processes import dpo as job_of
@@ -128,17 +128,17 @@ def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     "keys",
     [
         {"updates_per_generation": 2, "loss": "dapo"},
-        {"updates_per_generation": 2, "loss": "vespo", "off_policy_mask_threshold": 0.01},
+        {"updates_per_generation": 2, "loss": "dr_grpo"},
         {"iterations": 2},
     ],
 )
 def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]) -> None:
-    draw = EngineGeneration.draw
+    draw = Sampler.draw
 
-    def of_many_lengths(self: Any, prompts: list[list[int]]) -> Any:
-        return [ids[: 1 + i % 8] for i, ids in enumerate(draw(self, prompts)[0])], None
+    def of_many_lengths(self: Sampler, prompts: list[list[int]], names: list[str]) -> Any:
+        return [ids[: 1 + i % 8] for i, ids in enumerate(draw(self, prompts, names)[0])], None
 
-    monkeypatch.setattr(EngineGeneration, "draw", of_many_lengths)
+    monkeypatch.setattr(Sampler, "draw", of_many_lengths)
     warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | keys), []
     for chosen in (MicroBatches(4, False), MicroBatches(4, False, tokens=1)):
         set_microbatches(monkeypatch, chosen)

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -16,11 +16,11 @@ import torch
 from g2d.policies import Policy, load_base, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt, conversation, conversation_ids
-from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.weights import with_own_adapter
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
@@ -93,20 +93,20 @@ def test_a_model_that_is_decoded_in_closed_batches_draws_the_same(
 def test_drawing_leaves_weights_and_random_numbers_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, seen = EngineGeneration.draw, []
+    original, seen = Sampler.draw, []
 
-    def draw(self: EngineGeneration, prompts: list[list[int]]) -> Any:
-        model, state = self._trainer.model, torch.get_rng_state()
+    def draw(self: Sampler, prompts: list[list[int]], names: list[str]) -> Any:
+        model, state = self.trainer.model, torch.get_rng_state()
         before = {name: weights.clone() for name, weights in model.named_parameters()}
-        drawn = original(self, prompts)
+        drawn = original(self, prompts, names)
         assert torch.equal(torch.get_rng_state(), state)
         assert model.training
         assert all(torch.equal(weights, before[name]) for name, weights in model.named_parameters())
         assert not any(getattr(layer, "merged", False) for layer in model.modules())
-        seen.append(self._trainer.state.global_step)
+        seen.append(self.trainer.state.global_step)
         return drawn
 
-    monkeypatch.setattr(EngineGeneration, "draw", draw)
+    monkeypatch.setattr(Sampler, "draw", draw)
     warm_up(tmp_path, tiny_policy(), 2, NOISY)
     assert seen == [0, 1]
 
@@ -118,15 +118,15 @@ def test_an_adapter_that_is_not_merged_stops_the_training(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_decoding_in_half_precision_uses_the_trainers_forward_pass(half: bool) -> None:
+def test_decoding_in_half_precision_uses_the_trainers_forward_pass(tmp_path: Path, half: bool) -> None:
     """accelerate wraps the forward pass of PEFT's model in autocast, except in float32."""
     model = with_own_adapter(load_base(tiny_policy()), SURE, seed=0)
     model = model.bfloat16() if half else model
-    generation = object.__new__(EngineGeneration)
-    generation._transformers, generation.end_ids = None, frozenset({1})
-    generation._trainer = SimpleNamespace(model=model, processing_class=load_tokenizer(tiny_policy()))
-    with generation._policy() as engine:
-        assert engine.model is (model if half else model.get_base_model())
+    job = TrainingJob(tiny_policy(), easy(2), WARMUP, lora=SURE, seed=0, work=tmp_path)
+    sampler = Sampler(job, easy(2), Decoding(1, 0.8, 1.0, 12, 4, 0), every=1, at_once=4, live=True)
+    sampler.trainer = SimpleNamespace(model=model, processing_class=load_tokenizer(tiny_policy()))
+    with sampler.engine() as engine:
+        assert cast(TransformersEngine, engine).model is (model if half else model.get_base_model())
 
 
 @pytest.mark.parametrize("applied", [False, True])

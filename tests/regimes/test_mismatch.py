@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from g2d.policies.policy import load_base
-from g2d.regimes.grpo import generation as grpo_generation
+from g2d.regimes.grpo import train as grpo_train
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios
 from tests.regimes.test_off_policy import log_probabilities, warm_up
@@ -20,12 +20,13 @@ CAP = 1.5
 class AnotherEngine:
     """Completions of three tokens, some of which the trainer takes for likelier and some for less likely."""
 
-    def __init__(self, *_: Any) -> None: ...
+    vllm = True
 
-    def attach(self, trainer: Any) -> None:
-        trainer.use_vllm = True
+    def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def draw(self, prompts: list[list[int]]) -> Any:
+    def sync(self, step: int) -> None: ...
+
+    def draw(self, prompts: list[list[int]], names: list[str]) -> Any:
         tokens = [[5 + i % 7, 6 + i % 5, 7 + i % 3] for i in range(len(prompts))]
         return tokens, [[-1.0 - 4 * (i % 8)] * 3 for i in range(len(prompts))]
 
@@ -34,7 +35,7 @@ class AnotherEngine:
 
 @pytest.fixture
 def _another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpo_generation, "EngineGeneration", AnotherEngine)
+    monkeypatch.setattr(grpo_train, "Sampler", AnotherEngine)
 
 
 def log_ratios_of(trainer: Grpo, model: Any, inputs: dict[str, Any]) -> torch.Tensor:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from g2d.jobs.cost import Meter
 from g2d.regimes.on_policy import rollouts as on_policy
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.prompts import METRICS, PromptChoice, PromptKeys, prompt_order
+from g2d.regimes.run.prompts import METRICS, OnlineKeys, PromptChoice, prompt_order
 from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import DYNAMIC, NO_DROPOUT, rows_of, semi_online
 from tests.regimes.test_training import WARMUP, easy, steps_of, warm_up
@@ -94,10 +94,10 @@ NEVER = {"retire": {"after": 1000}}
 
 def test_params_have_a_former_key() -> None:
     """Without it, finished trainings would run again."""
-    keys = PromptKeys.model_validate({"retire": {"after": 2}})
+    keys = OnlineKeys.model_validate({"retire": {"after": 2}})
     assert keys.params() == {"retire": {"after": 2, "readmit": None}}
     assert keys.model_dump() == {"retire": {"after": 2}}
-    assert PromptKeys().params() == {}
+    assert OnlineKeys().params() == {}
 
 
 @pytest.mark.parametrize("sync_every", [1, 4])

@@ -22,6 +22,7 @@ from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after, sync_pe
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact
 from g2d.regimes.run.prompts import prompt_order
+from g2d.regimes.run.sampler import Sampler
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import to_frame
 from tests.models import rollouts_of, tiny_policy
@@ -84,13 +85,13 @@ def test_without_a_sync_it_trains_on_the_rollouts_of_the_harvest_of_m0(tmp_path:
 def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before update i, the generator is the adapter of a run to K = i."""
     synced: list[tuple[int, str]] = []
-    take = OnPolicyRollouts._take
+    receive = Sampler._receive
 
-    def noted(self: OnPolicyRollouts, folder: Path, step: int) -> None:
-        take(self, folder, step)
-        synced.append((step, sha256(folder / "adapter_model.safetensors")))
+    def noted(self: Sampler, step: int) -> None:
+        receive(self, step)
+        synced.append((step, sha256(self.folder / "adapter_model.safetensors")))
 
-    monkeypatch.setattr(OnPolicyRollouts, "_take", noted)
+    monkeypatch.setattr(Sampler, "_receive", noted)
     semi_online(tmp_path / "all", k=4)
     assert [step for step, _ in synced] == [1, 2, 3]
     assert len({digest for _, digest in synced}) == 3

@@ -14,15 +14,14 @@ import pytest
 from g2d.experiment.training import train_regime
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
 from g2d.regimes.run import auto_stop
 from g2d.regimes.run.auto_stop import train_until_decline
 from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
+from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
@@ -53,9 +52,9 @@ class Run:
 
 def warm_up(work: Path, k: int, *, lora: Lora = SURE, resume_from: Path | None = None, **keys: Any) -> Run:
     synced_at: list[int] = []
-    close = EngineGeneration.close
+    close = Sampler.close
 
-    def noted(self: EngineGeneration) -> None:
+    def noted(self: Sampler) -> None:
         synced_at.extend(self.synced_at)
         close(self)
 
@@ -64,7 +63,7 @@ def warm_up(work: Path, k: int, *, lora: Lora = SURE, resume_from: Path | None =
         resume_from=resume_from, engine=VLLM, checkpointing=Checkpointing(every_steps=1),
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EngineGeneration, "close", noted)
+        patch.setattr(Sampler, "close", noted)
         log = train_grpo(job).log
     return Run(work, [row for row in log if "loss" in row], synced_at)
 
@@ -170,7 +169,7 @@ def test_an_adapter_that_did_not_arrive_stops_the_training(tmp_path: Path, monke
         ignored.setattr(VllmEngine, "_load_adapter", lambda self, folder: None)
         with pytest.raises(WrongWeightsError, match="the policy after 3 steps: vllm in float32 answers with"):
             warm_up(tmp_path / "grpo", 4)
-        with pytest.raises(WrongWeightsError, match="the policy after 2 updates: vllm in float32 answers with"):
+        with pytest.raises(WrongWeightsError, match="the policy after 2 steps: vllm in float32 answers with"):
             semi_online(tmp_path / "dpo", k=4, sync_every=2, base=tiny_policy(heads=1), engine=VLLM, lora=SURE)
 
 
@@ -196,13 +195,13 @@ def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(
 ) -> None:
     """A stopped and resumed run; its rollouts equal a harvest of the adapter that was synced."""
     base = tiny_policy(heads=1)
-    take = OnPolicyRollouts._take
+    receive = Sampler._receive
 
-    def kept(self: OnPolicyRollouts, folder: Path, step: int) -> None:
-        shutil.copytree(folder, tmp_path / f"synced-{step}", dirs_exist_ok=True)
-        take(self, folder, step)
+    def kept(self: Sampler, step: int) -> None:
+        shutil.copytree(self.folder, tmp_path / f"synced-{step}", dirs_exist_ok=True)
+        receive(self, step)
 
-    monkeypatch.setattr(OnPolicyRollouts, "_take", kept)
+    monkeypatch.setattr(Sampler, "_receive", kept)
     changes = {"sync_every": 2, "base": base, "engine": VLLM, "lora": SURE}
     assert_resumes(lambda work: semi_online(work, k=4, **changes), tmp_path, 3)
 

@@ -59,6 +59,6 @@ def test_the_walk_lists_the_files_that_a_training_passes_through(
     train_on(REGIMES["grpo"].train, job, meter=Meter("", ""))
 
     assert passed["loss"] == listed[3:]
-    assert passed["sampling"][-1] == "src/g2d/regimes/grpo/generation.py"
+    assert passed["sampling"][-1] == "src/g2d/regimes/run/sampler.py"
     unlisted = {file for files in passed.values() for file in files} - {*listed}
     assert unlisted <= {*re.findall(r"`(src/[\w/]+\.py)`", walk)}

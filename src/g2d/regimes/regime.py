@@ -9,7 +9,7 @@ from pydantic import field_validator, model_validator
 from g2d.memory.workload import Training
 from g2d.policies.policy import as_json
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.prompts import PromptKeys, PromptMix
+from g2d.regimes.run.prompts import OnlineKeys, PromptMix
 from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
@@ -70,7 +70,7 @@ class OfflineEntry(Entry):
         return steps if steps == "all" else sorted(steps)
 
 
-class OnlineEntry(PromptMix, PromptKeys, Entry):
+class OnlineEntry(PromptMix, OnlineKeys, Entry):
     """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
@@ -127,10 +127,11 @@ class OnlineEntry(PromptMix, PromptKeys, Entry):
             **({} if job.start is None else {"started_from": as_json(job.start)}),
         }
 
-    def completions_per_step(self, group_size: int) -> int:
-        return self.prompts_per_update * self.responses
+    def completions_per_prompt(self, group_size: int) -> int:
+        return self.responses
 
-    completions_per_generation = completions_per_step
+    def prompts_each_step(self, group_size: int) -> int:
+        return self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
         """Yield conflicts with a model's training set or adapter: key and fix."""

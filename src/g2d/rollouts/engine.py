@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from g2d.problems.prompts import Messages, conversation_ids, opens_thinking, render
 from g2d.rollouts.rollout import FinishReason
+from g2d.rollouts.weights_check import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ class Engine(Protocol):
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """Generate `samples_per_prompt` completions for every request, in order."""
+
+    def compare(self, name: str, reference: Reference) -> None:
+        """Raise a WrongWeightsError if the engine does not answer like the policy `name` in `reference`."""
 
 
 class ModelEngine:

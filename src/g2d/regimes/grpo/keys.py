@@ -12,7 +12,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from g2d.memory.workload import Training
 from g2d.policies.settings import Lora
 from g2d.regimes.grpo.objective import CORRECTION, Mismatch, Objective, OffPolicy
-from g2d.regimes.run.prompts import PromptKeys
+from g2d.regimes.run.prompts import OnlineKeys
 from g2d.regimes.run.training import AutoStop, OptimizerKeys
 from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH, is_scalar
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from g2d.regimes.run.job import TrainingJob
 
 
-class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
+class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
 
     steps: list[Steps] = key(
@@ -161,6 +161,9 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
+    def prompts_each_step(self, group_size: int) -> int:
+        return self.completions_per_step(group_size) // group_size
+
     def rows_per_pass(self, group_size: int) -> int:
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
@@ -192,7 +195,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Objective):
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        return steps // self.iterations * self.completions_per_step(group_size) // group_size
+        return steps // self.iterations * self.prompts_each_step(group_size)
 
     def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
         """Return whether the policy becomes the reference after a step, counted from 1.

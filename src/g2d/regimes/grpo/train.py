@@ -23,12 +23,14 @@ from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.run.processes import share
 from g2d.regimes.run.prompts import PromptChoice, order, problem_at, times_before
+from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training import read_log, starting_model, trainer_arguments, untie_head
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.regimes.run.weights import with_own_adapter
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward
+from g2d.rollouts.engine import Decoding
 
 if TYPE_CHECKING:
     from g2d.regimes.run.by_length import Order
@@ -42,14 +44,11 @@ def train_grpo(job: TrainingJob) -> Trained:
 
     from datasets import Dataset
 
-    from g2d.regimes.grpo.generation import EngineGeneration
     from g2d.regimes.grpo.trainer import Grpo
 
     group_size = job.group_size
     n_prompts = warmup.prompts_asked(warmup.steps_to(job.k), group_size)  # one "epoch" is the whole horizon
-    numbers = order(
-        job.prompt_mix, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, job.seed
-    )
+    numbers = order(job.prompt_mix, problems, n_prompts, warmup.prompts_each_step(group_size), job.seed)
     prompts = [problems[i] for i in numbers]
     choice = PromptChoice.of(len(problems), job.seed, warmup)
 
@@ -73,14 +72,22 @@ def train_grpo(job: TrainingJob) -> Trained:
         in_thinking=opens_thinking(tokenizer, render(tokenizer, conversation(problems[0], job.prompt))),
         on_judged=rollouts.record,
     )
-    generation = EngineGeneration(job, problems if choice else prompts, ends)
+    at_once = warmup.completions_per_generation(group_size)
+    sampler = Sampler(
+        job,
+        problems if choice else prompts,
+        Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed),
+        every=warmup.sync_every,
+        at_once=at_once,
+        live=True,
+    )
     model = starting_model(job.base, None, job.lora)
     if warmup.float32_logits:
         untie_head(model)
     own_adapter = warmup.reference == "sync" and not job.lora.trains_all
     trainer = Grpo(
         warmup=warmup,
-        generation=generation,
+        sampler=sampler,
         rollouts=rollouts,
         n_problems=len(problems),
         order=_order(warmup, microbatches),
@@ -118,7 +125,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     try:
         return train_to_k(job, trainer, checkpoints, every=warmup.continued_every, save=save, restore=restore)
     finally:
-        generation.close()
+        sampler.close()
 
 
 def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from trl import import_utils as trl_imports
 
 from g2d.jobs.files import read_json, write_json
 from g2d.problems.prompts import conversation_ids
-from g2d.regimes.grpo.generation import EngineGeneration
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.by_length import Order, regrouped
 from g2d.regimes.run.prompts import PromptChoice
+from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training import evaluation_mode
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.regimes.run.weights import copy_to_reference, reference_weights
@@ -56,7 +56,7 @@ class Grpo(GRPOTrainer):
         self,
         *,
         warmup: Warmup,
-        generation: EngineGeneration,
+        sampler: Sampler,
         rollouts: TrainingRollouts,
         n_problems: int,
         row: Callable[[int], dict[str, Any]],
@@ -65,13 +65,16 @@ class Grpo(GRPOTrainer):
         **arguments: Any,
     ) -> None:
         self.warmup, self.order = warmup, order
-        self.generation, self.rollouts = generation, rollouts
+        self.sampler, self.rollouts = sampler, rollouts
         self.choice, self.row = choice, row
         self._rewards = torch.empty(0)  # of all processes, (completions,)
         self._lengths: list[int] = []  # tokens of this process's completions
         super().__init__(**arguments)
         self._absolute_positions = has_absolute_positions(self.model)
-        generation.attach(self)
+        sampler.trainer = self
+        # TRL corrects by an engine's log-probabilities only with `use_vllm`, not with `rollout_func`.
+        self.use_vllm = sampler.vllm is not None
+        self.eos_token_ids = sorted(rollouts.eos_token_ids)  # TRL reads them from M0's file
         if warmup.reference == "sync":
             self.add_callback(ReferenceSync(self, n_problems))
 
@@ -182,7 +185,11 @@ class Grpo(GRPOTrainer):
         return [conversation_ids(self.processing_class, prompt) for prompt in prompts], None, {}
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
-        completions, log_probs = self.generation.draw(prompt_ids)
+        step = self.state.global_step
+        first = self.accelerator.process_index * len(prompt_ids)  # processes have equal parts, in rank order
+        names = [f"grpo/{step}/{first + place}" for place in range(len(prompt_ids))]
+        self.sampler.sync(step)
+        completions, log_probs = self.sampler.draw(prompt_ids, names)
         self._lengths = [len(ids) for ids in completions]
         return completions, log_probs
 

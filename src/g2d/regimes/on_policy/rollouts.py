@@ -7,42 +7,39 @@ rollouts.
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from g2d.jobs.files import atomic, copy_folder, read_json, write_json
-from g2d.policies.policy import Policy, with_trained
+from g2d.jobs.files import atomic, read_json, write_json
+from g2d.policies.policy import Policy
 from g2d.problems import Problem
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.online import ROLLOUTS, reference_of, vllm_beside_trainer
+from g2d.regimes.run.online import ROLLOUTS
 from g2d.regimes.run.processes import gathered, n_processes, own_part
 from g2d.regimes.run.prompts import PromptChoice, order, times_before
+from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts, with_rewards
-from g2d.rollouts.engine import Decoding, Engine
+from g2d.rollouts.engine import Decoding
 from g2d.rollouts.labels import labels
 from g2d.rollouts.rollout import to_frame
-from g2d.rollouts.weights_check import is_due, require_adapter
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 from g2d.verifier.settings import own_file
 
+if TYPE_CHECKING:
+    from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
+
 TOGETHER = 1024  # most rollouts per call; a run can stop between calls
 BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
 STATE = "fresh.json"
-GENERATOR = "generator"  # in a checkpoint: the generator's weights, if any
-WEIGHTS = "adapter_model.safetensors"
-ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
 
 class OnPolicyRollouts:
@@ -52,171 +49,160 @@ class OnPolicyRollouts:
     """
 
     def __init__(self, job: TrainingJob) -> None:
-        self.job, settings = job, job.settings
+        settings: SemiOnlineDpo = job.settings
+        self.job = job
         self.problems: list[Problem] = job.data
-        self.per_update, self.until = settings.prompts_per_update, job.k
-        horizon = settings.total_steps * self.per_update
-        self.order = order(settings, self.problems, horizon, self.per_update, job.seed)
+        self.prompts_per_step = settings.prompts_each_step(job.group_size)
+        self.completions_per_prompt = settings.completions_per_prompt(job.group_size)
+        self.every = sync_period(settings.sync_every, len(self.problems) // self.prompts_per_step)
+        n_prompts = settings.prompts_asked(settings.total_steps, job.group_size)
+        self.order = order(settings, self.problems, n_prompts, self.prompts_per_step, job.seed)
         self.times_before = [*times_before(self.order)]
-        self.sync_every = sync_period(settings.sync_every, len(self.problems) // self.per_update)
-        self.decoding = Decoding(
-            samples_per_prompt=settings.responses,
+        self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
+        self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
+        decoding = Decoding(
+            samples_per_prompt=self.completions_per_prompt,
             temperature=settings.temperature,
             top_p=1.0,
             max_completion_length=settings.max_completion_length,
             batch_size=settings.batch_size,
             seed=job.seed,
         )
+        updates = job.k if self.every is None else self.every
+        at_once = updates * self.prompts_per_step * self.completions_per_prompt
+        self.sampler = Sampler(job, self.problems, decoding, every=self.every, at_once=at_once)
         self.verifier = shared_verifier(default_workers(), file=own_file(job.verifier))
-        self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
-        self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
         # `generated_at` is the first update that the generator has not seen.
-        columns = ["step", "generated_at", *COLUMNS[1:], *(["reward_status"] if job.reward != TRUTH else [])]
+        columns = ["step", "generated_at", *COLUMNS[1:]]
+        if job.reward != TRUTH:
+            columns.append("reward_status")
         self.record = Record(settings.keep_rollouts, columns)
         self.buffer = pd.DataFrame()
         self.tokens_generated = 0
-        self.synced_at = 0  # updates before the last sync
-        self._first = Path(job.start.trained) if job.start and job.start.trained else None
-        self._folder = TemporaryDirectory(prefix="g2d-generator-")
-        self._m0: Any = None  # transformers engine
-        self.trainer: Any = None
-        updates = self.until if self.sync_every is None else self.sync_every
-        at_once = updates * self.per_update * self.decoding.samples_per_prompt
-        self._engine = vllm_beside_trainer(job, self.problems, at_once)
-        if self._engine is not None and self._first is not None:
-            self._engine.serve(job.start)
 
-    @property
-    def own_folder(self) -> Path:
-        return Path(self._folder.name) / GENERATOR
-
-    @property
-    def adapter(self) -> Path | None:
-        """Folder of the generator's weights; None while M0 generates."""
-        return self.own_folder if self.synced_at else self._first
-
-    def engine(self) -> Engine:
-        if self._engine is not None:
-            return self._engine
-        from g2d.rollouts.transformers_engine import TransformersEngine
-
-        if self._m0 is None:
-            self._m0 = TransformersEngine.of(self.job.base)
-        if self.adapter is None:
-            return self._m0
-        model = with_trained(copy.deepcopy(self._m0.model), self.adapter)
-        if not self.job.lora.trains_all:
-            require_adapter(model, replace(self.job.base, adapter=str(self.adapter)))
-        return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
-
-    def _take(self, folder: Path, step: int) -> None:
-        self.synced_at = step
-        if self._engine is not None:
-            self._engine.use_adapter(folder)
-
-    def close(self) -> None:
-        if self._engine is not None:
-            self._engine.close()
-        self._folder.cleanup()
-
-    def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
+    def rollouts_for(self, step: int) -> pd.DataFrame:
         """Return judged rollouts, with tokens, of the update after `step` updates.
 
-        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder.
+        `problem_id` includes the number of the visit.
         """
-        # Before the first update, policy and generator are equal.
-        if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
-            shutil.rmtree(self.own_folder, ignore_errors=True)
-            sync_weights(self.own_folder)
-            self._take(self.own_folder, step)
-            if self._engine is not None and is_due(step // self.sync_every):
-                self._engine.compare(f"the policy after {step} updates", reference_of(self.trainer))
         if self.buffer.empty or step not in set(self.buffer["update"]):
             self.buffer = self._drawn(step, self._last(step))
         rollouts = self.buffer[self.buffer["update"] == step]
         self.buffer = self.buffer[self.buffer["update"] > step]
-        names = [*rollouts["problem_id"]]
-        texts = self.record.texts(names, [*rollouts["completion_text"]])
+        names = list(rollouts["problem_id"])
+        texts = self.record.texts(names, list(rollouts["completion_text"]))
         problems = [name.split(AGAIN)[0] for name in names]
         self.record.add(rollouts.assign(step=step + 1, problem_id=problems, completion_text=texts))
         return rollouts
 
     def metrics(self, step: int) -> dict[str, float]:
-        return {} if self.choice is None else self.choice.metrics(step)
+        if self.choice is None:
+            return {}
+        return self.choice.metrics(step)
 
     def _last(self, step: int) -> int:
-        following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
-        at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
+        """Return the end of the updates that are sampled together, from `step` on."""
+        together = max(1, TOGETHER // (self.prompts_per_step * self.completions_per_prompt))
+        end = min(self.job.k, step + together)
+        if self.every is not None:
+            end = min(end, self._sync_before(step) + self.every)
         if self.choice is not None:
-            following = min(following, self._plan(step, at_once))
-        return min(following, self.until, step + at_once)
+            end = min(end, self._plan(self.choice, step, together))
+        return end
 
-    def _plan(self, step: int, together: int) -> int:
+    def _sync_before(self, step: int) -> int:
+        if self.every is None:
+            return 0
+        return step // self.every * self.every
+
+    def _plan(self, choice: PromptChoice, step: int, together: int) -> int:
         """Choose the prompts of all updates that are sampled together, and return their end.
 
         Updates are counted from the last sync, so that the choice does not depend on K.
         """
-        assert self.choice is not None
-        synced = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
+        synced = self._sync_before(step)
         first = step - (step - synced) % together
-        end = first + together if self.sync_every is None else min(first + together, synced + self.sync_every)
+        end = first + together
+        if self.every is not None:
+            end = min(end, synced + self.every)
         if step not in self._planned:
-            self._planned = {update: self.choice.take(self.per_update, update) for update in range(first, end)}
+            self._planned = {update: choice.take(self.prompts_per_step, update) for update in range(first, end)}
         return end
 
     def _drawn(self, first: int, last: int) -> pd.DataFrame:
-        numbers: Sequence[int] = range(first * self.per_update, last * self.per_update)
-        if self.choice is not None:
-            numbers = [number for update in range(first, last) for number in self._planned[update]]
+        """Sample the rollouts of the updates from `first` to before `last`."""
+        numbers: list[int] = []  # positions of their prompts
+        updates: list[int] = []  # of each prompt
+        for update in range(first, last):
+            if self.choice is None:
+                start = update * self.prompts_per_step
+                numbers += range(start, start + self.prompts_per_step)
+            else:
+                numbers += self._planned[update]
+            updates += [update] * self.prompts_per_step
         frame = self._answered(numbers)
-        frame["update"] = [u for u in range(first, last) for _ in range(len(frame) // (last - first))]
+        frame["update"] = [update for update in updates for _ in range(self.completions_per_prompt)]
         if self.choice is not None:
             self._observe(self.choice, frame, numbers)
         return frame
 
     def _observe(self, choice: PromptChoice, frame: pd.DataFrame, numbers: Sequence[int]) -> None:
-        size, label = self.decoding.samples_per_prompt, labels(frame, self.job.settings.margin)
+        size = self.completions_per_prompt
+        label = labels(frame, self.job.settings.margin)
         for place, number in enumerate(numbers):
             rows = slice(place * size, (place + 1) * size)
-            has_signal = {True, False} <= set(label.iloc[rows].dropna())
-            tokens = int(frame["token_count"].iloc[rows].sum())
-            choice.observe(number, has_signal=has_signal, tokens=tokens, update=int(frame["update"].iloc[rows.start]))
+            choice.observe(
+                number,
+                has_signal={True, False} <= set(label.iloc[rows].dropna()),
+                tokens=int(frame["token_count"].iloc[rows].sum()),
+                update=int(frame["update"].iloc[rows.start]),
+            )
 
     def _answered(self, numbers: Sequence[int]) -> pd.DataFrame:
         import torch
 
-        # A repeated problem gets another name, and so other random numbers.
-        places = map(self._at, numbers)
-        named_problems = [
-            replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places
-        ]
+        job = self.job
+        named_problems = [self._at(number) for number in numbers]
+        problems = named_problems[own_part(len(named_problems))]
         cuda = list(range(torch.cuda.device_count()))
-        problems, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
-        with torch.random.fork_rng(devices=cuda):
+        with torch.random.fork_rng(devices=cuda), self.sampler.engine() as engine:
             rollouts = draw_rollouts(
-                job.base, problems, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
+                job.base,
+                problems,
+                job.prompt,
+                self.sampler.decoding,
+                verifier=self.verifier,
+                engine=engine,
+                token_ids=True,
             )
-            frame = to_frame(rollouts)
-            frame = with_rewards(frame, problems, job.reward, seed=job.seed, stream="training")
-        frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
-        frame["generated_at"] = self.synced_at + 1
+            frame = with_rewards(to_frame(rollouts), problems, job.reward, seed=job.seed, stream="training")
+        if n_processes() > 1:
+            frame = pd.concat(gathered([frame]), ignore_index=True)
+        frame["generated_at"] = self.sampler.last_sync + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
 
-    def _at(self, number: int) -> tuple[Problem, int]:
-        if self.choice is not None:
-            return self.problems[self.choice.problem(number)], number // len(self.problems)
-        return self.problems[self.order[number]], self.times_before[number]
+    def _at(self, number: int) -> Problem:
+        """Return the problem at a position; when repeated it has another name, and so other random numbers."""
+        if self.choice is None:
+            problem = self.problems[self.order[number]]
+            before = self.times_before[number]
+        else:
+            problem = self.problems[self.choice.problem(number)]
+            before = number // len(self.problems)
+        return replace(problem, problem_id=group_name(problem.problem_id, before))
 
     def save(self, folder: Path) -> None:
-        if self.synced_at:
-            copy_folder(self.own_folder, folder / GENERATOR)
-            _rename(folder / GENERATOR, WEIGHTS, ASIDE)
+        self.sampler.save(folder)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
-        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.synced_at}
+        state: dict[str, Any] = {
+            "tokens_generated": self.tokens_generated,
+            "handed_over_at": self.sampler.last_sync,
+        }
         if self.choice is not None:
-            state |= {"choice": self.choice.state(), "planned": list(self._planned.items())}
+            state["choice"] = self.choice.state()
+            state["planned"] = list(self._planned.items())
         write_json(folder / STATE, state)
         self.record.save(folder / ROLLOUTS)
 
@@ -227,21 +213,13 @@ class OnPolicyRollouts:
         if self.choice is not None:
             self.choice.restore(state["choice"])
             self._planned = dict(state["planned"])
-        if (folder / GENERATOR).is_dir():
-            shutil.rmtree(self.own_folder, ignore_errors=True)
-            copy_folder(folder / GENERATOR, self.own_folder)
-            _rename(self.own_folder, ASIDE, WEIGHTS)
-            self._take(self.own_folder, state["handed_over_at"])
-            if self._engine is not None:  # the trainer may have later weights, so the engine is compared with files
-                self._engine.serve(replace(self.job.base, adapter=str(self.own_folder)))
+        self.sampler.restore(folder, state["handed_over_at"])
         if same_job:
             self.tokens_generated = state["tokens_generated"]
             self.record.restore(folder / ROLLOUTS)
 
-
-def _rename(folder: Path, name: str, other: str) -> None:
-    if (folder / name).is_file():
-        (folder / name).rename(folder / other)
+    def close(self) -> None:
+        self.sampler.close()
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:

@@ -23,7 +23,7 @@ from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import begin, read_prompts, train_to_k
 from g2d.regimes.run.processes import seed_by_rank
 from g2d.regimes.run.training import OptimizerKeys, restore_token_count, starting_model, trainer_arguments
-from g2d.regimes.run.weights import copy_to_reference, load_weights, save_trained, with_own_adapter
+from g2d.regimes.run.weights import copy_to_reference, load_weights, with_own_adapter
 from g2d.settings import key
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
             )
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        per_update = self.prompts_per_update * self.responses
+        per_update = self.completions_per_step(group_size)
         at_once = per_update * (self.sync_every if isinstance(self.sync_every, int) else self.total_steps)
         return Training(
             budget=self.max_completion_length,
@@ -124,7 +124,7 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
             "gradient_accumulation_steps": 1,
         }
         trainer = _trainer(job, on_policy, arguments, microbatches)
-        on_policy.trainer = trainer
+        on_policy.sampler.trainer = trainer
         seed_by_rank(job.seed)
         share_prompts_as_chosen(trainer, checkpoints)
         before = meter.tokens_generated
@@ -138,8 +138,9 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
             on_policy.restore(folder, same_job=same_job)
             meter.tokens_generated = before + on_policy.tokens_generated
             restore_token_count(trainer, folder)
-            if settings.reference == "sync" and on_policy.adapter is not None:
-                load_weights(trainer.model, on_policy.adapter, "ref", trainer.ref_model)
+            adapter = on_policy.sampler.adapter
+            if settings.reference == "sync" and adapter is not None:
+                load_weights(trainer.model, adapter, "ref", trainer.ref_model)
 
         if job.resume_from is not None:
             restore(job.resume_from, same_job=False)
@@ -159,17 +160,20 @@ def _trainer(
     settings: SemiOnlineDpo = job.settings
 
     def updates(step: int) -> Any:
-        rollouts = on_policy.rollouts_for(step, sync_weights)
+        is_synced = step > 0 and on_policy.sampler.sync(step)  # before the first update, policy and sampler are equal
+        if is_synced and moving:
+            copy_to_reference(trainer.accelerator.unwrap_model(trainer.model), trainer.ref_model)
+        rollouts = on_policy.rollouts_for(step)
         names = rollouts["problem_id"].unique()
-        whole, margin = settings.grpo_weight > 0, settings.margin
-        pairable = groups(rollouts, names, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
+        pairable = groups(
+            rollouts,
+            names,
+            which=settings.pairs,
+            seed=job.seed,
+            whole=settings.grpo_weight > 0,
+            margin=settings.margin,
+        )
         return pairable, len(names), summary(rollouts, pairable) | on_policy.metrics(step)
-
-    def sync_weights(folder: Path) -> None:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        save_trained(model, folder)
-        if moving:
-            copy_to_reference(model, trainer.ref_model)
 
     moving = settings.reference == "sync"
     model = starting_model(job.base, job.start, job.lora)

@@ -8,19 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from g2d.jobs.files import copy_folder, disk_errors
-from g2d.memory.workload import largest_part
 from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
-from g2d.regimes.run.processes import n_processes
 from g2d.regimes.run.prompts import VERIFIABLE
-from g2d.regimes.run.training import evaluation_mode, export_trained, read_log
+from g2d.regimes.run.training import export_trained, read_log
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import require_room
-from g2d.rollouts.weights_check import Reference, fixed_texts, trainer_reference
 from g2d.verifier.settings import verifier_params
 
 ROLLOUTS = "rollouts.parquet"
@@ -83,38 +80,6 @@ def require_prompts_fit(job: TrainingJob) -> int:
         (job.base.base, context_limit(job.base)),
     )
     return max(map(len, ids))
-
-
-def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: int) -> Any:
-    """Start vLLM on the trainer's GPU; None with another engine.
-
-    Args:
-        problems: all that may be asked; the longest determines the context.
-        at_once: most completions that all processes together request.
-    """
-    if job.engine.name != "vllm":
-        return None
-    from g2d.rollouts.trainer_engine import SubprocessEngine
-    from g2d.rollouts.vllm_engine import VllmEngine
-
-    vllm: Any = (SubprocessEngine if n_processes() > 1 else VllmEngine)(
-        job.base,
-        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # it would use all visible GPUs
-        adapter_rank=job.lora.r,
-        memory_utilization=job.engine.training_gpu_memory_utilization,
-        most_sequences=largest_part(at_once, n_processes()),
-    )
-    requests = [vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
-    vllm.start_for(requests, job.settings.max_completion_length)
-    return vllm
-
-
-def reference_of(trainer: Any) -> Reference:
-    """Score fixed texts with the trained model, to check an engine that received its weights."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    rounds = "bfloat16" in str(model.dtype) or trainer.accelerator.mixed_precision == "bf16"
-    with evaluation_mode(model):
-        return trainer_reference(model, fixed_texts(trainer.processing_class), "bfloat16" if rounds else "float32")
 
 
 def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_generation: int, after_step: int) -> int:

@@ -90,10 +90,31 @@ class Retire(Section):
         return values | {"readmit": None} if info.context is PARAMS else values
 
 
-class PromptKeys(Section):
-    """Treatment of prompts without signal."""
+class OnlineKeys(Section):
+    """What all online trainings have: how much a step samples, and prompts to leave out.
+
+    The keys have other names in `warmup` (steps, group_sizes) than in `regimes` (updates, responses); the methods have
+    one set. `group_size` is a warm-up's G.
+    """
 
     retire: Retire | None = key(None, "Leave out prompts without signal.", paper="none", neutral=None)
+
+    def completions_per_prompt(self, group_size: int) -> int:
+        return group_size
+
+    def prompts_each_step(self, group_size: int) -> int:
+        raise NotImplementedError
+
+    def completions_per_step(self, group_size: int) -> int:
+        return self.prompts_each_step(group_size) * self.completions_per_prompt(group_size)
+
+    def completions_per_generation(self, group_size: int) -> int:
+        """Return the completions that are sampled with the same weights, at least."""
+        return self.completions_per_step(group_size)
+
+    def prompts_asked(self, steps: int, group_size: int) -> int:
+        """Return the prompts of a training of so many steps."""
+        return steps * self.prompts_each_step(group_size)
 
 
 @lru_cache(maxsize=4)
@@ -154,7 +175,7 @@ class PromptChoice:
         self._noted: dict[int, Counter[str]] = {}
 
     @classmethod
-    def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
+    def of(cls, n_problems: int, seed: int, keys: OnlineKeys) -> PromptChoice | None:
         return cls(n_problems, seed, keys.retire.after) if keys.retire else None
 
     def problem(self, number: int) -> int:
