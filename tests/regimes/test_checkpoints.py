@@ -11,7 +11,7 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import DiskError
-from g2d.regimes.run.checkpoints import Checkpointing, Checkpoints, _schedule, require_intact, train
+from g2d.regimes.run.checkpoints import Checkpointed, Checkpointing, Checkpoints, _schedule, require_intact, train
 
 
 @pytest.mark.parametrize("at", ["weights", "manifest"])
@@ -24,24 +24,33 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
     def over_quota(*_: object) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
-    def write(_model: object, _trial: object) -> None:
-        draft = checkpoints.draft / f"checkpoint-{state.global_step}"
-        draft.mkdir(parents=True)
-        (draft / "optimizer.pt").write_text("half")
-        if state.global_step == 2:
-            if at == "weights":
-                over_quota()
-            monkeypatch.setattr("g2d.regimes.run.checkpoints.write_json", over_quota)
+    class Trainer:
+        """As transformers' trainer: saves every step."""
 
-    def steps(**_: object) -> None:
-        for state.global_step in (1, 2):
-            trainer._save_checkpoint(None, None)
+        model = SimpleNamespace()
 
-    trainer = SimpleNamespace(
-        state=state, model=SimpleNamespace(), add_callback=lambda _: None, train=steps, _save_checkpoint=write
-    )
+        def __init__(self) -> None:
+            self.state = state
+
+        def add_callback(self, _: object) -> None: ...
+
+        def train(self, **_: object) -> None:
+            for state.global_step in (1, 2):
+                self._save_checkpoint(None, None)
+
+        def _save_checkpoint(self, _model: object, _trial: object) -> None:
+            draft = checkpoints.draft / f"checkpoint-{state.global_step}"
+            draft.mkdir(parents=True)
+            (draft / "optimizer.pt").write_text("half")
+            if state.global_step == 2:
+                if at == "weights":
+                    over_quota()
+                monkeypatch.setattr("g2d.regimes.run.checkpoints.write_json", over_quota)
+
+    class Sealing(Checkpointed, Trainer): ...
+
     with pytest.raises(DiskError, match=r"work: cannot be written \(Disk quota exceeded\): make room"):
-        train(trainer, checkpoints, Checkpointing())
+        train(Sealing(), checkpoints, Checkpointing())
     assert sorted(path.name for path in (tmp_path / "work").rglob("*")) == [
         "manifest.json",
         "optimizer.pt",

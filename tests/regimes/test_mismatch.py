@@ -10,8 +10,9 @@ import torch
 
 from g2d.policies.policy import load_base
 from g2d.regimes.grpo import train as grpo_train
+from g2d.regimes.grpo.equations import above_cap, masked_log_ratios
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios
+from g2d.regimes.grpo.trainer import Grpo
 from tests.regimes.test_off_policy import log_probabilities, warm_up
 
 CAP = 1.5

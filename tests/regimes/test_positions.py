@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 from g2d.policies import Policy, load_base
 from g2d.policies.settings import Lora
 from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.positions import has_absolute_positions
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.grpo.trainer import Grpo, has_absolute_positions
+from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.training import FixedReference

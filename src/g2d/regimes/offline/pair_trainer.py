@@ -10,12 +10,13 @@ from trl import DPOTrainer
 
 from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
 from g2d.regimes.run.by_length import PassesByLength
+from g2d.regimes.run.checkpoints import Checkpointed
 
 Loss = Literal["sigmoid", "ipo"]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
-class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
+class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
     def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:
         self.pair_loss, self.nll_weight = loss, nll_weight
         super().__init__(**arguments)

@@ -124,8 +124,9 @@ def train_rft(job: TrainingJob) -> Trained:
         from trl import SFTConfig, SFTTrainer
 
         from g2d.regimes.run.by_length import PassesByLength
+        from g2d.regimes.run.checkpoints import Checkpointed
 
-        class ExampleTrainer(PassesByLength, SFTTrainer):
+        class ExampleTrainer(Checkpointed, PassesByLength, SFTTrainer):
             def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
                 batch["labels"][n_rows:] = IGNORED  # the loss is a mean over the tokens of a gradient step
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -91,8 +90,6 @@ def train_offline(
         made,
         checkpoints,
         job.checkpointing,
-        # Recreated from `start`; next to a saved `ref`, the trainer would not load our adapter.
-        save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
         restore=partial(restore_token_count, made),
     )
     export_trained(reached, job.work, job.base)

@@ -15,6 +15,7 @@ from trl.trainer.utils import pad
 
 from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
 from g2d.regimes.on_policy.groups import Group, GroupLoss, in_passes
+from g2d.regimes.run.checkpoints import Checkpointed
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import gathered, n_processes
 
@@ -25,7 +26,7 @@ MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
 Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
-class GroupTrainer(PretokenizedMixin, FixedReference, DPOTrainer):
+class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
     """A row of the data set is an update; processes divide its passes."""
 
     def __init__(

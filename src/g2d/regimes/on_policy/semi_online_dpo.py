@@ -5,7 +5,6 @@ s = 1 is online DPO (arXiv 2506.21495, section 3). The reference is M0, or follo
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -130,7 +129,6 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:
-            shutil.rmtree(folder / "ref", ignore_errors=True)  # the trainer would load it instead of our adapter
             on_policy.save(folder)
             meter.tokens_generated = before + on_policy.tokens_generated
 

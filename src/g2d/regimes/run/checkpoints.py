@@ -40,6 +40,7 @@ class Checkpointing(Section):
 
 
 MANIFEST = "manifest.json"
+REFERENCE = "ref"  # PEFT's copy of TRL's reference, next to which the trainer would not load our adapter
 MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
 KEPT = 2  # a machine may fail before the newest is on disk
 KEPT_STEP = ", which is kept: run the same command again to go on from there"
@@ -153,6 +154,36 @@ def is_whole(checkpoint: Path) -> bool:
     return all((checkpoint / name).is_file() for name in read_json(checkpoint / MANIFEST)["files"])
 
 
+class Checkpointed:
+    """Mixin for transformers' trainers: a checkpoint is complete when it gets its place in the work folder."""
+
+    checkpoints: Checkpoints  # set by `train`
+    save_more: Callable[[Path], None]  # as `save` of `train`
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        step: int = self.state.global_step  # type: ignore[attr-defined]
+        draft = self.checkpoints.draft / f"checkpoint-{step}"
+        try:
+            with disk_errors(self.checkpoints.folder):
+                super()._save_checkpoint(model, trial)  # type: ignore[misc] # every process writes its random state
+                processes.charge_others()
+                if processes.is_first():
+                    shutil.rmtree(draft / REFERENCE, ignore_errors=True)
+                    self.save_more(draft)
+                    self.checkpoints.add(draft, step)
+            processes.wait()
+        except Exception:
+            shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
+            raise
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write no card: TRL's takes longer than the rest of a small checkpoint."""
+
+
+def nothing(_: Path) -> None:
+    """Do nothing with a checkpoint."""
+
+
 def train(
     trainer: Any,
     checkpoints: Checkpoints,
@@ -161,10 +192,10 @@ def train(
     until: int | None = None,
     start: Path | None = None,
     every: int = 1,
-    save: Callable[[Path], None] = lambda checkpoint: None,
-    restore: Callable[[Path], None] = lambda checkpoint: None,
+    save: Callable[[Path], None] = nothing,
+    restore: Callable[[Path], None] = nothing,
 ) -> Path:
-    """Run a Hugging Face trainer, resuming if possible, and return its final checkpoint.
+    """Run a `Checkpointed` trainer, resuming if possible, and return its final checkpoint.
 
     Args:
         until: step to stop at; None: the trainer's last one.
@@ -180,45 +211,35 @@ def train(
         ValueError: a checkpoint is damaged.
     """
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a checkpoint from elsewhere must not run code
-    if start is not None and until is not None and (step := require_intact(start)["step"]) >= until:
-        raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
+    if start is not None and until is not None:
+        _require_steps_left(start, until)
     resumed: Path | None = processes.from_first(checkpoints.latest)
     if resumed is not None:
         say(f"goes on from step {step_of(resumed)}, where an earlier attempt ended")
         restore(resumed)
         if step_of(resumed) == until:
             return _of_the_first(resumed)
-    write = trainer._save_checkpoint
-
-    def save_checkpoint(model: Any, trial: Any) -> None:
-        step = trainer.state.global_step
-        draft = checkpoints.draft / f"checkpoint-{step}"
-        try:
-            with disk_errors(checkpoints.folder):
-                write(model, trial)  # every process writes its random state
-                processes.charge_others()
-                if processes.is_first():
-                    save(draft)
-                    checkpoints.add(draft, step)
-            processes.wait()
-        except Exception:
-            shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
-            raise
-
-    trainer._save_checkpoint = save_checkpoint
-    # TRL's and PEFT's model cards take longer than the rest of a small checkpoint.
-    trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
+    trainer.checkpoints = checkpoints
+    trainer.save_more = save
+    trainer.model.create_or_update_model_card = nothing  # PEFT's card, which takes as long as TRL's
     sort_target_modules(trainer.model)
     with stop_requests() as requests:
         trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
         source = resumed or start
         trainer.train(resume_from_checkpoint=str(source) if source else None)
-    reached, expected = trainer.state.global_step, until or trainer.state.max_steps
+    reached = trainer.state.global_step
+    expected = until or trainer.state.max_steps
     if requests and reached < expected:
         raise TrainingStoppedError(f"stopped by {requests[0]} at step {reached} of {expected}{KEPT_STEP}")
     if reached != expected:
         raise RuntimeError(f"the training ended at step {reached} instead of {expected}")
     return _of_the_first(checkpoints.folder / f"step-{reached}")
+
+
+def _require_steps_left(start: Path, until: int) -> None:
+    step = require_intact(start)["step"]
+    if step >= until:
+        raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
 
 
 def _of_the_first(checkpoint: Path) -> Path:
