@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -34,9 +34,6 @@ from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 from g2d.verifier.settings import own_file
 
-if TYPE_CHECKING:
-    from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
-
 TOGETHER = 1024  # most rollouts per call; a run can stop between calls
 BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
 STATE = "fresh.json"
@@ -49,7 +46,7 @@ class OnPolicyRollouts:
     """
 
     def __init__(self, job: TrainingJob) -> None:
-        settings: SemiOnlineDpo = job.settings
+        settings = job.settings
         self.job = job
         self.problems: list[Problem] = job.data
         self.prompts_per_step = settings.prompts_each_step(job.group_size)
