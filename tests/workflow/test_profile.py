@@ -1,10 +1,12 @@
-"""`snakemake --profile slurm -n`, without Slurm."""
+"""`snakemake --profile slurm -n` and the profile's stand-in for sacct, without Slurm."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +61,73 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
 def test_one_machine_with_gpus_runs_the_same_jobs_with_its_cores_shared(project: Project) -> None:
     profile = ("--profile", "profiles/workstation", "--configfile", "config/config.yaml")
     assert project.planned(*profile) == project.planned("--configfile", "config/config.yaml")
+
+
+class StandIn:
+    """The stand-in for sacct in a folder of its own, with a `squeue` that lists `jobs`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        squeue = folder / "bin/squeue"
+        squeue.parent.mkdir()
+        squeue.write_text('#!/bin/sh\nif [ -f jobs ]; then cat jobs; else echo "Invalid job id" >&2; exit 1; fi\n')
+        squeue.chmod(0o755)
+
+    def lists(self, *jobs: str) -> None:
+        (self.folder / "jobs").write_text("".join(f"{job}\n" for job in jobs))
+
+    def answers_with(self, *arguments: str) -> tuple[int, list[str]]:
+        stand_in = REPOSITORY / "profiles/slurm/without-slurmdbd/sacct"
+        path = os.pathsep.join([str(self.folder / "bin"), os.environ["PATH"]])
+        done = subprocess.run(
+            [stand_in, *arguments],
+            cwd=self.folder,
+            env={"PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not done.stderr
+        return done.returncode, done.stdout.split()
+
+    def states(self, run: str = "run-1") -> tuple[int, list[str]]:
+        """Answer the question of snakemake-executor-plugin-slurm."""
+        return self.answers_with(*f"-X --parsable2 --clusters all --noheader --endtime now --name {run}".split())
+
+    def pass_minutes(self, minutes: int) -> None:
+        for file in (self.folder / ".snakemake/slurm_jobs").glob("*/*"):
+            past = file.stat().st_mtime - 60 * minutes
+            os.utime(file, (past, past))
+
+
+def test_a_job_that_the_controller_forgot_has_failed_after_ten_minutes(tmp_path: Path) -> None:
+    """The plugin waits for a job that is not listed, without end."""
+    slurm = StandIn(tmp_path)
+    slurm.lists("7|RUNNING", "8|PENDING")
+    assert slurm.states() == (0, ["7|RUNNING", "8|PENDING"])
+    slurm.pass_minutes(60)
+    assert slurm.states() == (0, ["7|RUNNING", "8|PENDING"])
+    slurm.lists("8|RUNNING")
+    assert slurm.states() == (0, ["8|RUNNING"])
+    slurm.pass_minutes(8)
+    assert slurm.states() == (0, ["8|RUNNING"])
+    slurm.pass_minutes(3)
+    assert slurm.states() == (0, ["8|RUNNING", "7|FAILED"])
+    slurm.lists()
+    assert slurm.states("run-2") == (0, [])  # another run
+
+
+def test_a_controller_that_does_not_answer_has_forgotten_nothing(tmp_path: Path) -> None:
+    slurm = StandIn(tmp_path)
+    slurm.lists("7|RUNNING")
+    slurm.states()
+    slurm.pass_minutes(60)
+    (tmp_path / "bin/squeue").write_text("#!/bin/sh\nexit 1\n")
+    assert slurm.states() == (1, [])
+
+
+def test_a_forgotten_job_has_one_reason(tmp_path: Path) -> None:
+    slurm = StandIn(tmp_path)
+    asked = [slurm.answers_with("-j", f"7.{step}", "--format=Reason", "--noheader") for step in range(3)]
+    assert [" ".join(words) for _, words in asked] == ["the controller has forgotten the job", "", ""]
+    assert [code for code, _ in asked] == [0, 0, 0]

@@ -5,6 +5,7 @@ Most of the time is waiting, so faults on different nodes run at the same time.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -278,3 +279,25 @@ def test_a_controller_that_is_down_is_waited_for(
     cluster.start_controller()
     assert snakemake.wait() == 0, project.output()
     assert project.events("steady") == ["start", "end"]
+
+
+def test_a_job_that_the_controller_forgot_is_submitted_again(
+    cluster: Cluster, create_victims: Callable[..., SlurmProject], happening: dict[str, Future[Any]]
+) -> None:
+    wait(happening.values())
+    project = create_victims("forgotten", gpu=["steady"], works={"steady": 1})
+    project.fork_jobs()
+    snakemake = project.start("--snakefile", "faults.smk")
+    wait_for(lambda: project.events("steady"), snakemake)
+    listed = f".snakemake/slurm_jobs/*/{job_of(project, 'steady')}"
+    (last_listed,) = wait_for(lambda: [*project.root.glob(listed)], snakemake)
+    cluster.stop("slurmctld", signal.SIGTERM)
+    for file in (cluster.folder / "state").glob("job_state*"):
+        file.unlink()
+    cluster.start_controller()
+    assert not squeue("--states=all", "--format=%i")
+    ten_minutes_ago = time.time() - 600
+    os.utime(last_listed, (ten_minutes_ago, ten_minutes_ago))
+    assert snakemake.wait() == 0, project.output()
+    assert "the controller has forgotten the job" in project.output()
+    assert project.events("steady")[-2:] == ["start", "end"]
