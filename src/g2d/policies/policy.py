@@ -249,7 +249,12 @@ def context_limit(policy: Policy) -> int | None:
 
 
 def require_own_weights(policy: Policy) -> None:
-    """Raise a ValueError if the trained weights do not match the record."""
+    """Raise a ValueError if the trained weights do not match the record, or cannot be applied as they were trained."""
+    if policy.settings.get("lora", {}).get("rounding") == "once":
+        raise ValueError(
+            f"{policy.policy_id}/policy.json: trained with lora.rounding: once, which this version lacks; delete it to "
+            "have it trained again, or use version 0.2.0"
+        )
     for file in policy.files[:1]:
         recorded = policy.weights_sha256
         if not file.is_file() or (recorded is not None and remembered_digest(file) != recorded):
