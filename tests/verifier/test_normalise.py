@@ -18,7 +18,7 @@ def test_twice_is_once():
 UNCHANGED = r"""
 {1}+{2}   \(1\)+\(2\)   \{5\}   {5\}   {5   1, 2, ...   1, 2, \ldots   5!   \boxedx   \bigcup   x\leq3   \inf S   inform
 x ~= 5   \sqrt13   \sqrt(3   (3)   4<|im_end|>2   x<5   1, 234   12 34   1234 567   12 3456   0 123   1 000 12   5 in
-\frac 1 234   x^2 345   \log_2 128   1.5 000   \pi   2\xi   hi   \text{A}i
+\frac 1 234   x^2 345   \log_2 128   1.5 000   \pi   2\xi   hi   \text{A}i   \mathbf{R}   \textbf{no}
 """
 CHANGED = r"""
 \boxed{5} -> 5   \fbox {5} -> 5   \boxed{{\boxed{5}}} -> 5   {5} -> 5   \(5\) -> 5   \[ {5} \] -> 5   42<|im_end|> -> 42
@@ -32,6 +32,8 @@ x\leqq3 -> x\leq3   x\geqslant3 -> x\geq3   infinity -> \infty   -inf -> -\infty
 12 345 -> 12345   -1\,234\,567.8 -> -1234567.8   \$12\ 345 -> \$12345   (1 000, 2 000) -> (1000, 2000)
 12,\!345 -> 12,345   12{,}345 -> 12,345   11,\! 111,\! 100 -> 11,111,100   (1,\! 2) -> (1, 2)
 2i -> 2 i   2\mathrm{i} -> 2 i   \text{i} -> i   a+bi -> a+b i
+\textbf{5.} -> 5   \mathbf{\Bigl(1,2\Bigr)} -> (1,2)   Answer: \textbf{5} -> 5   {5.} -> 5   \textbf{= 5} -> 5
+\boxed{\bm{5,}} -> 5
 """
 
 

@@ -29,9 +29,8 @@ def normalise(answer: str) -> str:
     if _PLAIN.fullmatch(answer):
         return answer
     text = plain_characters(without_end_tokens(answer))
-    text = unwrap(without_final_punctuation(text))
-    text = without_typesetting(text)
-    text = unwrap(without_final_punctuation(text))
+    while (shorter := without_typesetting(unwrap(without_final_punctuation(text)))) != text:
+        text = shorter
     text = without_inner_boxes(text)
     for rule in _RULES:
         text = rule(text)
@@ -51,19 +50,16 @@ def without_end_tokens(text: str) -> str:
 _BRACE = re.compile(r"\\[\s\S]|[{}]")
 _WRAPPER = re.compile(rf"(?:{BOX})?\{{")
 _INLINE = re.compile(r"\\\((?P<round>(?:(?!\\\)).)*)\\\)|\\\[(?P<square>(?:(?!\\\]).)*)\\\]", re.DOTALL)
-_BOLD = re.compile(r"\\(?:textbf|mathbf|boldsymbol|bm)\s*\{([^{}A-Za-z]*)\}")
 
 
 def unwrap(text: str) -> str:
-    r"""Remove a box, braces, `\(...\)` or bold type around the whole answer: Math-Verify reads `{5}` as a set."""
+    r"""Remove a box, braces or `\(...\)` around the whole answer: Math-Verify reads `{5}` as a set."""
     text = text.strip()
     while True:
         if (opening := _WRAPPER.match(text)) and _closing(text, opening.end()) == len(text) - 1:
             text = text[opening.end() : -1].strip()
         elif inline := _INLINE.fullmatch(text):
             text = (inline["round"] or inline["square"] or "").strip()
-        elif bold := _BOLD.fullmatch(text):
-            text = bold[1].strip()
         else:
             return text
 

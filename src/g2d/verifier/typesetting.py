@@ -14,6 +14,8 @@ _TYPESETTING = (
     # A group remains: `\underline{x+1}` is `{x+1}`.
     (re.compile(r"\\(?:underline|uline|boldsymbol|pmb|bm)\s*(?=\{)"), ""),
     (re.compile(rf"\\(?:{_SIZES})(?![A-Za-z])\s*"), ""),
+    # Letters stay bold, as `\mathbf{R}` and `\textbf{no}`.
+    (re.compile(r"\\(?:textbf|mathbf)\s*(?=\{[^{}A-Za-z]*\})"), ""),
     (re.compile(r"\\(?:nicefrac|sfrac|cfrac)(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\\varnothing(?![A-Za-z])|∅"), r"\\emptyset "),
     (re.compile(r"\{(?P<n>[^{}\\]*)\\choose(?![A-Za-z])(?P<k>[^{}\\]*)\}"), r"\\binom{\g<n>}{\g<k>}"),
