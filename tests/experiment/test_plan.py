@@ -14,6 +14,7 @@ from g2d.graph.build import build
 from g2d.graph.job import Job, key_of
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy
+from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.open_ended import HELD_OUT, JUDGE, POOL
 
@@ -279,3 +280,46 @@ def test_to_select_by_a_benchmark_loads_it_not_again() -> None:
         return job(config, "problems/picks.jsonl").params
 
     assert params(select_by=True) == params()
+
+
+def test_the_reward_of_the_warm_up_holds_for_the_main_grid_and_whatever_names_no_other() -> None:
+    rewards = {"mine": {"reward": "random"}, "truth": {"reward": "math_verify"}}
+    control = {"steps": [0, 4], "reward": "truth", "policies": ["dpo", "grpo"]}
+    config = configured(
+        warmup={"steps": [0, 4], "horizon": 8, "reward": "mine"},
+        rewards=rewards,
+        ablations={"faster": {"steps": [4], "warmup": {"learning_rate": 1e-3}}, "control": control},
+        regimes={"fresh": {"regime": "semi_online_dpo", "steps": [2]}},
+    )
+    mine, truth = ({"reward": entry["reward"]} for entry in rewards.values())
+    for policy, reward in {
+        "grpo/g2/k4": mine,
+        "faster/grpo/g2/k4": mine,
+        "control/grpo/g2/k4": truth,
+        "fresh/g8/k2": mine,
+    }.items():
+        assert settings_of(config, f"demo/seed0/{policy}")["reward"].items() >= reward.items()
+    assert "reward" not in settings_of(config, "demo/seed0/grpo/g2/k4")["warmup"]  # another name is no other training
+    main = job(config, "demo/seed0/harvest/g0/k0/rollouts.parquet")
+    assert (main.params["settings"]["reward"]["reward"], main.inputs["judged"]) == ("random", [])
+    again = job(config, "demo/seed0/control/harvest/g0/k0/rollouts.parquet")
+    assert again.inputs["judged"] == ["results/demo/seed0/harvest/g0/k0/rollouts.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"warmup": {"reward": "mine"}}, "warmup.reward: mine is no entry of rewards: add it there"),
+        (
+            {"warmup": {"reward": {"file": "mine.py"}, "auto": {"every": 50}}},
+            "warmup: auto stops by the share of right rollouts",
+        ),
+        (
+            {"ablations": {"other": {"steps": [150], "warmup": {"reward": "mine"}}}},
+            "ablations.other: warmup.reward: write it as the ablation's reward",
+        ),
+    ],
+)
+def test_a_reward_of_the_warm_up_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(MINIMAL | changes)

@@ -40,6 +40,13 @@ def test_the_primary_comparison_is_dpo_against_k_0_or_the_first_family() -> None
     assert without["models"]["m"]["family"] == "DPO against M0"
 
 
+def test_the_plan_names_a_verifier_and_a_reward_of_the_user(tmp_path: Path) -> None:
+    own = {"warmup": LISTED["warmup"] | {"reward": {"file": "mine.py"}}}
+    write_plan(load(LISTED | own | {"verifier": {"source": "python", "file": "judge.py"}}), tmp_path)
+    words = "of 10 points, judged by judge.py, of policies trained on rewards of mine.py; all other"
+    assert words in plan_words(read_plan(tmp_path))
+
+
 def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(tmp_path: Path) -> None:
     write_plan(load(LISTED | {"margin": 0.05}), tmp_path)
     write_plan(load(LISTED), tmp_path)

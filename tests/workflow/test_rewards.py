@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -215,3 +216,25 @@ def test_a_mistake_in_an_ablation_is_named(
 def test_a_mistake_in_a_reward_is_named(micro_config: dict[str, Any], reward: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(micro_config | {"rewards": {"coin": reward}})
+
+
+def test_a_main_reward_trains_the_grid_and_the_page_is_about_it(
+    micro_grid: Project, micro_config: dict[str, Any], tmp_path: Path
+) -> None:
+    project = micro_grid.copied(tmp_path / "g2d")
+    (project.root / "short.py").write_text(SHORT)
+    control = {"rewards": {"truth": {"reward": "math_verify"}}}
+    control |= {"ablations": {"truth": {"steps": [0], "reward": "truth"}}}
+    own = {"warmup": micro_config["warmup"] | {"steps": [0, 2], "reward": {"file": "short.py"}}}
+    project.extended(micro_config | on_one(micro_config) | own | control | {"baselines": {"grpo_group_sizes": [2]}})
+    seed0, truth = project.results / "micro/seed0", micro_grid.results / "micro/seed0"
+    for file in ("harvest/g0/k0", "harvest/g2/k2"):
+        rows = pd.read_parquet(seed0 / file / "rollouts.parquet")
+        assert (rows["reward"] == -rows["completion_text"].str.len() / 10).all()
+    # The verifier's verdicts are there for the ablation, which has the pairs of the grid without a reward.
+    pairs = "harvest/g0/k0/pairs.jsonl"
+    assert (seed0 / "truth" / pairs).read_text() == (truth / pairs).read_text()
+    assert (seed0 / pairs).read_text() != (truth / pairs).read_text()
+    page = unescape((project.results / "report/index.html").read_text())
+    assert "on arithmetic (greedy answers, trained on rewards of short.py" in page
+    assert "GRPO and the pairs are trained on rewards of short.py instead of correctness." in page

@@ -183,7 +183,8 @@ def _main_warmup(config: Config, grid: tuple[Point, ...]) -> Arm:
     alone = tuple((g, last) for g in sizes)
     curve = tuple(at for at in grid if at[0] in sizes and at not in alone and config.baselines.grpo_steps == "all")
     points = tuple(dict.fromkeys([*(at for at in grid if at[1]), *alone]))
-    return Arm("grpo", "grpo", "grpo", config.warmup, points, alone + curve)
+    judge = config.rewards.get(config.warmup.reward or "")
+    return Arm("grpo", "grpo", "grpo", config.warmup, points, alone + curve, judge=judge)
 
 
 def _own_warmup(config: Config, name: str) -> Arm:
@@ -191,7 +192,7 @@ def _own_warmup(config: Config, name: str) -> Arm:
     points = tuple((warmup.group_sizes[0], k) for k in warmup.steps if k)
     evaluated = points if "grpo" in ablation.policies else ()
     trained = Arm(f"{name}/grpo", "grpo", "ablation", warmup, points, evaluated, name, owner=name, written=ablation)
-    return replace(trained, judge=config.rewards.get(ablation.reward or ""))
+    return replace(trained, judge=config.rewards.get(ablation.reward or config.warmup.reward or ""))
 
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
@@ -206,7 +207,7 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
             start = (before, (before.settings.responses, entry.start_step))
         points = tuple((entry.responses, k) for k in entry.steps)
         trained = Arm(name, entry.regime, "entry", entry, points, points, start=start, owner=name, written=entry)
-        trained_entries[name] = replace(trained, judge=config.rewards.get(entry.reward))
+        trained_entries[name] = replace(trained, judge=config.rewards.get(entry.reward or config.warmup.reward or ""))
         return trained_entries[name]
 
     for name, entry in config.regimes.items():

@@ -60,7 +60,11 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    sections = [values.get("open_ended")]
+    sections = [values.get("open_ended"), values.get("warmup")]
+    models = values.get("models")
+    for model in models.values() if isinstance(models, dict) else ():
+        settings = model.get("settings") if isinstance(model, dict) else None
+        sections.append(settings.get("warmup") if isinstance(settings, dict) else None)
     for group in (values.get("ablations"), values.get("regimes")):
         sections += group.values() if isinstance(group, dict) else []
     for section in sections:

@@ -181,4 +181,5 @@ def harvest_of(key: PolicyKey) -> HarvestKey:
 
 def harvests_of_controls(config: Config) -> list[HarvestKey]:
     first = [key for key in policies(config) if key.kind == "dpo" and key.seed == config.seeds[0]]
-    return [harvest_of(key) for key in first if key.arm.other_reward]
+    main = other_reward(config, "")
+    return [harvest_of(key) for key in first if key.arm.other_reward != main]

@@ -30,6 +30,8 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
     warmup = config.warmup
     check_group_sizes(warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
     yield from _of_a_warmup(config, "warmup", warmup, model)
+    if warmup.reward is not None and warmup.reward not in config.rewards:
+        yield f"warmup.reward: {warmup.reward} is no entry of rewards: add it there"
     if config.engine.name == "vllm" and config.lora.r > LORA_RANKS[-1]:
         yield (
             f"lora.r={config.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or change "

@@ -48,7 +48,7 @@ class Ablation(PromptMix):
     warmup: dict[str, Any] = key({}, "Keys of the warmup section to change.")
     reward: RewardName | None = key(
         None,
-        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
+        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: that of `warmup`.",
         neutral=None,
     )
     policies: list[Literal["dpo", "grpo"]] = key(
@@ -71,6 +71,8 @@ class Ablation(PromptMix):
             raise ValueError("warmup.steps: write the values of K into the ablation's steps")
         if "auto" in self.warmup:
             raise ValueError("warmup.auto: only the main warm-up can stop automatically: drop the key")
+        if "reward" in self.warmup:
+            raise ValueError("warmup.reward: write it as the ablation's reward, which also judges its harvest of M0")
         if not self.steps:
             raise ValueError("steps is empty: list at least one K, or write all")
         if self.steps != "all" and repeated(self.steps):

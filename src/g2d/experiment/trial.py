@@ -92,7 +92,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--n", type=at_least(1, int), default=20, help="problems (20)")
     parser.add_argument("--problems", default="pool", metavar="NAME", help="a benchmark instead of the pool")
     parser.add_argument("--model", metavar="NAME", help="a model of the configuration (the first)")
-    parser.add_argument("--reward", metavar="NAME", help="an entry of `rewards`: also show its rewards")
+    parser.add_argument("--reward", metavar="NAME", help="an entry of `rewards`: also show its rewards (warmup.reward)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the problems and the answers (0)")
     parser.add_argument("--full", action="store_true", help=f"show whole completions, not {SHOWN} characters")
     parser.set_defaults(run=run)
@@ -138,6 +138,7 @@ def tried(
     decoding = evaluation_decoding(resolved.evaluation) if section == "evaluation" else sampling(resolved.harvest, seed)
     decoding = replace(decoding, samples_per_prompt=1)
     chosen = drawn(load_problems(problems, config.problem_sources[problems]), resolved, problems, n, seed)
+    reward = reward or resolved.warmup.reward
     judge = TRUTH if reward is None else config.rewards[reward]
     if judge != TRUTH:
         say(f"rewards: {words_of(judge)}", file=sys.stderr)

@@ -238,7 +238,7 @@ class _Stages:
     def _judges_again(self, key: HarvestKey) -> str | None:
         arms_of_model = arms(self.config, key.model)
         other = online_arm(arms_of_model, key.variant).reward is not None
-        again = other and key.k == 0 and 0 in arms_of_model["grpo"].settings.steps
+        again = other and key.variant and key.k == 0 and 0 in arms_of_model["grpo"].settings.steps
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
 
     def _drawn_from(self, key: HarvestKey, online: Arm) -> tuple[dict[str, str], dict[str, Files], list[str]]:

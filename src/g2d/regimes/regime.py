@@ -86,7 +86,7 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
     )
     reward: RewardName | None = key(
         None,
-        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
+        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: that of `warmup`.",
         neutral=None,
     )
     keep_rollouts: Keep = key(

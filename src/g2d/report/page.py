@@ -143,6 +143,7 @@ def build(
         problems_per_series=PROBLEMS_PER_SERIES,
         problems_per_control=PROBLEMS_PER_CONTROL,
         plan=plan,
+        trained_on=other_reward(config, ""),
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key not in OF_POLICIES},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),

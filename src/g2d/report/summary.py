@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.calibration import few_mixed
+from g2d.experiment.arms import arms
 from g2d.experiment.config import Config
 from g2d.experiment.keys import called
 from g2d.policies.gguf import origin
@@ -60,7 +61,9 @@ def _panel(
 
     every = tables["main"]
     rows = charts.without_ablations(every)
-    answered = answer(rows, model, benchmark, sampling_words(config), config.margin, tables.get("comparisons"))
+    reward = arms(config, model)["grpo"].other_reward
+    measured = sampling_words(config) + (f", trained on {reward}" if reward else "")
+    answered = answer(rows, model, benchmark, measured, config.margin, tables.get("comparisons"))
     caveats = zero_caveats(every) + sentences_of("training", training.mismatch_caveats) + more
     answered = replace(answered, caveats=caveats)
     drawn = {"steps": charts.accuracy_by_k(rows, styles)}

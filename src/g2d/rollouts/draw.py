@@ -118,7 +118,8 @@ def with_rewards(
     import pandas as pd
 
     if reward == TRUTH:
-        return rollouts.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
+        plain = rollouts.drop(columns=["reward_status", "reward_details"], errors="ignore")  # of rollouts judged before
+        return plain.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
     by_id = {problem.problem_id: problem for problem in problems}
     columns = (rollouts[name] for name in ("problem_id", "sample", "completion_text", "verdict", "extracted_answer"))
     attempts = [

@@ -52,10 +52,11 @@ def _names(config: Config) -> dict[str, Any]:
 def sampling_words(config: Config) -> str:
     """Return how accuracies were measured, such as "greedy answers"."""
     sampled = config.evaluation.answers.sampled
+    judge = "" if config.verifier is None else f", judged by {Path(config.verifier.file).name}"
     if sampled is None:
-        return "greedy answers"
+        return f"greedy answers{judge}"
     mean = f"mean of {sampled.n} samples" if sampled.n > 1 else "one sample"
-    return f"{mean} at temperature {sampled.temperature:g}"
+    return f"{mean} at temperature {sampled.temperature:g}{judge}"
 
 
 def _visible(value: Any) -> Any:

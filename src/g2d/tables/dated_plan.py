@@ -32,7 +32,14 @@ def primary(config: Config) -> dict[str, Any]:
         if name is not None:
             pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in by_name[name]]
             comparisons[model] = {"family": name, "policies_and_references": pairs}
-    return {"benchmark": benchmark, "margin": config.margin, "models": comparisons}
+    reward = grid.other_reward(config, "")
+    return {
+        "benchmark": benchmark,
+        "margin": config.margin,
+        "models": comparisons,
+        **({} if config.verifier is None else {"judged_by": config.verifier.file}),
+        **({"trained_on": reward} if reward else {}),
+    }
 
 
 def planned(config: Config) -> dict[str, Any]:
@@ -78,6 +85,10 @@ def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
     compared, n = last["plan"]["primary"], last["evaluations"]
     names = " or ".join(dict.fromkeys(model["family"] for model in compared["models"].values()))
     words = f"{names} on {compared['benchmark']}, with a margin of {100 * compared['margin']:g} points"
+    if "judged_by" in compared:
+        words += f", judged by {compared['judged_by']}"
+    if "trained_on" in compared:
+        words += f", of policies trained on {compared['trained_on']}"
     if first["evaluations"] or first["plan"]["primary"] != compared:
         since = f"when {n} evaluation{'s' if n > 1 else ''} of trained policies had finished"
         return f"The primary comparison ({words}) was set {since} ({PLAN}): all comparisons are exploratory."

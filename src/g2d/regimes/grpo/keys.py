@@ -15,7 +15,7 @@ from g2d.regimes.grpo.objective import CORRECTION, Mismatch, Objective, OffPolic
 from g2d.regimes.run.prompts import OnlineKeys
 from g2d.regimes.run.training import AutoStop, OptimizerKeys
 from g2d.regimes.run.training_rollouts import Keep
-from g2d.rewards.catalogue import TRUTH, is_scalar
+from g2d.rewards.catalogue import TRUTH, RewardName, is_scalar
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 
@@ -63,6 +63,12 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     keep_rollouts: Keep = key(
         "verdicts",
         "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
+    )
+    reward: RewardName | None = key(
+        None,
+        "Reward of the warm-up and its harvests: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
+        paper="correctness",
+        neutral=None,
     )
     auto: AutoStop | None = key(None, "Also train g2d-auto, whose warm-up stops automatically.", paper="advised")
 
@@ -136,6 +142,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
             return
         if self.schedule != "chain":
             yield "auto continues one trajectory from probe to probe: set schedule to chain, or auto to null"
+        if self.reward is not None:
+            yield "auto stops by the share of right rollouts, which reward does not train: set one of them to null"
         if self.auto.every % self.sync_every:
             yield f"auto.every={self.auto.every} {self._no_sync}: change either"
         if self.auto.first_decline > self.total_steps:
@@ -149,7 +157,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
-        params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
+        params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step", "reward"})
         return params | {
             "horizon": self.steps_to(k),
             "per_device_batch_size": self.rows_per_pass(group_size),
