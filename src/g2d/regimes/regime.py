@@ -65,9 +65,11 @@ class OfflineEntry(Entry):
     @field_validator("steps")
     @classmethod
     def _distinct(cls, steps: Any) -> Any:
-        if steps != "all" and (not steps or repeated(steps)):
+        if steps == "all":
+            return steps
+        if not steps or repeated(steps):
             raise ValueError(f"list every K once, at least one, or write all: {steps}")
-        return steps if steps == "all" else sorted(steps)
+        return sorted(steps)
 
 
 class OnlineEntry(PromptMix, OnlineKeys, Entry):
@@ -122,10 +124,11 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
         return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        return {
-            self.regime: self.trajectory() | {"keep_rollouts": self.keep_rollouts},  # type: ignore[attr-defined]
-            **({} if job.start is None else {"started_from": as_json(job.start)}),
-        }
+        trajectory = self.trajectory() | {"keep_rollouts": self.keep_rollouts}
+        values: dict[str, Any] = {self.regime: trajectory}  # type: ignore[attr-defined]
+        if job.start is not None:
+            values["started_from"] = as_json(job.start)
+        return values
 
     def completions_per_prompt(self, group_size: int) -> int:
         return self.responses

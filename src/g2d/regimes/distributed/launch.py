@@ -95,7 +95,8 @@ def launched(
 def require_devices(training: Processes) -> None:
     import torch
 
-    if torch.cuda.is_available() and (n_gpus := torch.cuda.device_count()) < training.processes:
+    n_gpus = torch.cuda.device_count()
+    if torch.cuda.is_available() and n_gpus < training.processes:
         raise ValueError(
             f"training.processes={training.processes} needs as many GPUs and this job has {n_gpus}: lower it, or allow "
             f"more (snakemake --resources gpu={training.processes})"
@@ -105,7 +106,9 @@ def require_devices(training: Processes) -> None:
 class _Launch(threading.Thread):
     def __init__(self, training: Processes, folder: Path, function: str) -> None:
         super().__init__(name="accelerate", daemon=True)
-        self.training, self.folder, self.function = training, folder, function
+        self.training = training
+        self.folder = folder
+        self.function = function
         self.failure: Any = None
 
     def run(self) -> None:

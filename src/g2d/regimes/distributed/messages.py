@@ -36,10 +36,10 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, dict) and all(type(name) is str and name != TYPE for name in value):
         return {name: _encoded(item) for name, item in value.items()}
     if _is_own(kind):
-        names = kind.model_fields if issubclass(kind, Section) else [field.name for field in fields(kind)]
-        return {TYPE: f"{kind.__module__}:{kind.__qualname__}"} | {
-            name: _encoded(getattr(value, name)) for name in names
-        }
+        encoded: dict[str, Any] = {TYPE: f"{kind.__module__}:{kind.__qualname__}"}
+        for name in kind.model_fields if issubclass(kind, Section) else [field.name for field in fields(kind)]:
+            encoded[name] = _encoded(getattr(value, name))
+        return encoded
     raise TypeError(f"{kind.__module__}.{kind.__qualname__} cannot be sent to another process")
 
 

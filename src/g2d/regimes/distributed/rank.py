@@ -25,7 +25,11 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.processes import NotTheFirstError, is_first
 from g2d.regimes.run.stopping import stop_requests
 
-CALL, OUTCOME, METER, LIVING = "call.json", "outcome.json", "meter.json", "living.lock"
+# Files in the folder of the processes, and in the work folder:
+CALL = "call.json"
+OUTCOME = "outcome.json"
+METER = "meter.json"
+LIVING = "living.lock"
 
 
 @dataclass(frozen=True)

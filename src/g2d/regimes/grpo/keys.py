@@ -75,11 +75,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     @model_validator(mode="before")
     @classmethod
     def _whole_distribution(cls, values: Any) -> Any:
-        if isinstance(values, dict) and (names := [name for name in ("top_p", "top_k", "min_p") if name in values]):
-            raise MistakeInKeyError(
-                names[0],
-                "importance ratios need samples of the whole distribution: drop the key, or lower temperature instead",
-            )
+        for name in ("top_p", "top_k", "min_p"):
+            if isinstance(values, dict) and name in values:
+                raise MistakeInKeyError(
+                    name,
+                    "importance ratios need samples of the whole distribution: drop the key, or lower temperature "
+                    "instead",
+                )
         return values
 
     @field_validator("steps")
@@ -99,9 +101,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
                 name, f"follows from prompts_per_step={self.prompts_per_step}: change that, or set it to null too"
             )
         check_group_sizes(self, self.group_sizes, "group_sizes")
-        parts = self._without_effect(), self._of_steps(), self._of_auto()
-        if sentence := next(chain.from_iterable(parts), None):
-            raise ValueError(sentence)
+        for mistake in chain(self._without_effect(), self._of_steps(), self._of_auto()):
+            raise ValueError(mistake)
         return self
 
     def _without_effect(self) -> Iterator[str]:
@@ -111,7 +112,9 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
             ({*CORRECTION}, self.ratio == "none", "ratio: none"),
         )
         for names, without, other in table:
-            for name in self.params(only=names) if without else ():
+            if not without:
+                continue
+            for name in self.params(only=names):
                 yield f"{name} has no effect with {other}: drop it, or change {other.partition(':')[0]}"
 
     def _of_steps(self) -> Iterator[str]:
@@ -119,8 +122,9 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         generation = f"updates_per_generation x iterations={period}"
         if self.schedule == "chain" and self.steps[-1] > self.total_steps:
             yield f"K={self.steps[-1]} exceeds warmup.horizon={self.horizon}: raise the horizon or drop the K"
-        if self.schedule == "chain" and (uneven := [k for k in self.steps if k % self.sync_every]):
-            yield f"K={uneven[0]} {self._no_sync}: change either, or use per_k"
+        for k in self.steps:
+            if self.schedule == "chain" and k % self.sync_every:
+                yield f"K={k} {self._no_sync}: change either, or use per_k"
         if period > 1 and self.sync_every > 1:
             yield f"sync_every={self.sync_every} and {generation} refresh rollouts at different steps: set one to 1"
         if self.reference == "sync" and self.beta == 0:
@@ -128,10 +132,14 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         if self.reference_every != "pass" and (self.reference_every < 1 or self.reference_every % period):
             yield f"reference_every={self.reference_every} is no multiple of {generation}: change either"
         # A training can only end or resume when the rollouts of a generation are used up.
-        ends = {f"K={k}": k for k in self.steps} | {f"horizon={self.horizon}": self.horizon or 0}
-        ends |= {f"auto.every={self.auto.every}": self.auto.every} if self.auto is not None else {}
-        if uneven_ends := [name for name, step in ends.items() if step % period]:
-            yield f"{uneven_ends[0]} is no multiple of {generation}, so rollouts would be left over: change either"
+        ends = [(f"K={k}", k) for k in self.steps]
+        if self.horizon is not None:
+            ends.append((f"horizon={self.horizon}", self.horizon))
+        if self.auto is not None:
+            ends.append((f"auto.every={self.auto.every}", self.auto.every))
+        for name, step in ends:
+            if step % period:
+                yield f"{name} is no multiple of {generation}, so rollouts would be left over: change either"
 
     @property
     def _no_sync(self) -> str:
@@ -215,8 +223,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
             return False
         if self.reference_every != "pass":
             return step % self.reference_every == 0
-        prompts = [self.prompts_asked(at, group_size) for at in (step - period, step)]
-        return prompts[1] // n_prompts > prompts[0] // n_prompts
+        passes_before = self.prompts_asked(step - period, group_size) // n_prompts
+        return self.prompts_asked(step, group_size) // n_prompts > passes_before
 
     @property
     def continued_every(self) -> int:
@@ -232,13 +240,14 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
 
     def drawn_by(self, engine: EngineSettings, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
         """Return settings of engine and reward that change results; some are constants that finished jobs have."""
-        with_dropout = engine.name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
-        return {
-            "engine": engine.name,
-            **({"rollouts": "by g2d.rollouts"} if engine.name != "vllm" else {}),
-            **({"ratios": "without dropout"} if with_dropout else {}),
-            **({"masked": "by rewards"} if self.mask_uniform_groups and is_scalar(reward) else {}),
-        }
+        values: dict[str, Any] = {"engine": engine.name}
+        if engine.name != "vllm":
+            values["rollouts"] = "by g2d.rollouts"
+        elif self.ratio == "sampler" and lora.dropout > 0:
+            values["ratios"] = "without dropout"
+        if self.mask_uniform_groups and is_scalar(reward):
+            values["masked"] = "by rewards"
+        return values
 
     def accumulation_steps(self, group_size: int) -> int:
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)

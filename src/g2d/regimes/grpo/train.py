@@ -50,7 +50,12 @@ def train_grpo(job: TrainingJob) -> Trained:
     n_prompts = warmup.prompts_asked(warmup.steps_to(job.k), group_size)  # one "epoch" is the whole horizon
     numbers = order(job.prompt_mix, problems, n_prompts, warmup.prompts_each_step(group_size), job.seed)
     prompts = [problems[i] for i in numbers]
+    rows = [_row(job, problem, before) for problem, before in zip(prompts, times_before(numbers), strict=True)]
     choice = PromptChoice.of(len(problems), job.seed, warmup)
+
+    def chosen_row(number: int) -> dict[str, Any]:
+        problem = problems[problem_at(number, len(problems), job.seed)]
+        return _row(job, problem, number // len(problems))
 
     arguments = _arguments(job, checkpoints.draft, microbatches)
     tokenizer = load_tokenizer(job.base)
@@ -92,13 +97,11 @@ def train_grpo(job: TrainingJob) -> Trained:
         n_problems=len(problems),
         order=_order(warmup, microbatches),
         choice=choice,
-        row=lambda n: _row(job, problems[problem_at(n, len(problems), job.seed)], n // len(problems)),
+        row=chosen_row,
         model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         reward_funcs=[rewards],
         args=arguments,
-        train_dataset=Dataset.from_list(
-            [_row(job, *asked_for) for asked_for in zip(prompts, times_before(numbers), strict=True)]
-        ),
+        train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=None if own_adapter else lora_config(job.lora),
     )
@@ -141,13 +144,16 @@ def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
 
     if microbatches.tokens:
         return by_length
-    return by_prompt if microbatches.shared_prompts and not warmup.depends_on_passes else None
+    if microbatches.shared_prompts and not warmup.depends_on_passes:
+        return by_prompt
+    return None
 
 
 def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any:
     from trl import GRPOConfig
 
-    warmup, group_size = job.settings, job.group_size
+    warmup: Warmup = job.settings
+    group_size = job.group_size
     passes = share(warmup.completions_per_step(group_size) // microbatches.rows, "warmup.gradient_accumulation_steps")
     return GRPOConfig(
         **trainer_arguments(draft, job.seed, job.tracking, warmup, **microbatches.arguments),

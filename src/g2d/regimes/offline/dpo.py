@@ -80,14 +80,17 @@ class Dpo(Section):
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
     pairs = read_pairs(inputs.pairs)
     require_own_tokens((pair["tokenizer_sha256"] for pair in pairs), job.base, "the pairs")
-    if matched := inputs.get("matched"):
-        pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)
+    matched = inputs.get("matched")
+    if matched:
+        fewest = min(len(read_pairs(file)) for file in matched)
+        pairs = subsample(pairs, fewest, job.seed)
     return pairs
 
 
 def train_dpo(job: TrainingJob) -> Trained:
     dpo: Dpo = job.settings
-    rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
+    pairs: list[Pair] = job.data
+    rows = [_row(pair) for pair in pairs]
 
     def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import DPOConfig
@@ -105,12 +108,25 @@ def train_dpo(job: TrainingJob) -> Trained:
             loss=dpo.loss, nll_weight=dpo.nll_weight, microbatches=microbatches, args=configured, **parts
         )
 
-    lengths = longest(
-        (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
-    )
+    prompts = [pair["prompt_ids"] for pair in pairs]
+    completions = [pair["chosen_ids"] for pair in pairs] + [pair["rejected_ids"] for pair in pairs]
     return train_offline(
-        "dpo", job, rows, data={"pairs": rows}, statistics={"n_pairs": len(rows)}, trainer=trainer, lengths=lengths
+        "dpo",
+        job,
+        rows,
+        data={"pairs": rows},
+        statistics={"n_pairs": len(rows)},
+        trainer=trainer,
+        lengths=longest(prompts, completions),
     )
+
+
+def _row(pair: Pair) -> dict[str, list[int]]:
+    return {
+        "prompt_ids": pair["prompt_ids"],
+        "chosen_ids": pair["chosen_ids"],
+        "rejected_ids": pair["rejected_ids"],
+    }
 
 
 DPO = Regime(

@@ -18,7 +18,8 @@ REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
     def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:
-        self.pair_loss, self.nll_weight = loss, nll_weight
+        self.pair_loss = loss
+        self.nll_weight = nll_weight
         super().__init__(**arguments)
         self.once = bool(self.args.precompute_ref_log_probs)
         self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
@@ -28,15 +29,17 @@ class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReferenc
         return len(batch["input_ids"]) // 2
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
-        weights, mask = inputs.pop("weights"), inputs["completion_mask"][:, 1:]
+        weights = inputs.pop("weights")
+        mask = inputs["completion_mask"][:, 1:]
         outputs = self.policy(model, inputs)
         once = [inputs[name] for name in REFERENCE] if self.once else None
         inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
         super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # only for its logging
         per_token = outputs.log_probs[:, -mask.shape[1] :]
-        chosen, rejected = (per_token.sum(dim=1) - torch.cat([inputs[name] for name in REFERENCE])).chunk(2)
-        long, other = mask.sum(dim=1).chunk(2)
-        losses = pair_losses(self.pair_loss, chosen, rejected, long, other, self.beta)
+        log_ratios = per_token.sum(dim=1) - torch.cat([inputs[name] for name in REFERENCE])
+        chosen, rejected = log_ratios.chunk(2)
+        chosen_length, rejected_length = mask.sum(dim=1).chunk(2)
+        losses = pair_losses(self.pair_loss, chosen, rejected, chosen_length, rejected_length, self.beta)
         loss = (weights * losses).sum()
         if self.nll_weight:
             counted = mask.chunk(2)[0] * (weights > 0)[:, None]
@@ -63,5 +66,6 @@ def pair_losses(
     """
     if loss == "sigmoid":
         return -logsigmoid(beta * (chosen - rejected))
-    chosen, rejected = chosen / chosen_length.clamp(min=1), rejected / rejected_length.clamp(min=1)
-    return (chosen - rejected - 1 / (2 * beta)) ** 2
+    chosen_mean = chosen / chosen_length.clamp(min=1)
+    rejected_mean = rejected / rejected_length.clamp(min=1)
+    return (chosen_mean - rejected_mean - 1 / (2 * beta)) ** 2

@@ -86,14 +86,15 @@ def right_completions(
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
-    by_text: dict[str, dict[str, Example]] = {}
-    names = ("problem_id", "completion_text", *IDS)
-    for name, text, prompt, completion in zip(*(right[column] for column in names), strict=True):
+    by_text: dict[str, dict[str, Example]] = {}  # of each problem
+    for row in right[["problem_id", "completion_text", *IDS]].itertuples(index=False, name=None):
+        name, text, prompt, completion = row
         example = Example(prompt_ids=prompt.tolist(), completion_ids=completion.tolist())
         by_text.setdefault(name, {}).setdefault(text, example)
     examples: list[Example] = []
     for problem in problems:
-        examples_of, name = by_text.get(problem.problem_id, {}), problem.problem_id
+        name = problem.problem_id
+        examples_of = by_text.get(name, {})
         texts = list(examples_of)
         if per_prompt is not None:
             texts = sorted(texts, key=lambda text: uniform(seed, name, f"rft/{text}"))[:per_prompt]
@@ -113,12 +114,16 @@ def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
     return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
 
 
+def labelled(example: Example) -> dict[str, list[int]]:
+    """Return a row of the data set; the prompt has no loss."""
+    prompt = example["prompt_ids"]
+    completion = example["completion_ids"]
+    return {"input_ids": [*prompt, *completion], "labels": [IGNORED] * len(prompt) + [*completion]}
+
+
 def train_rft(job: TrainingJob) -> Trained:
     examples: Sequence[Example] = job.data
-    rows = [
-        {"input_ids": [*prompt, *completion], "labels": [IGNORED] * len(prompt) + [*completion]}
-        for prompt, completion in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
-    ]
+    rows = [labelled(example) for example in examples]
 
     def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
@@ -132,10 +137,16 @@ def train_rft(job: TrainingJob) -> Trained:
 
         return ExampleTrainer(microbatches=microbatches, args=SFTConfig(**arguments, packing=False), **parts)
 
-    lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
-    statistics = {"n_completions": len(rows)}
+    prompts = [example["prompt_ids"] for example in examples]
+    completions = [example["completion_ids"] for example in examples]
     return train_offline(
-        "rft", job, rows, data={"examples": rows}, statistics=statistics, trainer=trainer, lengths=lengths
+        "rft",
+        job,
+        rows,
+        data={"examples": rows},
+        statistics={"n_completions": len(rows)},
+        trainer=trainer,
+        lengths=longest(prompts, completions),
     )
 
 

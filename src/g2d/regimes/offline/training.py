@@ -55,16 +55,18 @@ def train_offline(
     """
     if not rows:
         return untrained(job, statistics)
-    settings, start = job.settings, as_json(job.start) if job.start else None
+    settings = job.settings
+    start = as_json(job.start) if job.start else None
     everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
     checkpoints = Checkpoints(job.work, everything, job.meter)
     microbatches = choose_microbatches(job, checkpoints, settings.on_card(1, lengths[1]), lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     if microbatches.tokens:  # the trainer splits its rows of an update
-        micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
+        micro_batch = share(update, f"{regime}: the rows of a step")
+        accumulation = 1
     else:
-        passes = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
-        micro_batch, accumulation = microbatches.rows, passes
+        micro_batch = microbatches.rows
+        accumulation = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
 
     from datasets import Dataset
 
@@ -164,7 +166,8 @@ class FixedReference:
 
 def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
     """Raise a RuntimeError if log-probabilities, (rows,), differ by more than the tolerance."""
-    apart, whole = float((policy - reference).abs().sum()), float(reference.abs().sum())
+    apart = float((policy - reference).abs().sum())
+    whole = float(reference.abs().sum())
     if not apart <= tolerance * whole:
         raise RuntimeError(
             f"before the first step the log-probabilities of {len(policy)} completions under policy and reference are "

@@ -32,7 +32,9 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
     def __init__(
         self, *args: Any, updates: Updates, microbatches: MicroBatches, loss: GroupLoss, **kwargs: Any
     ) -> None:
-        self.updates, self.microbatches, self.group_loss = updates, microbatches, loss
+        self.updates = updates
+        self.microbatches = microbatches
+        self.group_loss = loss
         self._sums: Counter[str] = Counter()  # over the passes of an update
         super().__init__(*args, data_collator=default_collate, **kwargs)
 
@@ -48,7 +50,8 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         if not update:
             model.train()  # a pass does so too: TRL does not log a model in evaluation mode
             for parameter in model.parameters():
-                parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+                if parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
         sums: Counter[str] = Counter()
         for part in gathered([dict(self._sums)]):
             sums.update(part)
@@ -66,16 +69,21 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         n_prompts = len(update) if self.group_loss.normalise == "pairable" else n_asked
         batch: dict[str, Any] = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
         if of_others:
-            batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
-        chosen = sum(len(group.completions[i]) for group in update for i in group.chosen)
-        return batch | {"chosen_tokens": chosen, "counts": not of_others}
+            for name in ("weights", "chosen", "share"):
+                batch[name] = torch.zeros_like(batch[name])
+        batch["chosen_tokens"] = sum(group.chosen_tokens for group in update)
+        batch["counts"] = not of_others
+        return batch
 
     def log_update(self, sums: Counter[str]) -> None:
+        """Log means over the pairs of an update, and the entropy over its tokens."""
         metrics = self._metrics["train"]
-        n_pairs, n_tokens, read = (sums.pop(name, 0) for name in ("pairs", "tokens", "read"))
+        n_pairs = sums.pop("pairs", 0)
+        n_tokens = sums.pop("tokens", 0)
+        self._total_train_tokens += sums.pop("read", 0)
         for name, value in sums.items():
-            metrics[name].append(value / (n_tokens if name == "entropy" else n_pairs))
-        self._total_train_tokens += read
+            count = n_tokens if name == "entropy" else n_pairs
+            metrics[name].append(value / count)
         metrics["num_tokens"].append(self._total_train_tokens)
 
     def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False) -> Any:
@@ -84,10 +92,12 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         mask = batch["completion_mask"][:, 1:].bool()
         outputs = self.policy(model, batch)
         width = mask.shape[1]
-        per_token, entropies = outputs.log_probs[:, -width:], outputs.entropy[:, -width:]
+        per_token = outputs.log_probs[:, -width:]
+        entropies = outputs.entropy[:, -width:]
         log_probs = per_token.sum(dim=1)
         reference = torch.cat([*self.reference(model, batch)])
-        pairs, weights = inputs["pairs"], inputs["weights"].to(log_probs.dtype)
+        pairs = inputs["pairs"]
+        weights = inputs["weights"].to(log_probs.dtype)
         loss = preference_loss(log_probs, reference, pairs, weights, settings.beta)
         of_chosen = mask & inputs["chosen"].bool()[:, None]
         n_chosen = inputs["chosen_tokens"]
@@ -99,7 +109,8 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
             loss = loss + settings.grpo_weight * policy_gradient_loss(log_probs, inputs["advantages"], inputs["share"])
         if inputs["counts"]:
             implied = settings.beta * (log_probs - reference).detach()
-            chosen, rejected = implied[pairs[:, 0]], implied[pairs[:, 1]]
+            chosen = implied[pairs[:, 0]]
+            rejected = implied[pairs[:, 1]]
             self._sums.update(
                 {
                     "pairs": len(pairs),
@@ -125,14 +136,20 @@ def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tupl
     n = n_processes()
     for start in range(0, len(passes), n):
         turn = passes[start : start + n]
-        yield (turn[process], False) if process < len(turn) else (turn[0], True)
+        if process < len(turn):
+            yield turn[process], False
+        else:
+            yield turn[0], True
 
 
 def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return token ids, attention mask and completion mask of groups, (rollouts, tokens), padded."""
-    rows = [(group.prompt, completion) for group in passing for completion in group.completions]
-    ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
-    masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
+    ids: list[torch.Tensor] = []
+    masks: list[torch.Tensor] = []
+    for group in passing:
+        for completion in group.completions:
+            ids.append(torch.tensor(group.prompt + completion))
+            masks.append(torch.tensor([0] * len(group.prompt) + [1] * len(completion)))
     return (
         pad(ids, padding_value=padding, padding_side="right"),
         pad([torch.ones_like(row) for row in ids], padding_value=0, padding_side="right"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field
@@ -54,6 +55,10 @@ class Group:
         return sorted({right for right, _ in self.pairs})
 
     @property
+    def chosen_tokens(self) -> int:
+        return sum(len(self.completions[i]) for i in self.chosen)
+
+    @property
     def width(self) -> int:
         return len(self.prompt) + max(map(len, self.completions))
 
@@ -82,11 +87,12 @@ def groups(
         if rows is None:  # without any reward
             continue
         rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
-        right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
+        right = list(rows["sample"][rows["label"].eq(True).fillna(False)])
+        wrong = list(rows["sample"][rows["label"].eq(False).fillna(False)])
         if not right or not wrong:
             continue
         pairs = all_pairs(name, right, wrong, seed) if which == "all" else [one_pair(name, right, wrong, seed)]
-        used = sorted(rewards if whole else {sample for pair in pairs for sample in pair})
+        used = sorted(rewards if whole else set(chain.from_iterable(pairs)))
         at = {sample: i for i, sample in enumerate(used)}
         drawn = dict(zip(rows["sample"], rows["completion_ids"], strict=True))
         mean = sum(rewards.values()) / len(rewards)
@@ -104,10 +110,17 @@ def groups(
 
 def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
     """Split groups into passes of at most `rollouts` rollouts, or `tokens` padded tokens."""
+    longest_first = sorted(update, key=lambda group: -group.width)
     batch: list[Group] = []
-    for group in sorted(update, key=lambda group: -group.width) if tokens else update:
+    for group in longest_first if tokens else update:
         size = sum(len(member.completions) for member in [*batch, group])
-        if batch and (size * batch[0].width > tokens if tokens else size > rollouts):
+        if not batch:
+            is_full = False
+        elif tokens:
+            is_full = size * batch[0].width > tokens
+        else:
+            is_full = size > rollouts
+        if is_full:
             yield batch
             batch = []
         batch.append(group)
@@ -116,21 +129,26 @@ def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterat
 
 
 def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]:
+    """Return the metrics of an update's rollouts, and of the groups with a pair."""
     n_prompts = rollouts["problem_id"].nunique()
-    scalar = not is_binary(rollouts["reward"])
-    lengths_of = ("completions/mean_length_best", "completions/mean_length_worst")
-    statuses = get_args(Status) if "reward_status" in rollouts else ()
-    return {
+    metrics: dict[str, Any] = {
         "prompts": n_prompts,
         "reward": float(rollouts["reward"].mean()),
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
-        **(dict(zip(lengths_of, lengths(rollouts), strict=True)) if scalar else {}),
-        **{f"rewards/{status}": float((rollouts["reward_status"] == status).mean()) for status in statuses},
-        **(_by_kind(rollouts) if is_open_ended(rollouts).any() else {}),
-        "pairs": sum(len(group.pairs) for group in pairable),
-        "pairable": len(pairable) / n_prompts,
     }
+    if not is_binary(rollouts["reward"]):
+        best, worst = lengths(rollouts)
+        metrics["completions/mean_length_best"] = best
+        metrics["completions/mean_length_worst"] = worst
+    if "reward_status" in rollouts:
+        for status in get_args(Status):
+            metrics[f"rewards/{status}"] = float((rollouts["reward_status"] == status).mean())
+    if is_open_ended(rollouts).any():
+        metrics |= _by_kind(rollouts)
+    metrics["pairs"] = sum(len(group.pairs) for group in pairable)
+    metrics["pairable"] = len(pairable) / n_prompts
+    return metrics
 
 
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:

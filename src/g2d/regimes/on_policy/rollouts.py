@@ -89,7 +89,9 @@ class OnPolicyRollouts:
         names = list(rollouts["problem_id"])
         texts = self.record.texts(names, list(rollouts["completion_text"]))
         problems = [name.split(AGAIN)[0] for name in names]
-        self.record.add(rollouts.assign(step=step + 1, problem_id=problems, completion_text=texts))
+        recorded = rollouts.assign(step=step + 1, problem_id=problems)
+        recorded["completion_text"] = texts
+        self.record.add(recorded)
         return rollouts
 
     def metrics(self, step: int) -> dict[str, float]:

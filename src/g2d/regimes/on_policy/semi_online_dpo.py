@@ -110,7 +110,8 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
     """Train M0, or the policy of `start`, for K updates."""
     from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after
 
-    settings, meter = job.settings, job.meter
+    settings = job.settings
+    meter = job.meter
     checkpoints, microbatches = begin(job)
     if job.start is not None:
         job = replace(job, seed=seed_after(job.seed, job.start))

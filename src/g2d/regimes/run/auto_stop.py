@@ -48,7 +48,10 @@ class Probe:
 
     @property
     def h_and_mu(self) -> tuple[float, float]:
-        return (-1.0 if self.entropy is None else self.entropy), (-1.0 if self.mid_band is None else self.mid_band)
+        """H and mu; -1 if no prompt was pairable."""
+        if self.entropy is None or self.mid_band is None:
+            return -1.0, -1.0
+        return self.entropy, self.mid_band
 
 
 METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
@@ -69,12 +72,11 @@ def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
 
 def has_declined(history: Sequence[Probe], patience: int) -> bool:
     """Return whether H and mu were both below their maxima so far in each of the last `patience` probes."""
-    measures = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
-    below = [
-        bool((measure < highest).all())
-        for measure, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
-    ]
-    return len(below) >= patience and all(below[-patience:])
+    if len(history) < patience:
+        return False
+    measures = np.array([probe.h_and_mu for probe in history])
+    are_below = measures < np.maximum.accumulate(measures)
+    return bool(are_below[-patience:].all())
 
 
 def best(history: Sequence[Probe]) -> Probe:
@@ -123,7 +125,8 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
 
 
 def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
-    problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
+    problems = job.data[: job.settings.auto.prompts]
+    decoding = sampling(job.harvest, job.seed)
     engine = engine_for(policy, job.engine.model_copy(update={"tensor_parallel_size": 1}))
     with Verifier(job.workers, file=own_file(job.verifier)) as verifier:
         return draw_rollouts(policy, problems, job.prompt, decoding, engine=engine, verifier=verifier)
@@ -151,6 +154,7 @@ class _History:
 
     @property
     def reached(self) -> int:
+        """Step of the last probe; 0 before the first."""
         return self.probes[-1].step if self.probes else 0
 
     @property

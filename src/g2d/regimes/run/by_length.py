@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -62,9 +62,11 @@ def own_rows(
     """
     if processes == 1:
         return [*sizes], sum(sizes)
-    rows, at_once = [*sizes], size * processes
+    rows = [*sizes]
+    at_once = size * processes
     total = len(rows) * at_once
-    if rows and ends_at is not None and (left := ends_at % at_once):
+    left = 0 if ends_at is None else ends_at % at_once
+    if rows and left:
         rows[-1] = min(max(left - rank * size, 0), size)
         total += left - at_once
     return rows, total
@@ -85,16 +87,20 @@ class PassesByLength(RowWeighting):
         of_unit = inputs["attention_mask"].sum(dim=1).view(-1, n)  # a pair has two sequences
         lengths: list[int] = (of_unit.amax(dim=0) * len(of_unit)).tolist()
         # TRL gathers logged values by rows: all processes need the same number of rows per pass.
-        passes = dealt(lengths, self.microbatches.tokens, self.microbatches.rows if n_processes() > 1 else None)
+        rows_per_pass = self.microbatches.rows if n_processes() > 1 else None
+        passes = dealt(lengths, self.microbatches.tokens, rows_per_pass)
         metrics = self._metrics["train"]  # type: ignore[attr-defined]
         before = {name: len(values) for name, values in metrics.items()}
-        parts = [cut(rows_of(inputs, torch.tensor(rows), n), "attention_mask") for rows in passes]
-        losses = [step(model, part, num_items_in_batch) for part in parts]
+        losses: list[torch.Tensor] = []
+        for rows in passes:
+            part = cut(rows_of(inputs, torch.tensor(rows), n), "attention_mask")
+            losses.append(step(model, part, num_items_in_batch))
         for name, values in metrics.items():
-            logged = values[before.get(name, 0) :]
+            first = before.get(name, 0)
+            logged = values[first:]
             if len(logged) == len(passes):
-                mean = sum(len(rows) * value for rows, value in zip(passes, logged, strict=True)) / n
-                values[before.get(name, 0) :] = [mean]
+                total = sum(len(rows) * value for rows, value in zip(passes, logged, strict=True))
+                values[first:] = [total / n]
         return torch.stack(losses).sum()
 
 
@@ -112,16 +118,10 @@ def by_prompt(batch: Batch) -> torch.Tensor:
 
 def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_length) -> list[Batch]:
     """Reorder the completions of every update, and divide them into micro-batches again."""
-    regrouped_batches = []
+    regrouped_batches: list[Batch] = []
     for start in range(0, len(batches), per_update):
         of_update = batches[start : start + per_update]
-        # Values without rows are equal in all micro-batches.
-        whole = {
-            name: torch.cat([batch[name] for batch in of_update])
-            if isinstance(value, torch.Tensor) and value.ndim
-            else value
-            for name, value in of_update[0].items()
-        }
+        whole = joined(of_update)
         order = ordered(whole)
         for rows in order.chunk(len(of_update)):
             batch = rows_of(whole, rows, len(order))
@@ -130,15 +130,27 @@ def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_len
     return regrouped_batches
 
 
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Join the rows of batches; values without rows are equal in all of them."""
+    whole: Batch = {}
+    for name, value in batches[0].items():
+        whole[name] = torch.cat([batch[name] for batch in batches]) if has_rows(value) else value
+    return whole
+
+
+def has_rows(value: Any) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and value.ndim > 0
+
+
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
     """Select rows of a batch of n; a tensor may have several blocks of n rows, such as chosen and rejected."""
-
-    def chosen(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.ndim:
-            return value
-        return value.unflatten(0, (-1, n))[:, rows.to(value.device)].flatten(0, 1)
-
-    return {name: chosen(value) for name, value in batch.items()}
+    selected: Batch = {}
+    for name, value in batch.items():
+        selected[name] = value
+        if has_rows(value):
+            blocks = value.unflatten(0, (-1, n))
+            selected[name] = blocks[:, rows.to(value.device)].flatten(0, 1)
+    return selected
 
 
 def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
@@ -146,9 +158,8 @@ def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
     width = batch[mask].shape[1]
     used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
     columns = slice(used[0], used[-1] + 1)
-
-    def narrow(name: str, value: Any) -> Any:
-        as_wide = isinstance(value, torch.Tensor) and value.ndim > 1 and value.shape[1] == width
-        return value[:, columns] if as_wide and name not in but else value
-
-    return {name: narrow(name, value) for name, value in batch.items()}
+    narrow: Batch = {}
+    for name, value in batch.items():
+        is_as_wide = isinstance(value, torch.Tensor) and value.ndim > 1 and value.shape[1] == width
+        narrow[name] = value[:, columns] if is_as_wide and name not in but else value
+    return narrow

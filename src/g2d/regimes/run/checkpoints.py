@@ -253,11 +253,13 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
 
     class Schedule(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            self.step, self.time = state.global_step, time.monotonic()
+            self.step = state.global_step  # of the last checkpoint
+            self.time = time.monotonic()
             meter.reached(state.global_step, until or state.max_steps)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            step, now = state.global_step, time.monotonic()
+            step = state.global_step
+            now = time.monotonic()
             meter.reached(step, until or state.max_steps)
             last = step >= (until or state.max_steps)
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
@@ -269,7 +271,8 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             if last or (step % every == 0 and (due or signalled)):
                 control.should_save = True
                 control.should_training_stop = last or bool(signalled)
-                self.step, self.time = step, now
+                self.step = step
+                self.time = now
             return control
 
         def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

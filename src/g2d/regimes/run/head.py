@@ -39,7 +39,8 @@ class WholeLogits(torch.autograd.Function):
         probs = log_probs.exp_()
         entropy = torch.special.entr(probs).sum(dim=-1) if "entropy" in outputs else None
         ctx.save_for_backward(weight, targets, probs, chosen if entropy is None else entropy)
-        ctx.temperature, ctx.hidden_dtype = temperature, hidden.dtype
+        ctx.temperature = temperature
+        ctx.hidden_dtype = hidden.dtype
         ctx.mark_non_differentiable(*(values for values in (mean_logits, is_top1) if values is not None))
         return chosen, entropy, None, mean_logits, is_top1  # the third is only for WPO
 

@@ -40,8 +40,12 @@ class MicroBatches:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        shared, precision = {"shared_prompts": True}, {"precision": "bfloat16"}
-        return (shared if self.shared_prompts else {}) | (precision if self.autocast else {})
+        entries: dict[str, Any] = {}
+        if self.shared_prompts:
+            entries["shared_prompts"] = True
+        if self.autocast:
+            entries["precision"] = "bfloat16"
+        return entries
 
 
 def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int]]) -> Lengths:
@@ -53,7 +57,8 @@ def choose_microbatches(
 ) -> MicroBatches:
     """Choose micro-batches; checkpoints record them unless they are plain."""
     workload = training.shared(n_processes(), job.gradient_checkpointing)
-    memory, before = card_memory(), checkpoints.newest() or job.resume_from
+    memory = card_memory()
+    before = checkpoints.newest() or job.resume_from
     if before is not None and (before / MICROBATCHES).is_file():
         chosen = MicroBatches(**read_json(before / MICROBATCHES))
     elif memory is None:
@@ -91,8 +96,12 @@ def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int
     def tokens(n: int) -> int:
         return -(-n // group) * prompt + n * completion
 
-    even = (n for n in range(rows, update + 1) if update % n == 0 and (n % group == 0 or group % n == 0))
-    return max((n for n in even if tokens(n) <= rows * (prompt + completion)), default=rows)
+    best = rows
+    for n in range(rows, update + 1):
+        has_whole_groups = n % group == 0 or group % n == 0
+        if update % n == 0 and has_whole_groups and tokens(n) <= rows * (prompt + completion):
+            best = n
+    return best
 
 
 def recorded(checkpoints: Checkpoints) -> dict[str, Any]:
@@ -116,12 +125,13 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
         return MicroBatches(training.units, training.checkpointing)
     file = Path(job.base.base, CONFIG)
     forecast = Forecast.of(file, job.lora, job.engine, total, prompt_tokens).divided(training, free)
+    longest_row = prompt_tokens + training.budget
+    activations = "run again backwards" if forecast.checkpointing else "kept"
     say(
-        f"per_device_batch_size {forecast.units}{' (auto)' if training.update else ''}, activations "
-        f"{'run again backwards' if forecast.checkpointing else 'kept'}: {free / GIB:.1f} GiB are free, rows have at "
-        f"most {prompt_tokens + training.budget} tokens"
+        f"per_device_batch_size {forecast.units}{' (auto)' if training.update else ''}, activations {activations}: "
+        f"{free / GIB:.1f} GiB are free, rows have at most {longest_row} tokens"
     )
-    tokens = forecast.rows * (prompt_tokens + training.budget) if training.update else 0
+    tokens = forecast.rows * longest_row if training.update else 0
     return MicroBatches(forecast.units, forecast.checkpointing, tokens)
 
 

@@ -25,7 +25,10 @@ ROLLOUTS = "rollouts.parquet"
 
 def read_prompts(job: TrainingJob, inputs: Any) -> list[Problem]:
     files = [inputs.problems] if isinstance(inputs.problems, str) else inputs.problems
-    return [problem for file in files for problem in read_problems(file)]
+    problems: list[Problem] = []
+    for file in files:
+        problems += read_problems(file)
+    return problems
 
 
 def identity(job: TrainingJob) -> dict[str, Any]:
@@ -42,16 +45,17 @@ def identity(job: TrainingJob) -> dict[str, Any]:
 def begin(job: TrainingJob) -> tuple[Checkpoints, MicroBatches]:
     """Return a training's checkpoints and the passes of its updates; a ValueError if `resume_from` is damaged or a
     prompt does not fit the model."""
-    everything = {
-        **identity(job),
-        "k": job.k,
-        "start": require_intact(job.resume_from) if job.resume_from else None,
-        **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
-        **({} if job.prompt_mix == VERIFIABLE else {"prompts": job.prompt_mix.params()}),
-    }
+    everything = identity(job)
+    everything["k"] = job.k
+    everything["start"] = require_intact(job.resume_from) if job.resume_from else None
+    if job.reward != TRUTH:
+        everything["reward"] = reward_params(job.reward)
+    if job.prompt_mix != VERIFIABLE:
+        everything["prompts"] = job.prompt_mix.params()
     checkpoints = Checkpoints(job.work, everything, job.meter)
-    lengths = require_prompts_fit(job), job.settings.max_completion_length
-    return checkpoints, choose_microbatches(job, checkpoints, job.settings.on_card(job.group_size, lengths[1]), lengths)
+    budget = job.settings.max_completion_length
+    workload = job.settings.on_card(job.group_size, budget)
+    return checkpoints, choose_microbatches(job, checkpoints, workload, (require_prompts_fit(job), budget))
 
 
 def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: Any) -> Trained:

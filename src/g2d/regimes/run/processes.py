@@ -47,13 +47,15 @@ def is_first() -> bool:
 
 def share(total: int, what: str) -> int:
     """Return a process's share of a total; a ValueError if it is not divisible."""
-    if total % (n := n_processes()):
+    n = n_processes()
+    if total % n:
         raise ValueError(indivisible(total, what, n))
     return total // n
 
 
 def own_part(n_rows: int) -> slice:
-    n, rank = n_processes(), int(os.environ.get("RANK", "0"))
+    n = n_processes()
+    rank = int(os.environ.get("RANK", "0"))
     return slice(n_rows * rank // n, n_rows * (rank + 1) // n)
 
 

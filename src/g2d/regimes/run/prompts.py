@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Literal, Self
 
 from pydantic import SerializationInfo, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -59,9 +60,9 @@ class PromptMix(Section):
         return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
 
     def open_ended_of(self, per_update: int) -> int:
-        if self.prompts != "mixed":
-            return per_update if self.prompts == "open_ended" else 0
-        return whole_share(self.open_ended_share, per_update)
+        if self.prompts == "mixed":
+            return whole_share(self.open_ended_share, per_update)
+        return per_update if self.prompts == "open_ended" else 0
 
 
 def whole_share(share: float, of: int) -> int:
@@ -69,8 +70,10 @@ def whole_share(share: float, of: int) -> int:
     exact = share * of
     n = round(exact)
     if abs(exact - n) > NEARLY or not 0 < n < of:
-        nearest = min(range(1, of), key=lambda count: abs(count - exact), default=None)
-        fix = f"write {nearest / of:.4g} for {nearest}" if nearest else "ask two prompts or more"
+        fix = "ask two prompts or more"
+        if of > 1:
+            nearest = min(range(1, of), key=lambda count: abs(count - exact))
+            fix = f"write {nearest / of:.4g} for {nearest}"
         raise ValueError(f"open_ended_share={share:g} of {of} prompts are {exact:g}: {fix}")
     return n
 
@@ -134,26 +137,28 @@ def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
-    names = Counter(problem.problem_id for problem in problems)
-    if repeated := [name for name, n in names.items() if n > 1]:
-        raise ValueError(
-            f"{repeated[0]!r} is a problem of the training set and of open_ended.pool: drop `fields.id` of one of them"
-        )
-    by_kind = {
-        kind: [number for number, problem in enumerate(problems) if problem.kind == kind]
-        for kind in ("verifiable", "open_ended")
-    }
-    open_ended = asked.open_ended_of(per_update)
-    wanted = {"verifiable": per_update - open_ended, "open_ended": open_ended}
+    """Return indices of the first `n_prompts` problems; every update has its share of each kind."""
+    by_kind: dict[str, list[int]] = {"verifiable": [], "open_ended": []}
+    seen: set[str] = set()
+    for number, problem in enumerate(problems):
+        if problem.problem_id in seen:
+            raise ValueError(
+                f"{problem.problem_id!r} is a problem of the training set and of open_ended.pool: drop `fields.id` of "
+                "one of them"
+            )
+        seen.add(problem.problem_id)
+        by_kind[problem.kind].append(number)
     updates = math.ceil(n_prompts / per_update)
-    if missing := [kind for kind, n in wanted.items() if n and not by_kind[kind]]:
-        raise ValueError(f"there is no problem of the kind {missing[0]} to ask")
-    streams = {
-        kind: iter([by_kind[kind][i] for i in prompt_order(len(by_kind[kind]), n * updates, seed)])
-        for kind, n in wanted.items()
-        if n
-    }
-    return [next(streams[kind]) for _ in range(updates) for kind in streams for _ in range(wanted[kind])][:n_prompts]
+    n_open_ended = asked.open_ended_of(per_update)
+    parts: list[list[int]] = [[] for _ in range(updates)]  # of each update
+    for kind, n in (("verifiable", per_update - n_open_ended), ("open_ended", n_open_ended)):
+        numbers = by_kind[kind]
+        if n and not numbers:
+            raise ValueError(f"there is no problem of the kind {kind} to ask")
+        places = prompt_order(len(numbers), n * updates, seed)
+        for update, part in enumerate(parts):
+            part += [numbers[place] for place in places[update * n : (update + 1) * n]]
+    return list(chain.from_iterable(parts))[:n_prompts]
 
 
 def times_before(order: Sequence[int]) -> Iterator[int]:
@@ -167,7 +172,9 @@ class PromptChoice:
     """Chooses prompts by earlier answers; a group without signal has equal rewards."""
 
     def __init__(self, n_problems: int, seed: int, after: int) -> None:
-        self.n_problems, self.seed, self.after = n_problems, seed, after
+        self.n_problems = n_problems
+        self.seed = seed
+        self.after = after
         self._next = 0
         self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
         self._retired: dict[int, int] = {}  # update of retirement, by problem
@@ -176,7 +183,9 @@ class PromptChoice:
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: OnlineKeys) -> PromptChoice | None:
-        return cls(n_problems, seed, keys.retire.after) if keys.retire else None
+        if keys.retire is None:
+            return None
+        return cls(n_problems, seed, keys.retire.after)
 
     def problem(self, number: int) -> int:
         return problem_at(number, self.n_problems, self.seed)
@@ -185,10 +194,13 @@ class PromptChoice:
         """Return positions of the next `n` prompts; if all problems are retired, all return."""
         if len(self._retired) == self.n_problems:
             self._retired.clear()
-        noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
+        noted = self._noted.setdefault(update, Counter())
+        numbers: list[int] = []
         while len(numbers) < n:
-            number, self._next = self._next, self._next + 1
-            if (problem := self.problem(number)) in self._retired:
+            number = self._next
+            self._next += 1
+            problem = self.problem(number)
+            if problem in self._retired:
                 noted.update({"prompts/skipped": 1, "tokens/skipped": self._tokens[problem]})
             else:
                 numbers.append(number)
@@ -200,7 +212,10 @@ class PromptChoice:
         problem = self.problem(number)
         self._tokens[problem] = tokens
         # The count is kept while a problem is retired, so one more group without signal retires it again.
-        self._dull[problem] = 0 if has_signal else self._dull[problem] + 1
+        if has_signal:
+            self._dull[problem] = 0
+        else:
+            self._dull[problem] += 1
         if self._dull[problem] >= self.after:
             self._retired[problem] = update
         else:  # asked twice in one draw
@@ -222,5 +237,6 @@ class PromptChoice:
     def restore(self, state: dict[str, Any]) -> None:
         self._next = state["next"]
         self._dull = Counter(dict(state["dull"]))
-        self._retired, self._tokens = dict(state["retired"]), dict(state["tokens"])
+        self._retired = dict(state["retired"])
+        self._tokens = dict(state["tokens"])
         self._noted = {update: Counter(noted) for update, noted in state["noted"]}

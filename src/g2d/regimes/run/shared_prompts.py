@@ -47,37 +47,41 @@ def packed(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.
     rows: list[_Row] = []
     open_rows: dict[tuple[int, ...], int] = {}
     places: list[tuple[int, int, int]] = []  # (row, column, target)
-    for ids, present, of_row in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
-        sequence = [(token, label) for token, is_token, label in zip(ids, present, of_row, strict=True) if is_token]
-        scored = [i for i, (_, label) in enumerate(sequence) if label != -100]
+    for ids, present, of_row in zip(input_ids, attention_mask.bool(), labels, strict=True):
+        tokens: list[int] = ids[present].tolist()
+        targets: list[int] = of_row[present].tolist()
+        scored = [place for place, target in enumerate(targets) if target != -100]
         if not scored:
             continue
-        first, last = scored[0], scored[-1]
+        first = scored[0]
         if first == 0:
             return None
-        prompt = tuple(token for token, _ in sequence[:first])
-        completion = [token for token, _ in sequence[first:last]]  # the last token predicts nothing
+        prompt = tuple(tokens[:first])
+        completion = tokens[first : scored[-1]]  # the last token predicts nothing
         number = open_rows.get(prompt)
         if number is None or len(rows[number].ids) + len(completion) > ROW_TOKENS:
-            number = open_rows[prompt] = len(rows)
+            number = len(rows)
+            open_rows[prompt] = number
             rows.append(_Row.of(prompt))
         begin = rows[number].append(completion, first)
-        places += [(number, first - 1 if i == first else begin + i - first - 1, sequence[i][1]) for i in scored]
+        places.append((number, first - 1, targets[first]))  # predicted by the prompt's last token
+        for place in scored[1:]:
+            places.append((number, begin + place - first - 1, targets[place]))
     if not rows:
         return None
     width = max(len(row.ids) for row in rows)
-
-    def filled(name: str, padding: int) -> torch.Tensor:
-        values = [[*getattr(row, name), *[padding] * (width - len(row.ids))] for row in rows]
-        return torch.tensor(values, device=input_ids.device)
-
+    device = input_ids.device
     return Packed(
-        ids=filled("ids", 0),
-        positions=filled("positions", 0),
-        segments=filled("segments", -1),
-        predictors=torch.tensor([row * width + column for row, column, _ in places], device=input_ids.device),
-        targets=torch.tensor([target for *_, target in places], device=input_ids.device),
+        ids=_filled([row.ids for row in rows], width, 0, device),
+        positions=_filled([row.positions for row in rows], width, 0, device),
+        segments=_filled([row.segments for row in rows], width, -1, device),
+        predictors=torch.tensor([row * width + column for row, column, _ in places], device=device),
+        targets=torch.tensor([target for *_, target in places], device=device),
     )
+
+
+def _filled(rows: Sequence[list[int]], width: int, padding: int, device: torch.device) -> torch.Tensor:
+    return torch.tensor([row + [padding] * (width - len(row)) for row in rows], device=device)
 
 
 @dataclass
@@ -115,7 +119,8 @@ def share_prompts(*models: Any, at_once: bool = False) -> bool:
     """
     bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
     for base in bases:
-        if reason := _obstacle(base):
+        reason = _obstacle(base)
+        if reason:
             say(f"every completion is read with its own copy of the prompt: {reason}")
             return False
     for base in bases:
@@ -129,15 +134,18 @@ def _sharing(fused: Any, at_once: bool) -> Any:
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:
         given = {name for name, value in inputs.items() if value is not None}  # PEFT passes all its arguments
         handled = fused_lm_head and not args and {"input_ids", "attention_mask", "labels"} <= given <= HANDLED
-        pack = packed(*(inputs[name] for name in ("input_ids", "attention_mask", "labels"))) if handled else None
+        pack = packed(inputs["input_ids"], inputs["attention_mask"], inputs["labels"]) if handled else None
         if pack is None:
-            return fused(*args, fused_lm_head=fused_lm_head, **inputs) if fused_lm_head else fused(*args, **inputs)
+            if fused_lm_head:
+                inputs["fused_lm_head"] = True
+            return fused(*args, **inputs)
         states = _states(self, pack).flatten(0, 1)[pack.predictors]
         with whole_logits() if at_once else nullcontext():
             scored = fused.__func__(_Scored(self, states[None]), fused_lm_head=True, shift_labels=pack.targets[None])
         mask = inputs["labels"][:, 1:] != -100
         for name in PER_TOKEN:
-            if (values := getattr(scored, name)) is not None:
+            values = getattr(scored, name)
+            if values is not None:
                 scored[name] = values.new_zeros(mask.shape).masked_scatter(mask, values[0])
         scored["label_mask"] = mask
         return scored
@@ -160,7 +168,8 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
 def _obstacle(model: Any) -> str:
     """Return why a model cannot read packed rows, or why its results differ from plain rows."""
     config = model.config.get_text_config()
-    name, attention = config.model_type, config._attn_implementation
+    name = config.model_type
+    attention = config._attn_implementation
     if attention not in ("sdpa", "eager"):
         return f"attention {attention} does not accept a mask"
     kinds = {*(getattr(config, "layer_types", None) or [])} - {"full_attention"}

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import field_validator
 
@@ -18,6 +18,9 @@ from g2d.regimes.run.processes import n_processes
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Status
 from g2d.settings import Section, key
+
+if TYPE_CHECKING:
+    import torch
 
 
 class OptimizerKeys(Section):
@@ -82,8 +85,7 @@ def trainer_arguments(
 
     gpu = torch.cuda.is_available()
     keys = settings if isinstance(settings, OptimizerKeys) else OptimizerKeys()
-    rate = {"learning_rate": settings.learning_rate, "lr_scheduler_type": settings.lr_schedule} if settings else {}
-    return {
+    arguments: dict[str, Any] = {
         "output_dir": str(output_dir),
         "seed": seed,
         "data_seed": seed,
@@ -91,7 +93,6 @@ def trainer_arguments(
         "bf16": gpu or autocast,
         # Not accelerate's version, which recomputes with different dropout.
         "gradient_checkpointing": checkpointing,
-        **rate,
         "optim": "adamw_torch",
         "adam_beta1": keys.adam_betas[0],
         "adam_beta2": keys.adam_betas[1],
@@ -103,9 +104,13 @@ def trainer_arguments(
         "logging_nan_inf_filter": False,  # otherwise it logs the mean of earlier losses for NaN
         "save_strategy": "no",
         "disable_tqdm": True,
-        **({"ddp_find_unused_parameters": False} if n_processes() > 1 else {}),  # a step needs the whole adapter
-        **(tracking or {"report_to": "none"}),
     }
+    if settings:
+        arguments["learning_rate"] = settings.learning_rate
+        arguments["lr_scheduler_type"] = settings.lr_schedule
+    if n_processes() > 1:
+        arguments["ddp_find_unused_parameters"] = False  # a step needs the whole adapter
+    return arguments | dict(tracking or {"report_to": "none"})
 
 
 def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
@@ -167,8 +172,10 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
     if not is_adapter:
         from safetensors.torch import load_file, save_file
 
-        parts = sorted(checkpoint.glob("model*.safetensors"))
-        weights = {name: tensor.to(precision()) for part in parts for name, tensor in load_file(part).items()}
+        weights: dict[str, torch.Tensor] = {}
+        for part in sorted(checkpoint.glob("model*.safetensors")):
+            for name, tensor in load_file(part).items():
+                weights[name] = tensor.to(precision())
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
         return
@@ -183,19 +190,32 @@ def read_log(checkpoint: Path) -> list[dict[str, Any]]:
 
 
 def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
-    for kind in ("", "/verifiable", "/open_ended"):
-        rows = [row for row in log_history if f"rewards/judged{kind}" in row]
-        names = get_args(Status) if not kind else ("judged", "without")
-        shares = {name: sum(row[f"rewards/{name}{kind}"] for row in rows) / len(rows) for name in names if rows}
-        require_numbers(shares, f"the reward of this training{f', {kind[1:]} prompts' if kind else ''}")
+    """Raise a ValueError if the reward of some kind of prompts has scored no completion, by the logged shares."""
+    _require_scores(log_history, "", get_args(Status), "the reward of this training")
+    for kind in ("verifiable", "open_ended"):
+        where = f"the reward of this training, {kind} prompts"
+        _require_scores(log_history, f"/{kind}", ("judged", "without"), where)
+
+
+def _require_scores(log_history: Sequence[Mapping[str, Any]], ending: str, names: Sequence[str], where: str) -> None:
+    rows = [row for row in log_history if f"rewards/judged{ending}" in row]
+    shares: dict[str, float] = {}
+    if rows:
+        for name in names:
+            shares[name] = sum(row[f"rewards/{name}{ending}"] for row in rows) / len(rows)
+    require_numbers(shares, where)
 
 
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
     """Write one JSON line per gradient step; NaN and infinity become null."""
     require_rewards(log_history)
-
-    def json_of(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
     steps = [row for row in log_history if "loss" in row]
-    write_jsonl(path, [{name: json_of(value) for name, value in row.items()} for row in steps])
+    write_jsonl(path, [_as_json(row) for row in steps])
+
+
+def _as_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    finite = dict(row)
+    for name, value in row.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            finite[name] = None
+    return finite

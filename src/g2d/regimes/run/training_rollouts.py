@@ -29,14 +29,23 @@ COLUMNS = (
 )
 
 
+NUMBERS = {"step": "int64", "generated_at": "int64", "sample": "int64", "token_count": "int64", "reward": "float64"}
+
+
 class Record:
     def __init__(self, keep: Keep, columns: Sequence[str]) -> None:
-        self.keep, self.columns = keep, [*columns]
+        self.keep = keep
+        self.columns = [*columns]
         self.frames: list[pd.DataFrame] = []
 
-    def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
-        of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
-        return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
+    def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[str | None]:
+        """Return the texts to keep, else None: all, or those of the first prompt if `sampled`."""
+        kept: set[str] = set()
+        if self.keep == "completions":
+            kept.update(prompts)
+        if self.keep == "sampled" and sampled:
+            kept.update(prompts[:1])
+        return [text if prompt in kept else None for prompt, text in zip(prompts, texts, strict=True)]
 
     def add(self, drawn: pd.DataFrame) -> None:
         if self.keep != "none":
@@ -46,8 +55,7 @@ class Record:
         import pandas as pd
 
         frame = pd.concat(self.frames) if self.frames else pd.DataFrame(columns=self.columns)
-        numbers = dict.fromkeys(("step", "generated_at", "sample", "token_count"), "int64") | {"reward": "float64"}
-        types = {name: numbers.get(name, "string[pyarrow]") for name in self.columns}
+        types = {name: NUMBERS.get(name, "string[pyarrow]") for name in self.columns}
         with atomic(path) as draft:
             frame.astype(types).to_parquet(draft, index=False)
 
@@ -69,8 +77,12 @@ class TrainingRollouts(Record):
         self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False, statuses: bool = False
     ) -> None:
         self.eos_token_ids = frozenset(eos_token_ids)
-        more = {"generated_at": stale, "reward_status": statuses}
-        super().__init__(keep, [*COLUMNS, *(name for name, has in more.items() if has)])
+        columns = [*COLUMNS]
+        if stale:
+            columns.append("generated_at")
+        if statuses:
+            columns.append("reward_status")
+        super().__init__(keep, columns)
 
     def record(
         self,
@@ -87,23 +99,24 @@ class TrainingRollouts(Record):
 
         step = trainer_state.global_step
         texts = self.texts(problem_id, [completion_text(text) for text in completions], sampled=is_first())
-        rows = [
-            {
-                "step": step + 1,
-                "problem_id": problem,
-                "token_count": len(tokens),
-                "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
-                "verdict": judgement.verdict,
-                "reward": rewarded.reward,
-                "reward_status": rewarded.status,
-                "extracted_answer": judgement.extracted_answer,
-                "completion_text": text,
-                "generated_at": step + 1,
-            }
-            for problem, judgement, rewarded, tokens, text in zip(
-                problem_id, judgements, rewards, completion_ids, texts, strict=True
+        rows: list[dict[str, Any]] = []
+        judged = zip(problem_id, judgements, rewards, completion_ids, texts, strict=True)
+        for problem, judgement, rewarded, tokens, text in judged:
+            has_ended = bool(tokens) and tokens[-1] in self.eos_token_ids
+            rows.append(
+                {
+                    "step": step + 1,
+                    "problem_id": problem,
+                    "token_count": len(tokens),
+                    "finish_reason": "stop" if has_ended else "length",
+                    "verdict": judgement.verdict,
+                    "reward": rewarded.reward,
+                    "reward_status": rewarded.status,
+                    "extracted_answer": judgement.extracted_answer,
+                    "completion_text": text,
+                    "generated_at": step + 1,
+                }
             )
-        ]
         frame = pd.DataFrame(gathered(rows))
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 

@@ -59,8 +59,11 @@ def merged(model: Any) -> Iterator[None]:
     """Merge the adapter into float32 weights and bypass PEFT's layers; restore the original tensors afterwards."""
     from peft.tuners.lora import LoraLayer
 
-    children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
-    layers = [(parent, name, child) for parent, name, child in children if isinstance(child, LoraLayer)]
+    layers: list[tuple[Any, str, LoraLayer]] = []  # (module above it, name there, layer)
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, LoraLayer):
+                layers.append((parent, name, child))
     before = [layer.get_base_layer().weight.data for *_, layer in layers]
     if not layers:
         yield
