@@ -33,6 +33,7 @@ def main() -> None:
     write_pages(SITE / "pages")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     subprocess.run(command, cwd=REPOSITORY, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
+    print("Open .site/html/index.html in a browser.")
 
 
 def write_pages(to: Path) -> None:

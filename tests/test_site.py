@@ -10,11 +10,12 @@ import pytest
 
 from g2d.cli import COMMANDS
 from g2d.graph.catalogue import TABLES
+from tests.report.browser import chromium, opened
 
 REPOSITORY = Path(__file__).parents[1]
 
 
-def test_the_site_is_built_strictly() -> None:
+def test_the_site_is_built_strictly_and_searched_in_its_folder() -> None:
     pytest.importorskip("mkdocs", reason="MkDocs is not installed (make docs)")
     subprocess.run([sys.executable, "docs/site.py"], cwd=REPOSITORY, check=True)
     pages = REPOSITORY / ".site/html"
@@ -24,3 +25,10 @@ def test_the_site_is_built_strictly() -> None:
     commands = (pages / "docs/commands.html").read_text()
     assert [command for command in [*COMMANDS, "config-check"] if f'id="g2d-{command}"' not in commands] == []
     assert (pages / "docs/open.html").read_text().count("<img") == 3
+    with chromium() as browser, opened(browser, pages / "index.html") as (tab, complaints):
+        box = tab.locator("input.md-search__input")
+        box.click()
+        box.press_sequentially("Agresti")
+        tab.locator(".md-search-result__link", has_text="Statistics").first.wait_for()
+        assert not complaints.console
+        assert all(url.startswith(pages.as_uri()) for url in complaints.requests)  # nothing comes from elsewhere
