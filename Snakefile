@@ -1,8 +1,8 @@
 # G2D: how much online RL is enough? (arXiv 2605.21266)
 #
 #   snakemake --cores 2                     the demonstration, then open results/report/index.html
-#   snakemake --cores 2 k50                 everything that belongs to one K
-#   snakemake --cores 2 k50 -R harvest      the same, with a new harvest of that K
+#   snakemake --cores 2 k50                 everything that belongs to one K, and its accuracies
+#   snakemake --cores 2 k50 -R harvest      the same, with the harvest of that K made again (the same rollouts)
 #   snakemake -n --configfile config/paper.yaml      plan the paper's grid
 #   snakemake --profile slurm               the paper's grid on a Slurm cluster (docs/slurm.md)
 #

@@ -272,7 +272,8 @@ def test_every_mistake_has_its_line() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("x" * 300, "does not exist: correct the path"),
+        ("x" * 300, f"does not exist in {Path.cwd()}, where relative paths start"),
+        ("/nowhere/problems.jsonl", "does not exist: correct the path"),
         (".", "is a folder: name the file"),
         ("~/problems.jsonl", "does not exist; ~ and $ are not expanded"),
         ("$HOME/problems.jsonl", "does not exist; ~ and $ are not expanded"),

@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_executed_ends_the_job_with_the_line(text: str, re
 @pytest.mark.parametrize(
     ("text", "keys", "message"),
     [
-        (None, {}, "mine.py does not exist: correct the path or put the file there"),
+        (None, {}, "mine.py does not exist in "),
         (
             "def reward(completions)\n",
             {},

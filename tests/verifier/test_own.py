@@ -114,7 +114,7 @@ def test_open_ended_problems_are_not_judged() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "mine.py does not exist: correct the path or put the file there"),
+        (None, "mine.py does not exist in "),
         ("def judge(problem\n", r"mine.py cannot be read as Python \(SyntaxError: .*, line 1\): mend it"),
         ("def score(problem, completion): ...\n", r"mine.py has no function judge \(its functions: score\): define it"),
         ("async def judge(problem, completion): ...\n", "judge in mine.py is async: make it a plain function"),

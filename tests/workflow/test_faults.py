@@ -229,6 +229,22 @@ def test_killed_and_preempted_training_resumes(grid: Project, micro_config: dict
     assert status_of(grid, folder).state == "finished"
 
 
+def test_ctrl_c_prints_how_to_go_on_and_no_error_per_job(grid: Project, micro_config: dict[str, Any]) -> None:
+    config = copy.deepcopy(micro_config) | {"ablations": {}, "checkpoints": {"every_steps": 1}}
+    config["warmup"] |= {"steps": [0, 24], "horizon": 30}
+    grid.configure(config)
+    folder = "results/micro/seed0/grpo/g2/k24"
+    interrupted = start(grid, f"{folder}/policy.json", start_new_session=True)
+    wait_for(lambda: steps(grid.root / folder / "work") >= 1, interrupted)
+    os.killpg(interrupted.pid, signal.SIGINT)
+    output, _ = interrupted.communicate()
+    assert interrupted.returncode == 1
+    _, after = output.split("Terminating processes on user request")
+    assert "Finished jobs stay: type the same command to go on." in after
+    assert "Traceback" not in after
+    assert "Error in rule" not in after
+
+
 def status_of(project: Project, folder: str) -> JobState:
     """State of a training in `g2d status`."""
     return next(state for state in Grid(project.results).look().states if state.job.name == f"{folder}/cost")
@@ -300,10 +316,10 @@ if sys.orig_argv[-1].endswith("train.py") and not os.path.exists("starting"):
 """
 
 
-def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
+def start(project: Project, *arguments: str, start_new_session: bool = False) -> subprocess.Popen[str]:
     """Snakemake in the background."""
     command = ("-m", "snakemake", "--cores", "1", "--nocolor", *arguments)
-    return subprocess.Popen(**project.process(*command, HF_HUB_OFFLINE="1"))
+    return subprocess.Popen(**project.process(*command, HF_HUB_OFFLINE="1"), start_new_session=start_new_session)
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:

@@ -417,6 +417,8 @@ def test_adding_a_k_between_two_others_runs_only_that_k(own_micro_grid: Project,
     own_micro_grid.configure(more)
     expected = {"train_grpo": 1, "harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2}
     assert own_micro_grid.planned() == expected | SUMMARIES
+    printed = own_micro_grid.build("--quiet", "rules", "--", "k3")
+    assert re.search(r"^micro, \w+: G2D \(K=3\) \d+\.\d\s% \[", printed, re.M)
     own_micro_grid.build("--quiet", "rules")
     assert own_micro_grid.planned() == {}
     table = pd.read_csv(own_micro_grid.results / "tables/main.csv")

@@ -1,6 +1,7 @@
 # What Snakemake does not see is forced before it plans (`plan_what_is_due`); the steps of `when_planned` check the plan.
 
 import glob
+import logging
 
 from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.io import apply_wildcards
@@ -294,3 +295,17 @@ def refuse_unrecorded(dag):
             f"changed configuration makes stale. Run `snakemake --configfile {RECORD} --touch --forceall` once, "
             "which records them with the configuration they were made with, then this command again."
         )
+
+
+def shorten_interrupt():
+    """After Ctrl-C, print how to go on instead of an error for each job that it stopped."""
+    stopped = []
+
+    def is_shown(record):
+        if str(record.msg).startswith("Terminating processes on user request"):
+            stopped.append(record)
+            record.msg = f"{record.msg}\nFinished jobs stay: type the same command to go on."
+        return not stopped or record.levelno < logging.ERROR
+
+    if READ_FIRST and workflow.is_main_process:
+        logger.addFilter(is_shown)

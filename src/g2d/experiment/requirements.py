@@ -112,7 +112,12 @@ def _unusable(file: str) -> str | None:
         return f"{file} is a folder: name the file"
     if file.startswith("~") or "$" in file:
         return f"{file} does not exist; ~ and $ are not expanded: write the whole path"
-    return f"{file} does not exist: correct the path or put the file there"
+    if Path(file).is_absolute():
+        return f"{file} does not exist: correct the path or put the file there"
+    return (
+        f"{file} does not exist in {Path.cwd()}, where relative paths start (--directory changes that): write the "
+        "whole path, or put the file there"
+    )
 
 
 def require_installed(config: Config) -> None:
