@@ -29,28 +29,44 @@ _SAME = {r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\%": "%", "−": "-", "’"
 
 
 def text_key(prompt: str) -> str:
-    # Commands keep their case: \Delta is not \delta.
-    return " ".join(
-        _SAME.get(token) or (token if token.startswith("\\") else token.casefold())
-        for token in _TOKEN.findall(prompt)
-        if token not in _DROPPED
-    )
+    """Return a text without layout and punctuation, for comparing."""
+    kept = []
+    for token in _TOKEN.findall(prompt):
+        if token in _DROPPED:
+            continue
+        if token in _SAME:
+            kept.append(_SAME[token])
+        elif token.startswith("\\"):  # \Delta is not \delta
+            kept.append(token)
+        else:
+            kept.append(token.casefold())
+    return " ".join(kept)
 
 
 def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:
-    train_ids = {text_key(problem.prompt): problem.problem_id for problem in reversed(train)}
-    matches = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
-    return {test_id: train_id for test_id, train_id in matches if train_id is not None}
+    """Return the ids of test problems that are in the training set, with the first id they have there."""
+    train_ids: dict[str, str] = {}
+    for problem in train:
+        train_ids.setdefault(text_key(problem.prompt), problem.problem_id)
+    leaks = {}
+    for problem in test:
+        train_id = train_ids.get(text_key(problem.prompt))
+        if train_id is not None:
+            leaks[problem.problem_id] = train_id
+    return leaks
 
 
 def assert_no_leakage(
     train: Sequence[Problem], test: Sequence[Problem], place: str, among: str = "the training pool"
 ) -> None:
     """Raise a ValueError if problems of the benchmark at the key `place` are in the pool `among`."""
-    if leaks := find_leaks(train, test):
-        first = ", ".join(f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3))
-        raise ValueError(
-            f"{place}: {len(leaks)} of {len(test)} problems are in {among} "
-            f"({first}{', ...' if len(leaks) > 3 else ''}; benchmark id = pool id): remove them from "
-            "the pool, or choose another split"
-        )
+    leaks = find_leaks(train, test)
+    if not leaks:
+        return
+    listed = [f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3)]
+    if len(leaks) > len(listed):
+        listed.append("...")
+    raise ValueError(
+        f"{place}: {len(leaks)} of {len(test)} problems are in {among} ({', '.join(listed)}; benchmark id = pool id): "
+        "remove them from the pool, or choose another split"
+    )

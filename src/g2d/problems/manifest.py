@@ -33,16 +33,21 @@ def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], veri
 
 
 def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict[str, str]]:
-    answered = [p for p in problems if p.answer is not None]
+    """Judge each reference answer as if it were a completion; return those that are not right."""
+    answered = [problem for problem in problems if problem.answer is not None]
     judgements = verify([(problem.answer, f"\\boxed{{{problem.answer}}}") for problem in answered])
-    return [
-        {"problem_id": problem.problem_id, "answer": str(problem.answer), "verdict": judgement.verdict}
-        for problem, judgement in zip(answered, judgements, strict=True)
-        if judgement.verdict != "correct"
-    ]
+    failures = []
+    for problem, judgement in zip(answered, judgements, strict=True):
+        if judgement.verdict != "correct":
+            failure = {"problem_id": problem.problem_id, "answer": str(problem.answer), "verdict": judgement.verdict}
+            failures.append(failure)
+    return failures
 
 
-def _counts(values: Iterable[Any]) -> dict[str, int]:
-    counts = Counter(values)
+def _counts(values: Iterable[int | str | None]) -> dict[str, int]:
+    counts: Counter[Any] = Counter(values)
     unknown = counts.pop(None, 0)
-    return {str(value): counts[value] for value in sorted(counts)} | ({"unknown": unknown} if unknown else {})
+    named = {str(value): counts[value] for value in sorted(counts)}
+    if unknown:
+        named["unknown"] = unknown
+    return named

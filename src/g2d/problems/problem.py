@@ -43,11 +43,13 @@ def references(problems: Iterable[Problem], verifier: Verifier) -> list[Referenc
 def to_jsonl(problems: Iterable[Problem]) -> str:
     """Return one JSON object per line, without `metadata` if it is None."""
 
-    def record(problem: Problem) -> dict[str, Any]:
-        values = asdict(problem)
-        return {key: value for key, value in values.items() if key != "metadata" or value is not None}
-
-    return "".join(json.dumps(record(problem), ensure_ascii=False) + "\n" for problem in problems)
+    lines = []
+    for problem in problems:
+        record = asdict(problem)
+        if problem.metadata is None:
+            del record["metadata"]
+        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 from pydantic import field_validator
@@ -61,11 +60,14 @@ def conversation(problem: Problem, prompt: Prompt) -> Messages:
     """
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
-    messages: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+    messages: Messages = []
+    if prompt.system is not None:
+        messages.append({"role": "system", "content": prompt.system})
     for example in prompt.examples:
         messages.append({"role": "user", "content": prompt.template.replace("{problem}", example.problem)})
         messages.append({"role": "assistant", "content": example.answer})
-    return [*messages, {"role": "user", "content": prompt.template.replace("{problem}", problem.prompt)}]
+    messages.append({"role": "user", "content": prompt.template.replace("{problem}", problem.prompt)})
+    return messages
 
 
 KEY_OF_ROLE = {"system": "prompt.system", "assistant": "prompt.examples", "user": "prompt.template"}
@@ -135,49 +137,63 @@ def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_p
     cannot do that, or if a prompt lacks a part of a message or has today's date.
     """
     special, pattern = _special_tokens(tokenizer)
-    matches = {text for message in conversation for text in pattern.findall(message["content"])}
-    used = set().union(*(message["content"] for message in conversation))
-    private = (character for character in map(chr, PRIVATE) if character not in used)
-    stands_for = dict(zip(sorted(matches), private, strict=False))
-    masked = [
-        {**message, "content": pattern.sub(lambda match: stands_for[match[0]], message["content"])}
-        for message in conversation
-    ]
+    contents = [message["content"] for message in conversation]
+    stands_for = _private_characters(contents, pattern)
+    masked: Messages = []
+    for message in conversation:
+        content = pattern.sub(lambda match: stands_for[match[0]], message["content"])
+        masked.append({**message, "content": content})
     text = str(tokenizer.apply_chat_template(masked, add_generation_prompt=add_generation_prompt, tokenize=False))
     if add_generation_prompt:
         require_faithful(tokenizer, masked, text)
-    if not matches:
+    if not stands_for:
         return token_ids(tokenizer, [text])[0]
     if not tokenizer.is_fast:
-        raise ValueError(f"{min(matches)} in it is a special token to this tokenizer, a slow one: remove it")
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    tokens, places = encoded["input_ids"], encoded["offset_mapping"]
-    # Special tokens from the template. Unknown tokens may be special too, but do not match the text.
-    written = [
-        i
-        for i, (token, (first, last)) in enumerate(zip(tokens, places, strict=True))
-        if token in special and special[token] in text[first:last]
-    ]
-    cuts = [(-1, (0, 0)), *((i, places[i]) for i in written), (len(tokens), (len(text), len(text)))]
-    ids: list[int] = []
-    for (i, (_, end)), (j, (begin, _)) in pairwise(cuts):
-        part = text[end:begin]
+        raise ValueError(f"{min(stands_for)} in it is a special token to this tokenizer, a slow one: remove it")
+
+    def unmasked(part: str, tokens: list[int]) -> list[int]:
         original = part
         for match, character in stands_for.items():
             original = original.replace(character, match)
-        ids += plain_ids(tokenizer, original) if original != part else tokens[i + 1 : j]
-        ids += tokens[j : j + 1]
-    return ids
+        return tokens if original == part else plain_ids(tokenizer, original)
+
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids: list[int] = []
+    begin = 0  # of the text behind the last special token
+    since: list[int] = []  # tokens of that text
+    for token, (first, last) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        # From the template. Unknown tokens may be special too, but do not match the text.
+        if token in special and special[token] in text[first:last]:
+            ids += unmasked(text[begin:first], since)
+            ids.append(token)
+            begin = last
+            since = []
+        else:
+            since.append(token)
+    return ids + unmasked(text[begin:], since)
 
 
+NOTHING = r"(?!)"  # a pattern that never matches
 PRIVATE = range(0xF0000, 0xFFFFE)  # a Unicode private use area
+
+
+def _private_characters(texts: Sequence[str], pattern: re.Pattern[str]) -> dict[str, str]:
+    """Return an unused private character for each match of the pattern."""
+    matches: set[str] = set()
+    used: set[str] = set()
+    for text in texts:
+        matches.update(pattern.findall(text))
+        used.update(text)
+    unused = (chr(code) for code in PRIVATE if chr(code) not in used)
+    return dict(zip(sorted(matches), unused, strict=False))
 
 
 def plain_ids(tokenizer: Any, text: str) -> list[int]:
     """Tokenize as plain text; a ValueError if the tokenizer cannot spell a special token."""
     ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     special, _ = _special_tokens(tokenizer)
-    if left := special.keys() & (set(ids) - {tokenizer.unk_token_id}):
+    left = special.keys() & (set(ids) - {tokenizer.unk_token_id})
+    if left:
         raise ValueError(f"{special[min(left)]} is a special token, and this tokenizer cannot spell it: remove it")
     return ids
 
@@ -186,4 +202,5 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 def _special_tokens(tokenizer: Any) -> tuple[dict[int, str], re.Pattern[str]]:
     tokens = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     texts = sorted(filter(None, tokens.values()), key=len, reverse=True)
-    return tokens, re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+    alternatives = "|".join(map(re.escape, texts))
+    return tokens, re.compile(alternatives or NOTHING)

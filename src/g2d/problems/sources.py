@@ -7,8 +7,8 @@ import logging
 import math
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,52 +58,36 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
             except ValueError as error:
                 raise ProblemError(f"{key}.n: {error}") from None
         case LocalProblems():
-            rows, origin = _jsonl_rows(f"{key}.path", Path(source.path)), f"local:{source.path}"
+            rows = _jsonl_rows(f"{key}.path", Path(source.path))
+            origin = f"local:{source.path}"
         case HubProblems():
-            rows = (
-                (f"{source.id}, split {source.split}, row {number}", row)
-                for number, row in enumerate(_load_from_hub(key, source))
-            )
+            rows = _hub_rows(key, source)
             origin = f"hub:{source.id}@{source.revision}"
     return _normalise(name, rows, source, origin)
 
 
 def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProblems, origin: str) -> list[Problem]:
-    key, fields = place_of(name), source.fields
-    parsers = _PARSERS | {"answer": partial(reference_answer, answer_format=source.answer_format)}
+    key = place_of(name)
     problems: list[Problem] = []
     places: dict[str, str] = {}
     doubtful: list[str] = []
-    absent = {field: column for field, column in (("level", fields.level), ("subject", fields.subject)) if column}
     columns: list[str] = []
-
-    def cell(field: str, place: str, row: Mapping[str, Any]) -> Any:
-        column, at = getattr(fields, field), f"{key}.fields.{field}"
-        if column is None or (column not in row and field in ("level", "subject")):
-            return None
-        if column not in row:
-            raise ProblemError(f"{place}: {_no_column(column, list(row), at)}")
-        try:
-            if isinstance(row[column], str) and field != "metadata":  # any JSON, which no model sees
-                require_backslashes(row[column])
-            return parsers[field](row[column])
-        except (ValueError, TypeError) as error:
-            at = f"{key}.answer_format" if field == "answer" else at
-            raise ProblemError(f"{place}: column {column!r}: {error}: correct the row or {at}") from None
-
+    used_columns: set[str] = set()
     for number, (place, row) in enumerate(rows):
         columns = list(row)
-        absent = {field: column for field, column in absent.items() if column not in row}
+        used_columns.update(columns)
+        cells = _Cells(key, source, place, row)
         problem = Problem(
-            problem_id=cell("id", place, row) or f"{name}-{number:05d}",
-            prompt=cell("prompt", place, row),
-            answer=None if name in OPEN_ENDED_SETS else cell("answer", place, row),
-            level=cell("level", place, row),
-            subject=cell("subject", place, row),
+            problem_id=cells.read("id") or f"{name}-{number:05d}",
+            prompt=cells.read("prompt"),
+            answer=None if name in OPEN_ENDED_SETS else cells.read("answer"),
+            level=cells.read("level"),
+            subject=cells.read("subject"),
             source=origin,
-            metadata=cell("metadata", place, row),
+            metadata=cells.read("metadata"),
         )
-        if (first := places.setdefault(problem.problem_id, place)) != place:
+        first = places.setdefault(problem.problem_id, place)
+        if first != place:
             raise ProblemError(
                 f"{place}: id {problem.problem_id!r} was already used at {first}: make the ids unique, or drop "
                 f"{key}.fields.id to number the rows"
@@ -116,14 +100,54 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
         logger.warning("%s (%d such texts)", plain(doubtful[0]), len(doubtful))
     if not problems:
         raise ProblemError(f"{key}: {origin} holds no rows: point it at a data set that has some")
-    # Missing from every row: probably misspelled.
-    for field, column in absent.items():
-        raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
+    for field in OPTIONAL:
+        column = getattr(source.fields, field)
+        if column and column not in used_columns:  # missing from every row: probably misspelled
+            raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
     if name == "pool":
         _require_one_reference(problems, places)
     elif name != OPEN_ENDED:
         _require_distinct(key, problems, places)
     return problems
+
+
+OPTIONAL = ("level", "subject")  # fields whose column a row may lack
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The cells of a row by field; a ProblemError names place, column and key."""
+
+    key: str  # place of the source in the configuration
+    source: LocalProblems | HubProblems
+    place: str
+    row: Mapping[str, Any]
+
+    def read(self, field: str) -> Any:
+        """Return the value of a field of `Fields`; None if it has no column, or an optional one is missing."""
+        column = getattr(self.source.fields, field)
+        if column is None or (column not in self.row and field in OPTIONAL):
+            return None
+        if column not in self.row:
+            raise ProblemError(f"{self.place}: {_no_column(column, list(self.row), f'{self.key}.fields.{field}')}")
+        try:
+            return self._parsed(field, self.row[column])
+        except (ValueError, TypeError) as error:
+            key = f"{self.key}.answer_format" if field == "answer" else f"{self.key}.fields.{field}"
+            raise ProblemError(f"{self.place}: column {column!r}: {error}: correct the row or {key}") from None
+
+    def _parsed(self, field: str, value: Any) -> Any:
+        if field == "metadata":  # any JSON, which no model sees
+            return parse_json(json.dumps(value))
+        if isinstance(value, str):
+            require_backslashes(value)
+        if field == "answer":
+            return reference_answer(value, self.source.answer_format)
+        if field == "level":
+            return parse_level(value)
+        if field == "subject":
+            return None if value is None else _text(value)
+        return _filled(value, (str,) if field == "prompt" else (str, int, float))
 
 
 def _require_one_reference(problems: Sequence[Problem], places: Mapping[str, str]) -> None:
@@ -160,8 +184,8 @@ def parse_level(value: Any) -> int | None:
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    text = str(value).strip()
-    if match := LEVEL.fullmatch(text):
+    match = LEVEL.fullmatch(str(value).strip())
+    if match:
         return int(match[1]) if match[1] else None
     raise ValueError(f'{value!r} is not a level such as 3, "3" or "Level 3"')
 
@@ -185,11 +209,13 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
             _, mark, tail = str(value).rpartition("####")
             if not mark:
                 raise ValueError("no #### in the solution")
-            if not NUMBER.fullmatch(number := tail.strip()):
+            number = tail.strip()
+            if not NUMBER.fullmatch(number):
                 raise ValueError(f"expected a number after ####, not {number!r}")
             answer = number.replace(",", "")
     written = str(value) if answer_format == "plain" else answer  # a solution has other lines
-    if (lost := doubtful_layout(written)) is not None:
+    lost = doubtful_layout(written)
+    if lost is not None:
         raise ValueError(lost)
     return require_answer(answer)
 
@@ -212,19 +238,11 @@ def _text(value: Any, kinds: tuple[type, ...] = (str, int, float)) -> str:
     return str(value)
 
 
-def _filled(value: Any, kinds: tuple[type, ...] = (str, int, float)) -> str:
-    if value is None or not (text := _text(value, kinds)).strip():
+def _filled(value: Any, kinds: tuple[type, ...]) -> str:
+    text = "" if value is None else _text(value, kinds)
+    if not text.strip():
         raise ValueError("it is empty")
     return text
-
-
-_PARSERS: dict[str, Callable[[Any], Any]] = {
-    "id": _filled,
-    "prompt": partial(_filled, kinds=(str,)),
-    "level": parse_level,
-    "subject": lambda value: None if value is None else _text(value),
-    "metadata": lambda value: parse_json(json.dumps(value)),
-}
 
 
 def _no_column(column: str, available: Sequence[str], key: str) -> str:
@@ -239,6 +257,11 @@ def _jsonl_rows(key: str, path: Path) -> Iterator[Row]:
         raise ProblemError(str(error)) from None
     except OSError as error:
         raise ProblemError(f"{path}: cannot be read ({error.strerror}): correct {key}") from None
+
+
+def _hub_rows(key: str, source: HubProblems) -> Iterator[Row]:
+    for number, row in enumerate(_load_from_hub(key, source)):
+        yield f"{source.id}, split {source.split}, row {number}", row
 
 
 def _load_from_hub(key: str, source: HubProblems) -> Any:
@@ -266,12 +289,16 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
 def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
     reason = first_line(error)
     lowered = reason.lower()
-    fixes = (
-        ("gated" in lowered, f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"),
-        ("revision" in lowered, f"correct {key}.revision"),
-        (isinstance(error, ConnectionError), "connect this machine to the Hub, unset HF_HUB_OFFLINE"),
-        ("split" in lowered, f"correct {key}.split"),
-        ("config" in lowered, f"correct {key}.subset"),
-    )
-    fix = next((fix for applies, fix in fixes if applies), f"correct {key}.id, {key}.subset or {key}.split")
+    if "gated" in lowered:
+        fix = f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"
+    elif "revision" in lowered:
+        fix = f"correct {key}.revision"
+    elif isinstance(error, ConnectionError):
+        fix = "connect this machine to the Hub, unset HF_HUB_OFFLINE"
+    elif "split" in lowered:
+        fix = f"correct {key}.split"
+    elif "config" in lowered:
+        fix = f"correct {key}.subset"
+    else:
+        fix = f"correct {key}.id, {key}.subset or {key}.split"
     return f"{key}: cannot load {source.id} from the Hub ({reason}): {fix}, {LOCAL_WAY_OUT}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 
 from g2d.problems.problem import Problem
 
@@ -17,12 +18,11 @@ def sample_per_level(
 
     Problems without a level are left out; a pool without levels is one level.
     """
-    return [
-        problem
-        for level in levels_of(pool)
-        if only is None or level in only
-        for problem in _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
-    ]
+    sample: list[Problem] = []
+    for level in levels_of(pool):
+        if only is None or level in only:
+            sample += _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
+    return sample
 
 
 def levels_of(pool: Sequence[Problem]) -> list[Level]:
@@ -43,6 +43,7 @@ def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int
 
 
 def _shuffled(pool: Sequence[Problem], levels: Collection[Level], seed: str) -> list[Problem]:
-    chosen = sorted((problem for problem in pool if problem.level in levels), key=lambda problem: problem.problem_id)
+    chosen = [problem for problem in pool if problem.level in levels]
+    chosen.sort(key=attrgetter("problem_id"))
     random.Random(seed).shuffle(chosen)
     return chosen

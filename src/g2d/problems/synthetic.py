@@ -83,9 +83,15 @@ def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[i
     rng.shuffle(exercises)
     problems = []
     for number, exercise in enumerate(exercises):
-        problem_id, answer = f"{family}-{split}-{number:05d}", str(exercise.answer)
-        source = f"synthetic:{family}:{split}"
-        problems.append(Problem(problem_id, exercise.prompt, answer, exercise.level, subject=family, source=source))
+        problem = Problem(
+            problem_id=f"{family}-{split}-{number:05d}",
+            prompt=exercise.prompt,
+            answer=str(exercise.answer),
+            level=exercise.level,
+            subject=family,
+            source=f"synthetic:{family}:{split}",
+        )
+        problems.append(problem)
     return problems
 
 
@@ -107,20 +113,23 @@ def shares(levels: Sequence[int], n: int) -> list[tuple[int, int]]:
 
 
 def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exercise:
-    while True:  # every split has a fixed share of all expressions
+    """Draw steps until their expression is in the split, and word them."""
+    steps = draw_steps(rng, level, operators(family, level))
+    while split_of(expression(steps)) != split:
         steps = draw_steps(rng, level, operators(family, level))
-        if split_of(expression(steps)) == split:
-            if family == "word_problems":
-                return _word_problem(rng, steps)
-            verb = rng.choice(VERBS)
-            return Exercise(f"{verb} {expression(steps)}.", steps, verb)
+    if family == "word_problems":
+        return _word_problem(rng, steps)
+    verb = rng.choice(VERBS)
+    return Exercise(f"{verb} {expression(steps)}.", steps, verb)
 
 
 def draw_steps(rng: random.Random, n: int, choices: tuple[Operator, ...]) -> Steps:
-    value, steps = rng.choice(START), []
+    value = rng.choice(START)
+    steps = []
     for _ in range(n):
-        steps.append(rng.choice(_moves(value, choices)))
-        value = steps[-1].result
+        step = rng.choice(_moves(value, choices))
+        steps.append(step)
+        value = step.result
     return tuple(steps)
 
 
@@ -128,7 +137,9 @@ def operators(family: Family, level: int) -> tuple[Operator, ...]:
     """Repeats act as weights: mod is half as likely as the others."""
     if family == "word_problems" or level == 1:
         return ("+", "-")
-    return ("+", "-", "*") if level == 2 else ("+", "-", "*", "+", "-", "*", "mod")
+    if level == 2:
+        return ("+", "-", "*")
+    return ("+", "-", "*", "+", "-", "*", "mod")
 
 
 def apply(left: int, operator: Operator, right: int) -> int:
@@ -142,21 +153,30 @@ def expression(steps: Steps) -> str:
 def split_of(text: str) -> Split:
     """Return a text's split, the same on every machine."""
     bucket = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 10
-    return "train" if bucket < 8 else "development" if bucket == 8 else "test"
+    if bucket < 8:
+        return "train"
+    return "development" if bucket == 8 else "test"
 
 
 @cache
 def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
-    moves = (Step(value, operator, right, apply(value, operator, right)) for operator in choices for right in OPERANDS)
-    return tuple(
-        move for move in moves if 0 <= move.result <= MAX_VALUE and not (move.operator == "mod" and value < move.right)
-    )
+    moves = []
+    for operator, right in itertools.product(choices, OPERANDS):
+        result = apply(value, operator, right)
+        is_idle = operator == "mod" and value < right
+        if 0 <= result <= MAX_VALUE and not is_idle:
+            moves.append(Step(value, operator, right, result))
+    return tuple(moves)
 
 
 def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
-    name, objects = rng.choice(NAMES), rng.choice(THINGS)
-    events = [f"{name} {rng.choice(STORY_VERBS[step.operator])} {step.right}." for step in steps]
-    story = [f"{name} has {steps[0].left} {objects}.", *events, f"How many {objects} does {name} have?"]
+    name = rng.choice(NAMES)
+    objects = rng.choice(THINGS)
+    story = [f"{name} has {steps[0].left} {objects}."]
+    for step in steps:
+        verb = rng.choice(STORY_VERBS[step.operator])
+        story.append(f"{name} {verb} {step.right}.")
+    story.append(f"How many {objects} does {name} have?")
     return Exercise(" ".join(story), steps, None)
 
 
@@ -181,6 +201,7 @@ def _all_steps(n: int, choices: tuple[Operator, ...], starts: Iterable[int] = ST
     if n == 0:
         yield ()
         return
-    for move in itertools.chain.from_iterable(_moves(start, choices) for start in starts):
-        for rest in _all_steps(n - 1, choices, [move.result]):
-            yield (move, *rest)
+    for start in starts:
+        for move in _moves(start, choices):
+            for rest in _all_steps(n - 1, choices, [move.result]):
+                yield (move, *rest)
