@@ -145,6 +145,8 @@ def test_an_empty_batch(verifier):
 def test_finish_reasons_must_match(verifier):
     with pytest.raises(ValueError, match="1 items but 2 finish reasons"):
         verifier.verify([("5", "5")], ["stop", "stop"])
+    with pytest.raises(ValueError, match="1 items but 2 values of in_thinking"):
+        verifier.verify([("5", "5")], in_thinking=[True, False])
 
 
 def test_at_least_one_worker():

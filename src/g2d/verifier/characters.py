@@ -41,6 +41,7 @@ def _group(run: str, plain: dict[str, str]) -> str:
 
 
 def _plain(character: str) -> str:
+    """Return what a character means in ASCII or LaTeX, itself if that is not known."""
     if character.isascii():
         return character
     if character in _REPLACED:

@@ -28,7 +28,7 @@ from g2d.settings.arguments import at_least
 from g2d.verifier.extraction import require_answer, written_out
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
-from g2d.verifier.verifier import Verifier
+from g2d.verifier.verifier import Reference, Verifier
 
 ADDED = ("verdict", "reward", "extracted_answer")
 CHUNK_BYTES = 2**20
@@ -58,10 +58,12 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    malformed, numbers = 0, count(1)
+    malformed = 0
+    numbers = count(1)
     verdicts: Counter[str] = Counter()
     limits = Limits(deadline_s=arguments.deadline)
-    piped, printed = arguments.input == "-", arguments.output == "-"
+    piped = arguments.input == "-"
+    printed = arguments.output == "-"
     place = None if printed else require_replaceable(arguments.output)  # fail before reading any input
     in_place = not piped and place is not None and place.exists() and place.samefile(arguments.input)
     with (
@@ -138,7 +140,8 @@ def _require_text(row: dict[str, Any], column: str, *, by_model: bool = False) -
         raise ValueError(f'"{column}": {error}') from None
 
 
-def _reference(row: dict[str, Any], verifier: Verifier) -> Any:
+def _reference(row: dict[str, Any], verifier: Verifier) -> Reference:
+    """Return the answer, or for a verifier in Python the row without its completion."""
     if verifier.file is None:
         return row["answer"]
     return {name: value for name, value in row.items() if name not in ("completion", "finish_reason")}
@@ -152,6 +155,10 @@ def dump(row: dict[str, Any]) -> str:
 
 def summary(verdicts: Counter[str], malformed: int) -> str:
     total = verdicts.total()
-    lines = [f"{total} rows judged" + (f", {malformed} malformed" if malformed else "")]
-    lines += [f"{count:>9}  {count / total:6.1%}  {verdict}" for verdict, count in verdicts.most_common()]
+    first = f"{total} rows judged"
+    if malformed:
+        first += f", {malformed} malformed"
+    lines = [first]
+    for verdict, n in verdicts.most_common():
+        lines.append(f"{n:>9}  {n / total:6.1%}  {verdict}")
     return "\n".join(lines)

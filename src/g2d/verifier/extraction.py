@@ -34,20 +34,26 @@ def last_boxed(text: str) -> str | None:
     if first_box is None:
         return None
     filled = _EMPTY.sub(lambda box: " " * len(box[0]), text)
-    if (filled_box := _COMMAND.search(filled)) is not None:
-        text, first_box = filled, filled_box
+    filled_box = _COMMAND.search(filled)
+    if filled_box is not None:
+        text = filled
+        first_box = filled_box
     open_braces: list[int | None] = []  # start of each box's content; None for an ordinary brace
     last_opening = content_start = content_end = -1
     braced = False
     for match in _TOKEN.finditer(text, max(first_box.start() - 1, 0)):
         if match["box"] is not None:
-            last_opening, braced = match.end(), match["brace"] is not None
+            last_opening = match.end()
+            braced = match["brace"] is not None
             if braced:
                 open_braces.append(last_opening)
         elif match.group() == "{":
             open_braces.append(None)
-        elif match.group() == "}" and open_braces and (opening := open_braces.pop()) is not None:
-            content_start, content_end = opening, match.start()
+        elif match.group() == "}" and open_braces:
+            opening = open_braces.pop()
+            if opening is not None:
+                content_start = opening
+                content_end = match.start()
     if last_opening < 0:
         return None
     still_open = [opening for opening in open_braces if opening is not None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
 
 import sympy
 
@@ -30,19 +29,27 @@ _NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
 
 RELATIVE_TOLERANCE = 0.01
 
+Readings = Sequence[object]  # of an answer by Math-Verify: a sympy object if it can be parsed, and the text
+Equal = Callable[[Sequence[object], Sequence[object]], bool]
+
 
 def bases_differ(reference: str, answer: str) -> bool:
     """Reject `11_3` for `11_2`: Math-Verify ignores the base, which one side may omit."""
-    expected, answered = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
+    expected = sorted(_BASE.findall(reference))
+    answered = sorted(_BASE.findall(answer))
     return bool(expected and answered) and expected != answered
 
 
 def subscripts_differ(reference: str, answer: str) -> bool:
     r"""Reject `10_{\text{million}}` for `10`: Math-Verify drops subscripts of numbers. `bases_differ` handles bases."""
-    expected, answered = (
-        sorted(_FONT.sub("", below) for below in _BELOW_NUMBER.findall(side)) for side in (reference, answer)
-    )
+    expected = _subscripts(reference)
+    answered = _subscripts(answer)
     return expected != answered and any(not _BASE_IN_WORDS.fullmatch(below) for below in (*expected, *answered))
+
+
+def _subscripts(latex: str) -> list[str]:
+    """Return the subscripts of numbers, without fonts and in order."""
+    return sorted(_FONT.sub("", below) for below in _BELOW_NUMBER.findall(latex))
 
 
 def numbers_side_by_side(reference: str, answer: str) -> bool:
@@ -73,49 +80,63 @@ def not_a_number(reference: str, answer: str) -> bool:
     return bool(_NAN.search(reference) or _NAN.search(answer))
 
 
-def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    """Reject `1:00` for `12:00`: both divide by zero. The last reading is the text."""
-    return reference[-1] != answer[-1] and any(
-        isinstance(reading, (sympy.Basic, sympy.MatrixBase)) and reading.has(sympy.nan, sympy.zoo)
-        for reading in (*reference, *answer)
-    )
+def undefined(reference: Readings, answer: Readings) -> bool:
+    """Reject `1:00` for `12:00`: both divide by zero."""
+    if reference[-1] == answer[-1]:
+        return False
+    for reading in (*reference, *answer):
+        if isinstance(reading, (sympy.Basic, sympy.MatrixBase)) and reading.has(sympy.nan, sympy.zoo):
+            return True
+    return False
 
 
-def unsolved_differ(reference: Sequence[Any], answer: Sequence[Any], equal: Callable[[Any, Any], bool]) -> bool:
+def unsolved_differ(reference: Readings, answer: Readings, equal: Equal) -> bool:
     """Reject `f(2)=7` for `f(2)=5`: Math-Verify compares solutions, and both equations have none."""
-    sides = _equations(reference), _equations(answer)
-    matched = {side for a, b in product(*sides) if equal([a], [b]) or equal([a], [-b]) for side in (a, b)}
-    return all(any(map(_is_unsolved, side - matched)) for side in sides)
+    expected = _equations(reference)
+    answered = _equations(answer)
+    matched = set()
+    for a, b in product(expected, answered):
+        if equal([a], [b]) or equal([a], [-b]):
+            matched |= {a, b}
+    return any(map(_is_unsolved, expected - matched)) and any(map(_is_unsolved, answered - matched))
 
 
-def _equations(readings: Sequence[Any]) -> set[Any]:
+def _equations(readings: Readings) -> set[sympy.Expr]:
     """Return left minus right side of each equation."""
-    equations = readings[0].atoms(sympy.Eq) if readings and isinstance(readings[0], sympy.Basic) else ()
-    numbers = [equation.args for equation in equations if all(isinstance(side, sympy.Expr) for side in equation.args)]
-    return {left - right for left, right in numbers}
+    if not readings or not isinstance(readings[0], sympy.Basic):
+        return set()
+    differences = set()
+    for equation in readings[0].atoms(sympy.Eq):
+        left, right = equation.args
+        if isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr):
+            differences.add(left - right)
+    return differences
 
 
-def _is_unsolved(difference: Any) -> bool:
+def _is_unsolved(difference: sympy.Expr) -> bool:
     try:
         return not sympy.solve(difference, difference.free_symbols)
     except Exception:  # Math-Verify does not compare solutions then
         return False
 
 
-def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
+def magnitudes_differ(reference: Readings, answer: Readings) -> bool:
     r"""Reject `\frac{1}{2^{61}}` for `\frac{1}{2^{60}}`: Math-Verify compares with an absolute tolerance."""
-    a, b = _value(reference), _value(answer)
+    a = _value(reference)
+    b = _value(answer)
     if a is None or b is None or max(abs(a), abs(b)) >= 1:  # its tolerance only matters for small numbers
         return False
     return bool(abs(a - b) > RELATIVE_TOLERANCE * max(abs(a), abs(b)))
 
 
-def at_least_one(readings: Sequence[Any]) -> bool:
+def at_least_one(readings: Readings) -> bool:
+    """Return whether a number is 1 or more, or -1 or less."""
     value = _value(readings)
     return value is not None and bool(abs(value) >= 1)
 
 
-def _value(readings: Sequence[Any]) -> Any:
+def _value(readings: Readings) -> sympy.Expr | None:
+    """Return the number that an answer is, None if it is none."""
     if not readings or not isinstance(readings[0], sympy.Expr) or readings[0].free_symbols:
         return None
     try:
@@ -133,9 +154,11 @@ def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None
     """Rename each capital that also occurs as a small letter in the same answer: `R` next to `r`."""
     if reference == reference.lower() and answer == answer.lower():
         return None
-    used = [{match["letter"] for match in _SYMBOL.finditer(side) if match["letter"]} for side in (reference, answer)]
-    twice = sorted({letter for own in used for letter in own if letter.isupper() and letter.lower() in own})
-    spare = [letter for letter in _SPARE if not {letter, letter.upper()} & (used[0] | used[1])]
+    expected = _letters(reference)
+    answered = _letters(answer)
+    used = expected | answered
+    twice = sorted(_in_both_cases(expected) | _in_both_cases(answered))
+    spare = [letter for letter in _SPARE if letter not in used and letter.upper() not in used]
     if not twice or len(spare) < len(twice):
         return None
     names = dict(zip(twice, spare, strict=False))
@@ -144,3 +167,13 @@ def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None
         return _SYMBOL.sub(lambda match: names.get(match["letter"] or "", match[0]), side)
 
     return renamed(reference), renamed(answer)
+
+
+def _letters(latex: str) -> set[str]:
+    """Return the letters outside commands and text."""
+    return {match["letter"] for match in _SYMBOL.finditer(latex) if match["letter"]}
+
+
+def _in_both_cases(letters: set[str]) -> set[str]:
+    """Return the capitals that also occur as small letters."""
+    return {letter for letter in letters if letter.isupper() and letter.lower() in letters}

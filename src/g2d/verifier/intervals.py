@@ -6,15 +6,18 @@ Math-Verify compares a relation with a set only if the relation is the reference
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import sympy
 from latex2sympy2_extended.logic import And
 from sympy.core.relational import GreaterThan, LessThan, Relational, StrictLessThan
 
-Reader = Callable[[str], Sequence[Any]]
-Solution = tuple[Any, sympy.Set]
+from g2d.verifier.guards import Equal, Readings
+
+Reader = Callable[[str], Readings]
+LETTERS = (sympy.Symbol, sympy.core.function.AppliedUndef)
+Solution = tuple[sympy.Expr, sympy.Set]  # letter, values
 
 _OR = re.compile(r"\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![A-Za-z])|(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![A-Za-z])|(?<![A-Za-z\\])and(?![A-Za-z])")
@@ -22,17 +25,24 @@ _RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg]eq?|[lg]t|neq?)(?![A-Za-z])")
 MAX_PARTS = 8
 
 
-def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Callable[[Any, Any], bool]) -> bool:
-    letter, interval = None, reference[0] if reference else None
-    if isinstance(interval, sympy.Eq) and isinstance(interval.rhs, sympy.Set):
-        letter, interval = interval.lhs, interval.rhs  # x \in [1,2]
-    if not _is_interval(interval) or not _RELATION.search(answer):
+def same_interval(reference: Readings, answer: str, read: Reader, equal: Equal) -> bool:
+    """Return whether an answer is a solved inequality whose solutions are the reference, an interval or a union."""
+    if not reference or not _RELATION.search(answer):
+        return False
+    interval = reference[0]
+    letter = None
+    if isinstance(interval, sympy.Eq) and isinstance(interval.rhs, sympy.Set):  # x \in [1,2]
+        letter = interval.lhs
+        interval = interval.rhs
+    if not _is_interval(interval):
         return False
     solved = _solve(answer, read)
-    return solved is not None and letter in (None, solved[0]) and equal(interval, solved[1])
+    if solved is None or letter not in (None, solved[0]):
+        return False
+    return equal([interval], [solved[1]])
 
 
-def _is_interval(reading: Any) -> bool:
+def _is_interval(reading: object) -> bool:
     if isinstance(reading, sympy.Union):
         return all(map(_is_interval, reading.args))
     return isinstance(reading, sympy.Interval)
@@ -46,8 +56,10 @@ def _solve(latex: str, read: Reader) -> Solution | None:
     return _solved(read(latex))
 
 
-def _solved(readings: Sequence[Any]) -> Solution | None:
-    reading = readings[0] if readings else None
+def _solved(readings: Readings) -> Solution | None:
+    if not readings:
+        return None
+    reading = readings[0]
     relations = reading._unsorted_args if isinstance(reading, And) else [reading]
     return _combined(sympy.Intersection, map(_ray, relations))
 
@@ -67,7 +79,9 @@ def _ray(relation: Any) -> Solution | None:
         return None
     if not _is_letter(relation.lhs):
         relation = relation.reversed  # 3 < x is x > 3
-    kind, letter, bound = type(relation), relation.lhs, relation.rhs
+    kind = type(relation)
+    letter = relation.lhs
+    bound = relation.rhs
     if not _is_letter(letter) or not isinstance(bound, sympy.Expr) or bound.free_symbols:
         return None
     bound = bound.doit()
@@ -80,5 +94,5 @@ def _ray(relation: Any) -> Solution | None:
     return letter, below if kind in (LessThan, StrictLessThan) else above
 
 
-def _is_letter(side: Any) -> bool:
-    return isinstance(side, (sympy.Symbol, sympy.core.function.AppliedUndef))
+def _is_letter(side: object) -> bool:
+    return isinstance(side, LETTERS)

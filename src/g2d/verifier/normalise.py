@@ -29,8 +29,10 @@ def normalise(answer: str) -> str:
     if _PLAIN.fullmatch(answer):
         return answer
     text = plain_characters(without_end_tokens(answer))
-    while (shorter := without_typesetting(unwrap(without_final_punctuation(text)))) != text:
-        text = shorter
+    before = ""
+    while text != before:
+        before = text
+        text = without_typesetting(unwrap(without_final_punctuation(text)))
     text = without_inner_boxes(text)
     for rule in _RULES:
         text = rule(text)
@@ -42,7 +44,10 @@ _END_TOKEN = re.compile(r"(?:<[|｜][A-Za-z_▁]{1,40}[|｜]>|</s>|<eos>|<end_of
 
 def without_end_tokens(text: str) -> str:
     """Remove end-of-turn tokens that were decoded as text: `42<|im_end|>` is 42."""
-    while text.rstrip().endswith(">") and (token := _END_TOKEN.search(text, max(len(text) - 60, 0))):
+    while text.rstrip().endswith(">"):
+        token = _END_TOKEN.search(text, max(len(text) - 60, 0))
+        if token is None:
+            break
         text = text[: token.start()]
     return text
 
@@ -56,18 +61,24 @@ def unwrap(text: str) -> str:
     r"""Remove a box, braces or `\(...\)` around the whole answer: Math-Verify reads `{5}` as a set."""
     text = text.strip()
     while True:
-        if (opening := _WRAPPER.match(text)) and _closing(text, opening.end()) == len(text) - 1:
+        opening = _WRAPPER.match(text)
+        inline = _INLINE.fullmatch(text)
+        if opening and _closing(text, opening.end()) == len(text) - 1:
             text = text[opening.end() : -1].strip()
-        elif inline := _INLINE.fullmatch(text):
+        elif inline:
             text = (inline["round"] or inline["square"] or "").strip()
         else:
             return text
 
 
 def _closing(text: str, start: int) -> int:
+    """Return where the brace before `start` is closed, -1 if it is not."""
     depth = 1
     for match in _BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+        if match.group() == "{":
+            depth += 1
+        elif match.group() == "}":
+            depth -= 1
         if depth == 0:
             return match.start()
     return -1
@@ -110,8 +121,9 @@ def without_inner_boxes(text: str) -> str:
             open_groups.append("")
             openings.append(match.group())
         elif match.group() == "}" and len(open_groups) > 1:
-            content, opening = open_groups.pop(), openings.pop()
-            open_groups[-1] += f"{{{content}}}" if opening == "{" else _framed(open_groups[-1], content)
+            content = open_groups.pop()
+            is_box = openings.pop() != "{"
+            open_groups[-1] += _framed(open_groups[-1], content) if is_box else f"{{{content}}}"
         else:
             open_groups[-1] += match.group()
     open_groups[-1] += text[position:]
@@ -132,21 +144,33 @@ _ROOT_OR_BRACKET = re.compile(r"(?P<root>\\sqrt(?:\[[^\[\]]*\])?\s*)?\(|\)")
 def with_braced_roots(text: str) -> str:
     if "√" not in text and "sqrt" not in text:
         return text
-    text = _BARE_ROOT.sub(lambda root: rf"\sqrt{{{root['digits']}}}" if root["digits"] else r"\sqrt ", text)
+    text = _BARE_ROOT.sub(_as_root, text)
     written = list(text)
-    opened: list[int | None] = []
+    opened: list[int | None] = []  # place of each open bracket of a root; None for other brackets
     for bracket in _ROOT_OR_BRACKET.finditer(text):
-        if bracket.group() != ")":
-            opened.append(bracket.end() - 1 if bracket["root"] else None)
-        elif opened and (opening := opened.pop()) is not None:
-            written[opening], written[bracket.start()] = "{", "}"
+        if bracket["root"]:
+            opened.append(bracket.end() - 1)
+        elif bracket.group() == "(":
+            opened.append(None)
+        elif opened:
+            opening = opened.pop()
+            if opening is not None:
+                written[opening] = "{"
+                written[bracket.start()] = "}"
     return "".join(written)
 
 
+def _as_root(bare: re.Match[str]) -> str:
+    return rf"\sqrt{{{bare['digits']}}}" if bare["digits"] else r"\sqrt "
+
+
 def _as_fraction(decimal: re.Match[str]) -> str:
-    once, digits = decimal["once"], decimal["digits"] or decimal["digit"]
-    value = Fraction(int((decimal["whole"] + once) or "0") * (10 ** len(digits) - 1) + int(digits))
-    value /= 10 ** len(once) * (10 ** len(digits) - 1)
+    """Write `0.1\\overline{6}`, whose digits `once` and `repeated` are 1 and 6, as a fraction."""
+    once = decimal["once"]
+    repeated = decimal["digits"] or decimal["digit"]
+    nines = 10 ** len(repeated) - 1
+    before = int((decimal["whole"] + once) or "0")
+    value = Fraction(before * nines + int(repeated), 10 ** len(once) * nines)
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 

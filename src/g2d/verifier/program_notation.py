@@ -47,7 +47,8 @@ def _with_bars(text: str) -> str:
     position = 0
     closing_bars: list[bool] = []  # for each open bracket, whether a bar closes it
     while position < len(text):
-        if opening := _ABSOLUTE.match(text, position):
+        opening = _ABSOLUTE.match(text, position)
+        if opening:
             written += "|"
             closing_bars.append(True)
             position = opening.end()

@@ -45,11 +45,17 @@ _MAY_QUALIFY = re.compile(r"\\in(?![A-Za-z])|∈|\\forall|for|where|with")
 
 def names_differ(reference: str, answer: str) -> bool:
     """Reject `f(8) = 5` for `f(80) = 5`: two numbers whose names differ in an index or argument."""
-    own, other = split_name(reference), split_name(answer)
+    own = split_name(reference)
+    other = split_name(answer)
     if own is None or other is None or own[0] == other[0]:
         return False
-    named = (own, other)
-    return all(re.search(r"[_(]", name) and not re.search("[A-Za-z]", _COMMAND.sub("", value)) for name, value in named)
+    return _is_indexed_number(*own) and _is_indexed_number(*other)
+
+
+def _is_indexed_number(name: str, value: str) -> bool:
+    """Return whether a name has an index or argument, and its value no letters."""
+    has_letters = re.search("[A-Za-z]", _COMMAND.sub("", value))
+    return bool(re.search(r"[_(]", name)) and not has_letters
 
 
 _PERCENT = re.compile(r"\s*\\?%\Z")

@@ -17,6 +17,7 @@ from latex2sympy2_extended.math_normalization import NormalizationConfig, normal
 from math_verify import LatexExtractionConfig, parse, verify
 
 from g2d.verifier import guards, statements, units
+from g2d.verifier.guards import Readings
 from g2d.verifier.intervals import same_interval
 from g2d.verifier.normalise import normalise
 from g2d.verifier.verdict import Verdict
@@ -32,13 +33,28 @@ _DROP_UNITS = NormalizationConfig(units=True, boxed="none")
 
 
 def judge(reference: str, answer: str) -> Verdict:
-    gold, target = prepare(reference), prepare(answer)
+    """Compare an answer with the reference."""
+    gold = prepare(reference)
+    target = prepare(answer)
     if agree(gold, target) or any(agree(*pair) for pair in rephrased(gold, target)):
         return "correct"
     if same_words(gold.latex, target.latex) is not None:
         return "incorrect"
-    # An answer that cannot be parsed has one reading, its string.
-    return "incorrect" if any(not isinstance(reading, str) for reading in readings(gold, target)[1]) else "parse_error"
+    _, answered = readings(gold, target)
+    is_parsed = any(not isinstance(reading, str) for reading in answered)
+    return "incorrect" if is_parsed else "parse_error"
+
+
+# Each rejects answers that Math-Verify wrongly finds equal.
+_REJECTIONS = (
+    guards.bases_differ,
+    guards.subscripts_differ,
+    guards.numbers_side_by_side,
+    guards.only_absolute_value,
+    guards.ratio_for_integer,
+    letters_differ,
+    statements.names_differ,
+)
 
 
 def agree(gold: Prepared, target: Prepared) -> bool:
@@ -47,26 +63,16 @@ def agree(gold: Prepared, target: Prepared) -> bool:
     if same_words(gold.latex, target.latex) or same_choice(gold.latex, target.latex):
         return True
     expected, answered = readings(gold, target)
-    if not (
-        _equal(list(expected), list(answered))
-        or same_interval(expected, target.latex, partial(read, keep_units=True), _equal)
-    ):
+    is_equal = _equal(expected, answered)
+    if not is_equal and not same_interval(expected, target.latex, partial(read, keep_units=True), _equal):
         return False
-    return not (
-        units.differ(gold.tail, target.tail)
-        or guards.bases_differ(gold.latex, target.latex)
-        or guards.subscripts_differ(gold.latex, target.latex)
-        or guards.numbers_side_by_side(gold.latex, target.latex)
-        or guards.only_absolute_value(gold.latex, target.latex)
-        or guards.ratio_for_integer(gold.latex, target.latex)
-        or letters_differ(gold.latex, target.latex)
-        or statements.names_differ(gold.latex, target.latex)
-        or (None not in (gold.numbers, target.numbers) and gold.numbers != target.numbers)
-        or guards.undefined(expected, answered)
-        or guards.unsolved_differ(expected, answered, _equal)
-        or guards.magnitudes_differ(expected, answered)
-        or _case_differs(gold, target)
-    )
+    if units.differ(gold.tail, target.tail) or _sets_differ(gold, target):
+        return False
+    if any(rejects(gold.latex, target.latex) for rejects in _REJECTIONS):
+        return False
+    if guards.undefined(expected, answered) or guards.unsolved_differ(expected, answered, _equal):
+        return False
+    return not (guards.magnitudes_differ(expected, answered) or _case_differs(gold, target))
 
 
 def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prepared]]:
@@ -74,20 +80,27 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
 
     If only the answer has a sign, it is dropped if the reference is 1 or more: `12.5\%` is 12.5, but 0.5 is 50 %.
     """
-    own, other = (statements.split_name(side.latex) for side in (gold, target))
-    if (own or other) and (own is None or other is None or own[0] == other[0]):
-        gold, target = (prepare(own[1]) if own else gold), (prepare(other[1]) if other else target)
+    own = statements.split_name(gold.latex)
+    other = statements.split_name(target.latex)
+    has_two_names = own is not None and other is not None and own[0] != other[0]
+    if (own or other) and not has_two_names:
+        if own:
+            gold = prepare(own[1])
+        if other:
+            target = prepare(other[1])
         yield gold, target
     if units.differ(gold.tail, target.tail):
         return
-    expected, answered = (statements.without_percent(side.latex) for side in (gold, target))
+    expected = statements.without_percent(gold.latex)
+    answered = statements.without_percent(target.latex)
     if expected is not None and answered is None:
         yield prepare(expected), target
     elif answered is not None and expected is None and guards.at_least_one(read(gold.latex, keep_units=False)):
         yield gold, prepare(answered)
 
 
-def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def readings(gold: Prepared, target: Prepared) -> tuple[Readings, Readings]:
+    """Let Math-Verify read both answers, with or without their units."""
     # A tail that may be part of the mathematics is kept.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
     return read(gold.latex, keep_units), read(target.latex, keep_units)
@@ -96,29 +109,40 @@ def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[A
 def _case_differs(gold: Prepared, target: Prepared) -> bool:
     """Reject 1 for `R/r`: Math-Verify does not distinguish capitals from small letters."""
     renamed = guards.with_capitals_renamed(gold.latex, target.latex)
-    return renamed is not None and not _equal(*(list(read(latex, keep_units=True)) for latex in renamed))
+    if renamed is None:
+        return False
+    expected, answered = renamed
+    return not _equal(read(expected, keep_units=True), read(answered, keep_units=True))
 
 
-def _equal(gold: Any, target: Any) -> bool:
-    return verify(gold, target, timeout_seconds=None)
+def _sets_differ(gold: Prepared, target: Prepared) -> bool:
+    """Reject `k \\in N` for `k \\in Z`, which one side may omit."""
+    return gold.numbers is not None and target.numbers is not None and gold.numbers != target.numbers
+
+
+def _equal(gold: Readings, target: Readings) -> bool:
+    return bool(verify(list(gold), list(target), timeout_seconds=None))
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     latex: str
     tail: units.Tail
-    numbers: str | None = None
+    numbers: str | None = None  # set of the letters in its qualifier: Z, N, ...
 
 
 @lru_cache(maxsize=4096)
 def prepare(answer: str) -> Prepared:
     """Normalise, drop a qualifier, and find the tail: words behind a number, or text that Math-Verify drops."""
     latex = normalise(answer)
-    if qualified := statements.split_qualifier(latex):
+    qualified = statements.split_qualifier(latex)
+    if qualified:
         return replace(prepare(qualified[0]), numbers=qualified[1])
-    if labelled := units.split_label(latex):
+    labelled = units.split_label(latex)
+    if labelled:
         return Prepared(*labelled)
-    whole, quantity = (normalize_latex(latex, config) for config in (_KEEP_UNITS, _DROP_UNITS))
+    whole = normalize_latex(latex, _KEEP_UNITS)
+    quantity = normalize_latex(latex, _DROP_UNITS)
     tail = whole[len(quantity) :] if whole.startswith(quantity) else whole
     if not tail:
         return Prepared(latex, units.read_symbol(latex))
@@ -126,7 +150,7 @@ def prepare(answer: str) -> Prepared:
 
 
 @lru_cache(maxsize=4096)
-def read(latex: str, keep_units: bool) -> tuple[Any, ...]:
+def read(latex: str, keep_units: bool) -> Readings:
     """Return a sympy object if Math-Verify can parse it, and the normalised string."""
     config = _BOXED_WITH_UNITS if keep_units else _BOXED
     return tuple(parse(rf"\boxed{{{latex}}}", extraction_config=[config], parsing_timeout=None))

@@ -37,11 +37,13 @@ def without_typesetting(text: str) -> str:
     '{\\frac{1}{2}}'
     """
     text = text.strip()
-    if markdown := _MARKDOWN.fullmatch(text):
+    markdown = _MARKDOWN.fullmatch(text)
+    if markdown:
         text = markdown["answer"]
     if "\\" in text or "∅" in text:
         for pattern, replacement in _TYPESETTING:
             text = pattern.sub(replacement, text)
-    if introduction := _INTRODUCTION.match(text):
-        text = text[introduction.end() :] or text
+    introduction = _INTRODUCTION.match(text)
+    if introduction and introduction.end() < len(text):
+        text = text[introduction.end() :]
     return text

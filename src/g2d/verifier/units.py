@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from g2d.verifier.statements import GREEK
 
@@ -20,13 +20,10 @@ _NAMES = """
     cent penny pennies ¢ / dollar usd buck / euro eur / gbp / yen jpy / rupee inr /
     degree deg / radian rad / am / pm / percent
 """  # the first name of a unit is its canonical one
-_UNITS = {
-    alias + plural: unit
-    for unit, *others in map(str.split, _NAMES.split("/"))
-    for alias in (unit, *others)
-    for plural in ("", "s")
-}
-_UNITS["inches"] = "inch"
+_UNITS = {"inches": "inch"}
+for _aliases in _NAMES.split("/"):
+    for _alias in _aliases.split():
+        _UNITS[_alias] = _UNITS[f"{_alias}s"] = _aliases.split()[0]
 _COMPOUND = {"mph": "mile per hour", "kmh": "km per hour", "kmph": "km per hour"}
 _POWER_BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _POWER_BEHIND = {"squared": 2, "cubed": 3}
@@ -115,28 +112,38 @@ def with_units_as_text(latex: str) -> str:
 def _as_text(ratio: re.Match[str]) -> str:
     if ratio["top"] not in _UNITS or ratio["bottom"] not in _UNITS:
         return ratio[0]
-    powers = {name: f"^{ratio[f'{name}_power']}" if ratio[f"{name}_power"] else "" for name in ("top", "bottom")}
-    return rf"\text{{ {ratio['top']}{powers['top']}/{ratio['bottom']}{powers['bottom']}}}"
+    top = _with_power(ratio["top"], ratio["top_power"])
+    bottom = _with_power(ratio["bottom"], ratio["bottom_power"])
+    return rf"\text{{ {top}/{bottom}}}"
+
+
+def _with_power(words: str, power: str | None) -> str:
+    return f"{words}^{power}" if power else words
 
 
 def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
+    """Read the words behind a quantity as a unit or label, if they are certain to be one."""
     written = "".join(tail.split())
     if not written:
         return NO_TAIL
-    if not re.search(r"[^/.\s]", _GROUP.sub("", tail)):
-        words = _GROUP.sub(lambda group: group["words"] + (f"^{group['power']}" if group["power"] else ""), tail)
+    bare = _BARE.fullmatch(tail)
+    if not re.search(r"[^/.\s]", _GROUP.sub("", tail)):  # only `\text`
+        words = _GROUP.sub(lambda group: _with_power(group["words"], group["power"]), tail)
         # `\text{mil}\text{lion}` is one word, `\text{red}\text{eggs}` are two.
         spaced = _GROUP.sub(r" \g<words> ", tail)
-        read = Tail(written, not (changes_value(words) or changes_value(spaced)), find_unit(words))
-    elif (bare := _BARE.fullmatch(tail)) and _is_numeric(quantity):
+        is_label = not changes_value(words) and not changes_value(spaced)
+    elif bare and _is_numeric(quantity):
         # `2s` and `15 + 55 m` are expressions, `2 s` and `3 students` quantities.
-        is_letter = len(bare["words"].strip()) == 1
-        spaced_number = bool(bare["space"]) and bool(_SINGLE_NUMBER.fullmatch(quantity))
-        is_label = not changes_value(bare["words"]) and (spaced_number or not is_letter)
-        read = Tail(written, is_label, find_unit(bare["words"]))
+        words = bare["words"]
+        is_letter = len(words.strip()) == 1
+        is_spaced_number = bool(bare["space"]) and bool(_SINGLE_NUMBER.fullmatch(quantity))
+        is_label = not changes_value(words) and (is_spaced_number or not is_letter)
     else:
-        return Tail(written, False)
-    return read if not is_price or of_price(read.unit) else replace(read, is_label=False)
+        return Tail(written, is_label=False)
+    unit = find_unit(words)
+    if is_price and not of_price(unit):
+        is_label = False
+    return Tail(written, is_label, unit)
 
 
 def changes_value(words: str) -> bool:
@@ -161,14 +168,17 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
     """
     price = _PRICE.fullmatch(latex)
     if price and "$" not in price["number"] and (price["before"] is None) != (price["behind"] is None):
-        currency = _CURRENCIES[re.sub(r"\\text|[{}\s]", "", price["before"] or price["behind"])]
-        return (price["minus"] or "") + price["number"].strip(), Tail("", True, frozenset({(currency, 1)}))
+        sign = re.sub(r"\\text|[{}\s]", "", price["before"] or price["behind"])
+        number = (price["minus"] or "") + price["number"].strip()
+        return number, Tail("", True, frozenset({(_CURRENCIES[sign], 1)}))
     labelled = _LABELLED.fullmatch(latex)
     if labelled is None:
         return None
     words = labelled["words"]
     unit = find_unit(words)
-    if unit == _PERCENT or (unit is None and (changes_value(words) or not _is_word(words.split()[0].lower()))):
+    if unit == _PERCENT:
+        return None
+    if unit is None and (changes_value(words) or not _is_word(words.split()[0].lower())):
         return None
     if "$" in labelled["number"]:
         if not of_price(unit):
@@ -182,6 +192,7 @@ def _is_word(letters: str) -> bool:
 
 
 def read_symbol(latex: str) -> Tail:
+    """Return the unit of the only sign in an answer: `\\$`, a degree sign or a percent sign."""
     named = [unit for sign, unit in _SIGNS.items() if sign in latex]
     return Tail("", True, frozenset({(named[0], 1)})) if len(named) == 1 else NO_TAIL
 
@@ -224,4 +235,5 @@ def differ(reference: Tail, answer: Tail) -> bool:
 
 def _is_numeric(quantity: str) -> bool:
     """Return whether a quantity has digits and no letters outside commands."""
-    return not re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", quantity)) and bool(re.search(r"[0-9]", quantity))
+    has_letters = re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", quantity))
+    return not has_letters and bool(re.search("[0-9]", quantity))

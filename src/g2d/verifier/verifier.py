@@ -5,8 +5,9 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from g2d.plain import plain
 from g2d.verifier.extraction import is_thinking, last_boxed
@@ -26,6 +27,16 @@ CACHE_SIZE = 2**16  # entries of a few hundred bytes
 _SMALL_INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A completion to judge."""
+
+    reference: Reference
+    text: str
+    is_cut: bool  # its token budget ran out
+    is_unfinished: bool  # thinking that never ended
+
+
 class Verifier:
     """Judges completions with a pool of workers; a context manager, thread-safe.
 
@@ -38,7 +49,10 @@ class Verifier:
     def __init__(self, workers: int = 1, limits: Limits | None = None, *, file: str | None = None) -> None:
         self.limits = limits or Limits()
         self.file = file
-        function = ["math_verify"] if file is None else ["verifier", file, JUDGE, digest(file)]
+        if file is None:
+            function = ["math_verify"]
+        else:
+            function = ["verifier", file, JUDGE, digest(file)]
         self._pool = Pool(workers, self.limits, function)
         self._cache: OrderedDict[Pair, Judgement] = OrderedDict()
         self._has_warned = False
@@ -57,76 +71,92 @@ class Verifier:
             finish_reasons: "length" if the token budget ran out, for `truncated`.
             in_thinking: whether the prompt ends in `<think>`, for `unfinished_thinking`.
         """
-        reasons = [None] * len(items) if finish_reasons is None else finish_reasons
-        if len(reasons) != len(items):
-            raise ValueError(f"{len(items)} items but {len(reasons)} finish reasons")
-        begun = [False] * len(items) if in_thinking is None else in_thinking
-        if len(begun) != len(items):
-            raise ValueError(f"{len(items)} items but {len(begun)} marks of thinking")
-        thinking = [is_thinking(text, has_begun) for (_, text), has_begun in zip(items, begun, strict=True)]
-        if self.file is not None:
-            return self._by_file(items, reasons, thinking)
-        extracted = [
-            self._extract(reference, text, reason, is_unfinished)
-            for (reference, text), reason, is_unfinished in zip(items, reasons, thinking, strict=True)
+        n = len(items)
+        reasons = [None] * n if finish_reasons is None else finish_reasons
+        begun = [False] * n if in_thinking is None else in_thinking
+        if len(reasons) != n:
+            raise ValueError(f"{n} items but {len(reasons)} finish reasons")
+        if len(begun) != n:
+            raise ValueError(f"{n} items but {len(begun)} values of in_thinking")
+        attempts = [
+            _Attempt(reference, text, reason == "length", is_thinking(text, has_begun))
+            for (reference, text), reason, has_begun in zip(items, reasons, begun, strict=True)
         ]
+        return self._by_math_verify(attempts) if self.file is None else self._by_file(attempts)
+
+    def _by_math_verify(self, attempts: Sequence[_Attempt]) -> list[Judgement]:
+        extracted = [self._extract(attempt) for attempt in attempts]
+        pairs = dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple))
         with self._pool.lock:
-            judged = self._judge(dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple)))
+            judged = self._judge(pairs)
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
 
-    def _extract(self, reference: Any, text: str, finish_reason: str | None, thinking: bool) -> Pair | Judgement:
-        if reference is None:
-            return Judgement(NO_REFERENCE, None)
-        if len(text) > self.limits.max_completion_chars:
-            return Judgement("limit", None)
-        if thinking:
+    def _extract(self, attempt: _Attempt) -> Pair | Judgement:
+        """Return reference and answer, or the judgement if they need not be compared."""
+        known = self._without_judging(attempt)
+        if known is not None:
+            return Judgement(known, None)
+        if attempt.is_unfinished:
             return Judgement(UNFINISHED_THINKING, None)
-        answer = last_boxed(text)
+        answer = last_boxed(attempt.text)
         if answer is None:
-            return Judgement("truncated" if finish_reason == "length" else "no_boxed", None)
+            return Judgement("truncated" if attempt.is_cut else "no_boxed", None)
+        reference = str(attempt.reference)
         if not (self.limits.allow(answer) and self.limits.allow(reference)):
             return Judgement("limit", answer[: self.limits.max_answer_chars])
         return reference.strip(), answer
 
     def _judge(self, pairs: Iterable[Pair]) -> dict[Pair, Judgement]:
-        judged = {pair: self._cache[pair] for pair in pairs if pair in self._cache}
-        unknown = [pair for pair in pairs if pair not in judged]
-        verdicts = {pair: verdict for pair in unknown if (verdict := _compare_integers(*pair)) is not None}
-        hard = [pair for pair in unknown if pair not in verdicts]
+        judged: dict[Pair, Judgement] = {}
+        hard: list[Pair] = []
+        for pair in pairs:
+            verdict = _compare_integers(*pair)
+            if pair in self._cache:
+                judged[pair] = self._cache[pair]
+            elif verdict is not None:
+                judged[pair] = Judgement(verdict, pair[1])
+            else:
+                hard.append(pair)
         if hard:
-            verdicts.update(zip(hard, self._pool.replies(hard), strict=True))
-        for pair, verdict in verdicts.items():
-            judged[pair] = self._cache[pair] = Judgement(verdict, pair[1])
+            for pair, reply in zip(hard, self._pool.replies(hard), strict=True):
+                judged[pair] = Judgement(reply, pair[1])
+        self._cache.update(judged)
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
         return judged
 
-    def _by_file(
-        self, items: Sequence[tuple[Reference, str]], reasons: Sequence[str | None], thinking: Sequence[bool]
-    ) -> list[Judgement]:
-        known = [self._without_judging(*item) for item in items]
-        replies = iter(self._pool.replies([item for item, verdict in zip(items, known, strict=True) if not verdict]))
+    def _by_file(self, attempts: Sequence[_Attempt]) -> list[Judgement]:
+        known = [self._without_judging(attempt) for attempt in attempts]
+        asked = [
+            (attempt.reference, attempt.text)
+            for attempt, verdict in zip(attempts, known, strict=True)
+            if verdict is None
+        ]
+        replies = iter(self._pool.replies(asked))
         judgements = []
-        for before, reason, is_unfinished in zip(known, reasons, thinking, strict=True):
-            verdict = before or self._verdict(next(replies))
-            if verdict == "incorrect" and is_unfinished:
+        for attempt, before in zip(attempts, known, strict=True):
+            verdict = self._verdict(next(replies)) if before is None else before
+            if verdict == "incorrect" and attempt.is_unfinished:
                 verdict = UNFINISHED_THINKING
-            elif verdict == "incorrect" and reason == "length":
+            elif verdict == "incorrect" and attempt.is_cut:
                 verdict = "truncated"
             judgements.append(Judgement(verdict, None))
         return judgements
 
-    def _without_judging(self, reference: Reference, text: str) -> Verdict | None:
-        if reference is None:
+    def _without_judging(self, attempt: _Attempt) -> Verdict | None:
+        if attempt.reference is None:
             return NO_REFERENCE
-        return "limit" if len(text) > self.limits.max_completion_chars else None
+        return "limit" if len(attempt.text) > self.limits.max_completion_chars else None
 
-    def _verdict(self, reply: Any) -> Any:
-        verdict, why = (reply, None) if isinstance(reply, str) else reply
+    def _verdict(self, reply: Any) -> Verdict:
+        """Return the verdict of a worker's reply, and log the first failure of the user's function."""
+        if isinstance(reply, str):
+            return cast("Verdict", reply)
+        verdict, why = reply
         if why and not self._has_warned:
             logger.warning("%s: %s: a completion has the verdict %s", self.file, plain(why), verdict)
             self._has_warned = True
-        return verdict
+        return cast("Verdict", verdict)
 
     def close(self) -> None:
         self._pool.close()

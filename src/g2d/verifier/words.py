@@ -45,12 +45,12 @@ def same_words(reference: str, answer: str) -> bool | None:
     expected = _read(reference)
     if expected is None:
         return None
-    spelled_answer = tuple(spelled for part in _JOINT.split(_plain(answer)) if (spelled := _spelled(part)))
+    members = tuple(filter(None, map(_spelled, _JOINT.split(_plain(answer)))))
     if expected.letters:
-        spelled_answer = tuple("".join(spelled_answer))
-    return (
-        spelled_answer == expected.members if expected.ordered else Counter(spelled_answer) == Counter(expected.members)
-    )
+        members = tuple("".join(members))
+    if expected.ordered:
+        return members == expected.members
+    return Counter(members) == Counter(expected.members)
 
 
 _CHOICE = re.compile(r"(?P<open>\(\s*)?(?P<letter>[A-J])\s*(?P<mark>\)|[.:])?(?P<text>.*)", re.DOTALL)
@@ -58,13 +58,16 @@ _CHOICE = re.compile(r"(?P<open>\(\s*)?(?P<letter>[A-J])\s*(?P<mark>\)|[.:])?(?P
 
 def same_choice(reference: str, answer: str) -> bool:
     """Return whether one side is a letter and the other the same letter with its option's text: `(C) both fall`."""
-    expected, answered = _choice(reference), _choice(answer)
+    expected = _choice(reference)
+    answered = _choice(answer)
     if expected is None or answered is None:
         return False
-    return expected[0] == answered[0] and not (expected[1] and answered[1])
+    (letter, text), (other_letter, other_text) = expected, answered
+    return letter == other_letter and not (text and other_text)
 
 
 def _choice(latex: str) -> tuple[str, str] | None:
+    """Return the letter of a choice and its text, which may be empty."""
     choice = _CHOICE.fullmatch(_plain(latex))
     if choice is None or (choice["open"] and choice["mark"] != ")"):
         return None
@@ -81,6 +84,7 @@ def letters_differ(reference: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _read(reference: str) -> _Words | None:
+    """Return a reference's words, None if it may be mathematics."""
     plain = _plain(reference)
     parts = [part.strip() for part in _JOINT.split(plain.strip("()[]"))]
     in_text = not re.search("[A-Za-z]", _TEXT.sub("", reference))
@@ -91,12 +95,15 @@ def _read(reference: str) -> _Words | None:
     if len(parts) == 1:
         if len(members[0]) == 1 or not (in_text or capitals or re.search("[A-Za-z]{3}", plain)):
             return None
-        return _Words(tuple(members[0]), True, True) if capitals else _Words(members, True, False)
+        if capitals:
+            return _Words(tuple(members[0]), ordered=True, letters=True)
+        return _Words(members, ordered=True, letters=False)
     if not (in_text or capitals or all(len(member) > 2 for member in members)):
         return None
     unsorted = len(members) > 2 and list(members) != sorted(members)
-    ordered = bool(_BRACKETED.fullmatch(plain)) or (unsorted and not reference.startswith(r"\{"))
-    return _Words(members, ordered, all(len(member) == 1 for member in members))
+    in_brackets = _BRACKETED.fullmatch(plain) is not None
+    ordered = in_brackets or (unsorted and not reference.startswith(r"\{"))
+    return _Words(members, ordered, letters=all(len(member) == 1 for member in members))
 
 
 def _plain(latex: str) -> str:
@@ -104,8 +111,11 @@ def _plain(latex: str) -> str:
 
 
 def _without_text(latex: str) -> str:
-    while (unwrapped := _TEXT.sub(r" \1 ", latex)) != latex:
-        latex = unwrapped
+    """Remove `\\text{...}` and fonts around words, also nested ones."""
+    before = None
+    while latex != before:
+        before = latex
+        latex = _TEXT.sub(r" \1 ", latex)
     return latex
 
 
