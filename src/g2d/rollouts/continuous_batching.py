@@ -37,7 +37,10 @@ class ContinuousBatch:
         stream: Callable[[Sample], np.ndarray],
         end_ids: Iterable[int],
     ) -> None:
-        self.model, self.prompts, self.decoding, self.stream = model, prompts, decoding, stream
+        self.model = model
+        self.prompts = prompts
+        self.decoding = decoding
+        self.stream = stream
         self.end_ids = frozenset(end_ids)
 
     @torch.no_grad()
@@ -56,8 +59,8 @@ class ContinuousBatch:
         return completed
 
     def _draw(self, until_free: int) -> None:
-        free, lengths = self.rows.free, self.rows.lengths
-        longest = int((lengths * ~free).max())
+        free = self.rows.free
+        longest = int((self.rows.lengths * ~free).max())
         while int(free.sum()) < until_free:
             self.rows.step(longest)
             longest += 1
@@ -66,10 +69,12 @@ class ContinuousBatch:
         rows = self.rows
         free = rows.free.nonzero().flatten()
         drawn = zip(free.tolist(), rows.tokens[free].tolist(), rows.counts[free].tolist(), strict=True)
-        completed = {}
+        completed: dict[Sample, list[int]] = {}
         for row, tokens, count in drawn:
-            if (sample := self.samples[row]) is not None:
-                completed[sample], self.samples[row] = tokens[:count], None
+            sample = self.samples[row]
+            if sample is not None:
+                completed[sample] = tokens[:count]
+                self.samples[row] = None
         joining = [queue.popleft() for _ in range(min(len(free), len(queue)))]
         if joining:
             self._join(joining, free[: len(joining)])
@@ -105,7 +110,11 @@ def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
     large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
     if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):
         return []
-    first, last = min(map(list, prompts)), max(map(list, prompts))  # all others sort between these two
-    most = min(map(len, prompts)) - 1
-    length = next((i for i in range(most) if first[i] != last[i]), most)
+    in_order = sorted(list(prompt) for prompt in prompts)
+    first = in_order[0]
+    last = in_order[-1]  # all others are between these two
+    most = min(len(prompt) for prompt in prompts) - 1
+    length = 0
+    while length < most and first[length] == last[length]:
+        length += 1
     return first[:length] if length >= PREFIX else []

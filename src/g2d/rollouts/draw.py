@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from g2d.plain import say
@@ -32,13 +33,18 @@ def sampling(settings: Sampling, seed: int) -> Decoding:
 
 def evaluation_decoding(settings: Evaluation) -> Decoding:
     drawn = settings.sampled
-    return Decoding(
-        samples_per_prompt=drawn.n if drawn else 1,
-        temperature=drawn.temperature if drawn else 0.0,
-        top_p=drawn.top_p if drawn else 1.0,
+    greedy = Decoding(
+        samples_per_prompt=1,
+        temperature=0.0,
+        top_p=1.0,
         max_completion_length=settings.max_completion_length,
         batch_size=settings.batch_size,
-        seed=drawn.seed if drawn else 0,
+        seed=0,
+    )
+    if drawn is None:
+        return greedy
+    return replace(
+        greedy, samples_per_prompt=drawn.n, temperature=drawn.temperature, top_p=drawn.top_p, seed=drawn.seed
     )
 
 
@@ -74,15 +80,17 @@ def draw_rollouts(
         token_ids: keep the tokens, for training.
     """
     tokenizer = tokenizer_sha256(policy.base) if token_ids else None
-    drawn = [*completed(engine, problems, prompt, decoding)]
-    compared = references((problem for problem, *_ in drawn), verifier)
+    drawn = list(completed(engine, problems, prompt, decoding))
+    compared = references([problem for problem, *_ in drawn], verifier)
     judgements = verifier.verify(
         [(reference, done.text) for reference, (*_, done) in zip(compared, drawn, strict=True)],
         [done.finish_reason for *_, done in drawn],
         in_thinking=[request.in_thinking for _, request, *_ in drawn],
     )
-    return [
-        Rollout(
+    rollouts: list[Rollout] = []
+    for (problem, request, sample, completion), judgement in zip(drawn, judgements, strict=True):
+        answer = judgement.extracted_answer
+        rollout = Rollout(
             problem_id=problem.problem_id,
             level=problem.level,
             reference_answer=problem.answer,
@@ -93,7 +101,7 @@ def draw_rollouts(
             finish_reason=completion.finish_reason,
             verdict=judgement.verdict,
             reward=judgement.reward,
-            extracted_answer=None if judgement.extracted_answer is None else well_formed(judgement.extracted_answer),
+            extracted_answer=None if answer is None else well_formed(answer),
             engine=engine.name,
             temperature=decoding.temperature,
             seed=decoding.seed,
@@ -102,8 +110,8 @@ def draw_rollouts(
             completion_ids=completion.token_ids if tokenizer else None,
             tokenizer_sha256=tokenizer,
         )
-        for (problem, request, sample, completion), judgement in zip(drawn, judgements, strict=True)
-    ]
+        rollouts.append(rollout)
+    return rollouts
 
 
 def with_rewards(
@@ -121,11 +129,11 @@ def with_rewards(
         plain = rollouts.drop(columns=["reward_status", "reward_details"], errors="ignore")  # of rollouts judged before
         return plain.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
     by_id = {problem.problem_id: problem for problem in problems}
-    columns = (rollouts[name] for name in ("problem_id", "sample", "completion_text", "verdict", "extracted_answer"))
-    attempts = [
-        Attempt(by_id[name], name, int(sample), text, Judgement(verdict, None if pd.isna(answer) else answer))
-        for name, sample, text, verdict, answer in zip(*columns, strict=True)
-    ]
+    columns = ["problem_id", "sample", "completion_text", "verdict", "extracted_answer"]
+    attempts: list[Attempt] = []
+    for name, sample, text, verdict, answer in rollouts[columns].itertuples(index=False, name=None):
+        verified = Judgement(verdict, None if pd.isna(answer) else answer)
+        attempts.append(Attempt(by_id[name], name, int(sample), text, verified))
     judgements = judge(reward, attempts, Context(seed, stream))
     details = [json.dumps(dict(judgement.details)) if judgement.details else None for judgement in judgements]
     return rollouts.assign(
@@ -138,7 +146,8 @@ def with_rewards(
 def completed(
     engine: Engine, problems: Sequence[Problem], prompt: Prompt, decoding: Decoding
 ) -> Iterator[tuple[Problem, Request, int, Completion]]:
-    requests = [engine.request(p.problem_id, conversation(p, prompt)) for p in problems]
+    """Yield problem, request, number of the sample and completion, in order."""
+    requests = [engine.request(problem.problem_id, conversation(problem, prompt)) for problem in problems]
     for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True):
         for sample, completion in enumerate(completions):
             yield problem, request, sample, completion

@@ -32,11 +32,11 @@ def require_free(share: float) -> None:
 
 
 def _users(own_tensors: int) -> str:
-    users = [
-        f"process {pid} has {held / GIB:.1f} GiB" if held is not None else f"process {pid} is on it"
-        for pid, held in processes()
-        if pid != os.getpid()
-    ]
+    users: list[str] = []
+    for pid, held in processes():
+        if pid == os.getpid():
+            continue
+        users.append(f"process {pid} is on it" if held is None else f"process {pid} has {held / GIB:.1f} GiB")
     if own_tensors >= GIB / 100:
         users.append(f"tensors of this process ({os.getpid()}) have {own_tensors / GIB:.1f} GiB")
     return ", ".join(users) or "the driver names no process that has the rest (another container may)"

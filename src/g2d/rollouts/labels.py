@@ -35,7 +35,8 @@ def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
     if is_binary(reward):
         return (reward == 1).astype("boolean").mask(reward.isna())
     by_prompt = reward.groupby(rollouts["problem_id"])
-    best, worst = by_prompt.transform("max"), by_prompt.transform("min")
+    best = by_prompt.transform("max")
+    worst = by_prompt.transform("min")
     apart = (best > worst) & (best - worst >= (margin or 0))
     return (reward == best).astype("boolean").where(apart & ((reward == best) | (reward == worst)))
 
@@ -48,6 +49,10 @@ def lengths(rollouts: pd.DataFrame) -> tuple[float | None, float | None]:
     open_ended = is_open_ended(rollouts)
     if open_ended.any():
         rollouts = rollouts[open_ended]
-    tokens, label = rollouts["token_count"], labels(rollouts)
-    best, worst = (tokens[label.eq(side).fillna(False)] for side in (True, False))
-    return (float(best.mean()) if len(best) else None), (float(worst.mean()) if len(worst) else None)
+    tokens = rollouts["token_count"]
+    label = labels(rollouts)
+    return _mean(tokens[label.eq(True).fillna(False)]), _mean(tokens[label.eq(False).fillna(False)])
+
+
+def _mean(tokens: pd.Series) -> float | None:
+    return float(tokens.mean()) if len(tokens) else None

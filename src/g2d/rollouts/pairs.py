@@ -64,7 +64,8 @@ def build_pairs(
         drawn[str(row["problem_id"])][int(row["sample"])] = row
     pairs: list[Pair] = []
     for problem in problems:
-        name, by_sample = problem.problem_id, drawn[problem.problem_id]
+        name = problem.problem_id
+        by_sample = drawn[name]
         right = [sample for sample, row in by_sample.items() if row["label"]]
         wrong = [sample for sample, row in by_sample.items() if not row["label"]]
         if not right or not wrong:
@@ -72,7 +73,8 @@ def build_pairs(
         ended = [sample for sample in right if by_sample[sample]["finish_reason"] != "length"]
         candidates = right if truncated_chosen == "keep" else ended or right
         chosen_sample, rejected_sample = one_pair(name, candidates, wrong, seed)
-        chosen, rejected = by_sample[chosen_sample], by_sample[rejected_sample]
+        chosen = by_sample[chosen_sample]
+        rejected = by_sample[rejected_sample]
         pairs.append(
             Pair(
                 prompt=conversation(problem, prompt),
@@ -111,7 +113,8 @@ def why_no_pairs(rollouts: pd.DataFrame) -> str:
 
 def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
     """Raise a ValueError if a rollout belongs to none of these problems."""
-    if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
+    unknown = sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems})
+    if unknown:
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
 
 

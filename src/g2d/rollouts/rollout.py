@@ -71,7 +71,8 @@ def without_unused(frame: pd.DataFrame) -> pd.DataFrame:
 def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout]) -> None:
     frame = to_frame(rollouts) if isinstance(rollouts, Sequence) else rollouts
     kept = without_unused(frame)
-    order = [*(name for name in COLUMNS if name in kept), *(name for name in kept if name not in COLUMNS)]
+    order = [name for name in COLUMNS if name in kept]
+    order += [str(name) for name in kept if name not in COLUMNS]
     with atomic(path) as draft:  # fixed column order: merged parts have the same bytes as an undivided file
         kept[order].to_parquet(draft, index=False)
 
@@ -83,8 +84,9 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
 
     try:
         available = pyarrow.parquet.read_schema(path).names
-        if missing := [column for column in columns if column not in (*available, *LEFT_OUT)]:
-            raise ValueError(f"rollouts lack the column {missing[0]}")
+        for column in columns:
+            if column not in (*available, *LEFT_OUT):
+                raise ValueError(f"rollouts lack the column {column}")
         return pd.read_parquet(path, columns=[column for column in columns if column in available])
     except Exception as error:  # pyarrow raises several unrelated types for a truncated file
         raise ValueError(

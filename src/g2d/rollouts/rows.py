@@ -49,7 +49,9 @@ def attends_by_row(model: Any) -> bool:
 
 def shares_keys(model: Any) -> bool:
     config = model.config.get_text_config(decoder=True)
-    return (getattr(config, "num_key_value_heads", None) or config.num_attention_heads) < config.num_attention_heads
+    """Return whether several query heads share keys and values."""
+    heads: int = config.num_attention_heads
+    return (getattr(config, "num_key_value_heads", None) or heads) < heads
 
 
 class RowLayer(DynamicLayer):
@@ -66,8 +68,11 @@ class RowLayer(DynamicLayer):
         prefix: tuple[torch.Tensor, torch.Tensor] | None,
     ) -> None:
         super().__init__()
-        self.cache, self.keys, self.values, self.is_initialized = cache, keys, values, True
+        self.cache = cache
+        self.keys = keys
+        self.values = values
         self.prefix = prefix
+        self.is_initialized = True
 
     def get_seq_length(self) -> int:
         return self.cache.width - 1
@@ -84,7 +89,9 @@ class RowCache(Cache):
     """Cache of all layers. `by_row`: each row and head is contiguous in memory, for `g2d.rollouts.attention`."""
 
     def __init__(self, columns: int, by_row: bool) -> None:
-        self.columns, self.width, self.by_row = columns, 1, by_row
+        self.columns = columns
+        self.width = 1
+        self.by_row = by_row
         nowhere = torch.empty(0, dtype=torch.long)
         self.places = (nowhere, nowhere)  # rows and columns that the step writes
         self.prefix: DynamicCache | None = None  # a cache with one row
@@ -113,16 +120,19 @@ class RowCache(Cache):
 
     def _layer(self, index: int, like: Sequence[torch.Tensor], rows: int) -> RowLayer:
         """Create zeroed keys and values: masked values are multiplied by 0, and 0 times NaN would be NaN."""
-        heads, columns, *sizes = like[0].shape[1], self.columns, like[0].shape[3], like[1].shape[3]
+        heads = like[0].shape[1]
+        key_size = like[0].shape[3]
+        value_size = like[1].shape[3]
         if self.by_row:
-            keys = like[0].new_zeros(rows, heads, sizes[0], columns).permute(0, 3, 1, 2)
-            values = like[1].new_zeros(rows, heads, columns, sizes[1]).transpose(1, 2)
+            keys = like[0].new_zeros(rows, heads, key_size, self.columns).permute(0, 3, 1, 2)
+            values = like[1].new_zeros(rows, heads, self.columns, value_size).transpose(1, 2)
         else:
-            keys, values = (like[i].new_zeros(rows, columns, heads, size) for i, size in enumerate(sizes))
-        prefix = (
-            None if self.prefix is None else (self.prefix.layers[index].keys[0], self.prefix.layers[index].values[0])
-        )
-        return RowLayer(self, keys, values, prefix)
+            keys = like[0].new_zeros(rows, self.columns, heads, key_size)
+            values = like[1].new_zeros(rows, self.columns, heads, value_size)
+        if self.prefix is None:
+            return RowLayer(self, keys, values, None)
+        read = self.prefix.layers[index]
+        return RowLayer(self, keys, values, (read.keys[0], read.values[0]))
 
     def keep(self, rows: torch.Tensor) -> None:
         """Keep some of the rows, in place: `rows[i]` becomes row i."""
@@ -130,7 +140,8 @@ class RowCache(Cache):
         for part in self.parts:
             for states in (part.keys, part.values):
                 states[moving] = states[rows[moving]]
-            part.keys, part.values = part.keys[: len(rows)], part.values[: len(rows)]
+            part.keys = part.keys[: len(rows)]
+            part.values = part.values[: len(rows)]
 
 
 class Rows:
@@ -151,7 +162,9 @@ class Rows:
         columns: int,
         prefix: Sequence[int] = (),
     ) -> None:
-        self.model, self.decoding, self.device = model, decoding, model.device
+        self.model = model
+        self.decoding = decoding
+        self.device = model.device
 
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> torch.Tensor:
             return torch.zeros(*shape, dtype=dtype, device=self.device)
@@ -168,13 +181,15 @@ class Rows:
         self.cache = RowCache(columns, self.by_row)
         self.end_ids = torch.tensor(sorted(end_ids), dtype=torch.long, device=self.device)
         self.every = torch.arange(rows, device=self.device)
-        self.last_logits_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters(model) else {}
+        self.options: dict[str, Any] = {"use_cache": True}  # of every pass
+        if "logits_to_keep" in parameters(model):
+            self.options["logits_to_keep"] = 1
         self.kinds = kinds_of_layers(model.config)
         self.window = getattr(model.config.get_text_config(decoder=True), "sliding_window", None)
         if prefix:
             self.cache.prefix = DynamicCache()
             tokens = torch.tensor([list(prefix)], device=self.device)
-            self.model(input_ids=tokens, past_key_values=self.cache.prefix, use_cache=True, **self.last_logits_only)
+            self.model(input_ids=tokens, past_key_values=self.cache.prefix, **self.options)
 
     def __len__(self) -> int:
         return len(self.free)
@@ -184,17 +199,17 @@ class Rows:
 
         Their tokens must be in the first `width` columns. A `width` beyond the existing columns is cut.
         """
-        at, width = self.lengths - 1, min(width, self.cache.columns)
-        self.cache.width, self.cache.places = width, (self.every, at)
+        at = self.lengths - 1
+        self.cache.width = min(width, self.cache.columns)
+        self.cache.places = (self.every, at)
+        options = self.options | {"row_cache": self.cache} if self.by_row else self.options
         with by_row(self.model) if self.by_row else nullcontext():
             logits = self.model(
                 input_ids=self.latest.unsqueeze(-1),
-                attention_mask=self._mask(width),
+                attention_mask=self._mask(self.cache.width),
                 position_ids=at.unsqueeze(-1) + self.cache.prefix_length,
                 past_key_values=self.cache,
-                use_cache=True,
-                **({"row_cache": self.cache} if self.by_row else {}),
-                **self.last_logits_only,
+                **options,
             ).logits
         self.draw(self.every, logits[:, -1])
 
@@ -214,18 +229,19 @@ class Rows:
         self, prompts: Sequence[Sequence[int]], rows: torch.Tensor, which: torch.Tensor, uniforms: torch.Tensor
     ) -> None:
         """Read prompts and sample each row's first token: row `rows[i]` gets prompt `which[i]`."""
-        longest = max(map(len, prompts))
+        longest = max(len(prompt) for prompt in prompts)
+        padded = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        padding, before = longest - lengths, self.cache.prefix_length
+        padding = longest - lengths
+        before = self.cache.prefix_length
         columns = torch.arange(-before, longest, device=self.device)
         read = self.cache.prefix_of(len(prompts))
         logits = self.model(
-            input_ids=torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=self.device),
+            input_ids=torch.tensor(padded, device=self.device),
             attention_mask=((columns >= padding.unsqueeze(-1)) | (columns < 0)).long(),
             position_ids=before + (columns[before:] - padding.unsqueeze(-1)).clamp(min=0),
             past_key_values=read,
-            use_cache=True,
-            **self.last_logits_only,
+            **self.options,
         ).logits
         self.cache.write(rows, read, which, padding, len(self))
         self.counts[rows] = 0
@@ -235,7 +251,8 @@ class Rows:
         self.draw(rows, logits[:, -1][which])
 
     def draw(self, rows: torch.Tensor, logits: torch.Tensor) -> None:
-        counts, going = self.counts[rows], ~self.free[rows]
+        counts = self.counts[rows]
+        going = ~self.free[rows]
         drawn = choose_tokens(logits, self.uniforms[rows, counts], self.decoding.temperature, self.decoding.top_p)
         self.tokens[rows, counts] = drawn
         self.latest[rows] = drawn

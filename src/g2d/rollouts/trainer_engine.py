@@ -50,10 +50,12 @@ class SubprocessEngine:
         self._ask("open", policy, settings, keywords)
 
     def request(self, problem_id: str, conversation: Any) -> Request:
-        return self._ask("request", problem_id, conversation)
+        request: Request = self._ask("request", problem_id, conversation)
+        return request
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        return self._ask("generate", requests, decoding)
+        completions: list[list[Completion]] = self._ask("generate", requests, decoding)
+        return completions
 
     def start_for(self, requests: Sequence[Request], max_completion_length: int) -> None:
         self._ask("start_for", requests, max_completion_length)
@@ -68,7 +70,8 @@ class SubprocessEngine:
         self._ask("compare", name, reference)
 
     def draw(self, *arguments: Any) -> tuple[list[list[int]], list[list[float]]]:
-        return self._ask("draw", *arguments)
+        drawn: tuple[list[list[int]], list[list[float]]] = self._ask("draw", *arguments)
+        return drawn
 
     def close(self) -> None:
         self._connection.close()

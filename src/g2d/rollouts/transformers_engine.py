@@ -54,13 +54,17 @@ class TransformersEngine(ModelEngine):
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
         # Longest prompts first, so that a lack of memory shows early.
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
-        samples = [(i, j) for i in order for j in range(decoding.samples_per_prompt)]
+        samples: list[Sample] = []
+        for i in order:
+            samples += [(i, j) for j in range(decoding.samples_per_prompt)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[0]], at[1]), samples)
+        by_prompt: list[list[Drawn]] = []
+        for i in range(len(prompts)):
+            by_prompt.append([self._with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)])
+        return by_prompt
 
-        def with_reason(tokens: list[int]) -> Drawn:
-            return tokens, "stop" if tokens[-1] in self.end_ids else "length"
-
-        return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
+    def _with_reason(self, tokens: list[int]) -> Drawn:
+        return tokens, "stop" if tokens[-1] in self.end_ids else "length"
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
         """Sample a completion per tokenized prompt, as `VllmEngine.draw`, without log-probabilities."""
@@ -80,16 +84,15 @@ class TransformersEngine(ModelEngine):
         with torch.inference_mode():
             if is_supported(self.model):
                 batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids)
-                return batch.complete(samples)
+                completed: dict[Sample, list[int]] = batch.complete(samples)
+                return completed
             for start in range(0, len(samples), decoding.batch_size):
                 batch_samples = samples[start : start + decoding.batch_size]
-                encoded = self.tokenizer.pad(
-                    {"input_ids": [list(prompts[i]) for i, _ in batch_samples]}, return_tensors="pt"
-                )
+                rows = [list(prompts[i]) for i, _ in batch_samples]
+                encoded = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
                 width = encoded["input_ids"].shape[1]
-                uniforms = torch.from_numpy(np.stack([stream(sample) for sample in batch_samples])).to(
-                    self.model.device
-                )
+                streams = np.stack([stream(sample) for sample in batch_samples])
+                uniforms = torch.from_numpy(streams).to(self.model.device)
                 generated = self.model.generate(
                     **encoded.to(self.model.device),
                     do_sample=False,  # the processor leaves one candidate

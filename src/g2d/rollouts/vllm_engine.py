@@ -79,11 +79,15 @@ class VllmEngine(ModelEngine):
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
         """Sample; vLLM ignores `decoding.batch_size`."""
-        outputs = self._complete(prompts, names, decoding)
-        samples = [output.outputs for output in outputs]
-        if given_up := {one.finish_reason for several in samples for one in several} - {"stop", "length"}:
-            raise RuntimeError(f"vLLM gave a completion up: {given_up.pop()}")
-        return [[(list(one.token_ids), one.finish_reason) for one in several] for several in samples]
+        drawn: list[list[Drawn]] = []
+        for output in self._complete(prompts, names, decoding):
+            of_prompt: list[Drawn] = []
+            for sample in output.outputs:
+                if sample.finish_reason not in ("stop", "length"):
+                    raise RuntimeError(f"vLLM gave a completion up: {sample.finish_reason}")
+                of_prompt.append((list(sample.token_ids), sample.finish_reason))
+            drawn.append(of_prompt)
+        return drawn
 
     def _complete(
         self,
@@ -117,7 +121,8 @@ class VllmEngine(ModelEngine):
             for name in names
         ]
         tokens = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        return self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
+        outputs: list[Any] = self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
+        return outputs
 
     def draw(
         self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
@@ -125,13 +130,14 @@ class VllmEngine(ModelEngine):
         """Sample a completion per tokenized prompt: its tokens, with the end of the turn, and the log-probabilities
         that they were sampled with. Random numbers depend on the names.
         """
-        outputs = self._complete(prompts, names, decoding, log_probabilities=0)
-        drawn = [output.outputs[0] for output in outputs]
-        log_probabilities = [
-            [entry[token].logprob for token, entry in zip(sample.token_ids, sample.logprobs, strict=True)]
-            for sample in drawn
-        ]
-        return [list(sample.token_ids) for sample in drawn], log_probabilities
+        completions: list[list[int]] = []
+        log_probabilities: list[list[float]] = []
+        for output in self._complete(prompts, names, decoding, log_probabilities=0):
+            sample = output.outputs[0]
+            tokens = list(sample.token_ids)
+            completions.append(tokens)
+            log_probabilities.append([of[token].logprob for token, of in zip(tokens, sample.logprobs, strict=True)])
+        return completions, log_probabilities
 
     def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """Return the policy's `log_probabilities` by the running engine, without effect on later completions.
@@ -174,7 +180,8 @@ class VllmEngine(ModelEngine):
             return
         if self.max_lora_rank is None:
             raise ValueError(f"{folder}: this engine holds merged weights; set engine.adapters: lora to exchange them")
-        if (rank := adapter_rank_of(folder)) > self.max_lora_rank:
+        rank = adapter_rank_of(folder)
+        if rank > self.max_lora_rank:
             raise ValueError(f"{folder}: its rank {rank} exceeds the {self.max_lora_rank} this engine was made for")
         prepare_environment()
         from vllm.lora.request import LoRARequest
@@ -199,7 +206,8 @@ class VllmEngine(ModelEngine):
         prepare_environment()
         from vllm import LLM
 
-        gpu, sequences = on_gpu(), min(SEQUENCES, self.most_sequences or SEQUENCES)
+        gpu = on_gpu()
+        sequences = min(SEQUENCES, self.most_sequences or SEQUENCES)
         # The check initialises CUDA, and vLLM forks for several GPUs.
         if gpu and self.settings.tensor_parallel_size == 1:
             require_free(self.memory_utilization)
@@ -220,7 +228,8 @@ class VllmEngine(ModelEngine):
             arguments["tensor_parallel_size"] = self.settings.tensor_parallel_size
         else:
             # vLLM's CPU build cannot rewind a random generator, which prompts read in chunks need.
-            arguments |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, CPU_BATCH)}
+            arguments["enable_chunked_prefill"] = False
+            arguments["max_num_batched_tokens"] = max(context, CPU_BATCH)
             arguments["enforce_eager"] = True  # compiling takes longer than a small model's whole harvest
             arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(self.policy.base, sequences, context)
         if sequences < SEQUENCES:
@@ -237,11 +246,13 @@ class VllmEngine(ModelEngine):
         from vllm.distributed import cleanup_dist_env_and_memory
 
         self._llm.llm_engine.engine_core.shutdown()
-        self._llm, VllmEngine._running = None, None
+        self._llm = None
+        VllmEngine._running = None
         cleanup_dist_env_and_memory()
 
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
-        longest, (_, limit) = max(map(len, prompts)), self.context
+        longest = max(len(prompt) for prompt in prompts)
+        _, limit = self.context
         if longest + budget > self._room or self._llm is None:
             roomy = max(self._room, math.ceil((longest + budget) / CONTEXT_STEP) * CONTEXT_STEP)
             self.start(roomy if limit is None else min(roomy, limit))
@@ -262,7 +273,8 @@ def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
     try:
         heads = config["num_attention_heads"]
         width = config.get("head_dim") or config["hidden_size"] // heads
-        layers, heads = config["num_hidden_layers"], config.get("num_key_value_heads") or heads
+        layers = config["num_hidden_layers"]
+        heads = config.get("num_key_value_heads") or heads
     except KeyError:  # a configuration with other names
         return MOST_CPU_CACHE
     blocks = sequences * -(-context // CPU_BLOCK) + 1  # vLLM uses the first block itself
@@ -297,7 +309,7 @@ def require_semaphores() -> None:
 def on_gpu() -> bool:
     import torch
 
-    return torch.cuda.is_available()
+    return bool(torch.cuda.is_available())
 
 
 def merges_adapters(settings: EngineSettings) -> bool:

@@ -68,7 +68,8 @@ def log_probabilities(model: Any, texts: Sequence[Sequence[int]]) -> list[list[f
     """Return log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, a list per prefix."""
     import torch
 
-    scored, scores = candidates(texts), list[list[float]]()
+    scored = candidates(texts)
+    scores: list[list[float]] = []
     with torch.no_grad():
         for text in texts:
             logits = model(input_ids=torch.tensor([list(text)], device=model.device)).logits[0, -PREFIXES - 1 : -1]
@@ -82,7 +83,8 @@ def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
 
     with torch.random.fork_rng(devices=[]):
         model = load_base(policy).eval()
-        dtype, base = str(model.dtype).removeprefix("torch."), None
+        dtype = str(model.dtype).removeprefix("torch.")
+        base = None
         if policy.adapter is not None:
             base = log_probabilities(model, texts)
             model = with_trained(model, policy.adapter).eval()
@@ -132,9 +134,12 @@ def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], refe
     import numpy as np
 
     expected = np.array(reference.policy)
-    errors, bound = np.array(scores) - expected, max(BOUNDS[engine.dtype], BOUNDS[reference.dtype])
+    errors = np.array(scores) - expected
+    bound = max(BOUNDS[engine.dtype], BOUNDS[reference.dtype])
     mean = float(np.abs(errors).mean())
-    missing, error = _missing_share(errors, np.array(reference.base) - expected) if reference.base else (0.0, 0.0)
+    missing, error = 0.0, 0.0
+    if reference.base:
+        missing, error = _missing_share(errors, np.array(reference.base) - expected)
     if mean <= bound and missing - ERRORS * error <= MISSING:
         return
     share = f", and {missing:.0%} of the adapter's effect is missing" if missing > MISSING else ""

@@ -172,13 +172,16 @@ class Grpo(Checkpointed, MovingReference):
         """Return the next pass; a new generation is first divided into passes."""
         before = self._buffered_inputs
         inputs: Batch = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is None or self._buffered_inputs is before:
+        passes = self._buffered_inputs
+        if passes is None or passes is before:
             return inputs
         if self.order is not None:
-            self._buffered_inputs = regrouped(self._buffered_inputs, self.args.gradient_accumulation_steps, self.order)
+            passes = regrouped(passes, self.args.gradient_accumulation_steps, self.order)
+            self._buffered_inputs = passes
         if self.warmup.updates_per_generation > 1:
-            self._note_steps(self._buffered_inputs)
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+            self._note_steps(passes)
+        number: int = self._step % self.args.steps_per_generation
+        return passes[number]
 
     def _note_steps(self, passes: Sequence[Batch]) -> None:
         """Record the step that consumes each completion: TRL shuffles a generation before it divides it."""

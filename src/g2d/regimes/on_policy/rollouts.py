@@ -49,9 +49,9 @@ class OnPolicyRollouts:
         settings = job.settings
         self.job = job
         self.problems: list[Problem] = job.data
-        self.prompts_per_step = settings.prompts_each_step(job.group_size)
-        self.completions_per_prompt = settings.completions_per_prompt(job.group_size)
-        self.every = sync_period(settings.sync_every, len(self.problems) // self.prompts_per_step)
+        self.prompts_per_step: int = settings.prompts_each_step(job.group_size)
+        self.completions_per_prompt: int = settings.completions_per_prompt(job.group_size)
+        self.every: int | None = sync_period(settings.sync_every, len(self.problems) // self.prompts_per_step)
         n_prompts = settings.prompts_asked(settings.total_steps, job.group_size)
         self.order = order(settings, self.problems, n_prompts, self.prompts_per_step, job.seed)
         self.times_before = [*times_before(self.order)]

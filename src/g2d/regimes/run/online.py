@@ -89,4 +89,5 @@ def require_prompts_fit(job: TrainingJob) -> int:
 def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_generation: int, after_step: int) -> int:
     """Count tokens generated after a step. A generation is logged once, with the first step that uses it."""
     served = [row for row in log_history if "completions/mean_length" in row and row["step"] > after_step]
-    return round(sum(row["completions/mean_length"] * completions_per_generation for row in served))
+    tokens: float = sum(row["completions/mean_length"] * completions_per_generation for row in served)
+    return round(tokens)

@@ -76,7 +76,8 @@ def gathered(rows: list[Any]) -> list[Any]:
         return rows
     from accelerate.utils import gather_object
 
-    return gather_object(rows)
+    everybodys: list[Any] = gather_object(rows)
+    return everybodys
 
 
 def largest(*numbers: int) -> list[int]:
@@ -86,7 +87,9 @@ def largest(*numbers: int) -> list[int]:
     from accelerate import PartialState
     from accelerate.utils import gather
 
-    return gather(torch.tensor([numbers], device=PartialState().device)).max(dim=0).values.tolist()
+    by_process = gather(torch.tensor([numbers], device=PartialState().device))
+    maxima: list[int] = by_process.max(dim=0).values.tolist()
+    return maxima
 
 
 def from_first(value: Callable[[], Any]) -> Any:

@@ -186,7 +186,8 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
-    return read_json(checkpoint / "trainer_state.json")["log_history"]
+    log: list[dict[str, Any]] = read_json(checkpoint / "trainer_state.json")["log_history"]
+    return log
 
 
 def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
