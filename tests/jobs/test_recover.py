@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,6 +81,24 @@ def test_it_refuses_while_a_snakemake_runs_in_the_folder(folder: Path, capsys: p
     output = f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
     assert output in capsys.readouterr().err
     assert (folder / ".snakemake/locks").exists()
+
+
+def test_it_waits_for_jobs_on_this_machine(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job of a killed Snakemake saves its step, and would write into the folder of the next run."""
+    program = "import time\nopen('begun', 'w').close()\ntime.sleep(1000)"
+    job = subprocess.Popen([sys.executable, "-c", program], cwd=folder, env=os.environ | {"G2D_RUN": "1 1 here"})
+    while not (folder / "begun").exists():
+        time.sleep(0.05)
+    assert main(["recover"]) == 1
+    assert f"wait for process {job.pid}, a job of the killed run" in capsys.readouterr().out
+    with ThreadPoolExecutor() as threads:
+        recovered = threads.submit(main, ["recover", "--yes"])
+        time.sleep(2)
+        assert (folder / ".snakemake/locks").exists()
+        job.terminate()
+        job.wait()
+        assert recovered.result() == 0
+    assert not (folder / ".snakemake/locks").exists()
 
 
 def test_yes_moves_unfinished_outputs_and_prints_how_to_restore_them(

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from g2d.experiment.config import load
 from g2d.experiment.requirements import require_files
 from g2d.problems import Problem
+from g2d.regimes.run.stopping import stop_requests
 from g2d.rewards.catalogue import is_scalar, reward_of, reward_params, reward_settings, words_of
 from g2d.rewards.judging import judge
 from g2d.rewards.python import PythonReward
 from g2d.rewards.reward import Attempt, Judgement
 from g2d.settings import ConfigError
 from g2d.verifier import Judgement as Verified
-from g2d.verifier import VerifierError
+from g2d.verifier import VerifierError, pool
 from g2d.verifier.user_code import signature
 from tests.experiment.test_config import MINIMAL
 from tests.open_ended import HELD_OUT, POOL
@@ -98,6 +105,10 @@ def test_another_content_is_another_reward() -> None:
         ("return [float('nan') if len(text) == 1 else 'five' for text in completions]", ["not_finite"] * 2),
         ("return [1 / (len(text) - 1) for text in completions]", ["error"] * 2),
         ("return completions[1:]", ["error"] * 2),
+        ("return '01'", ["error"] * 2),
+        ("return {1.0: 0, 2.0: 0}", ["error"] * 2),
+        ("return ['1', b'2']", ["not_finite"] * 2),
+        ("return [float(sum(range(10**12)))] * 2", ["late"] * 2),  # C code, in which no signal handler runs
         ("return 1.0", ["error"] * 2),
         ("import sys; sys.exit(0)", ["error"] * 2),
         ("import os; os._exit(0)", ["error"] * 2),
@@ -195,3 +206,53 @@ def test_open_ended_prompts_refuse_one_that_takes_the_right_answer() -> None:
     assert reward_of(settings).needs_reference
     with pytest.raises(ConfigError, match=r"open_ended.reward: mine needs a reference answer"):
         load(MINIMAL | {"open_ended": section})
+
+
+def test_a_fork_in_it_answers_nothing(tmp_path: Path) -> None:
+    """Its reply would be taken for that of the next group."""
+    fork = (
+        "import os\ndef reward(completions):\n"
+        "    child = os.fork() == 0\n    return [len(text) + 9 * child for text in completions]\n"
+    )
+    assert [judgement.reward for judgement in judged(written(fork), groups=40)] == [*range(1, 81)]
+
+
+@pytest.mark.parametrize("body", ["float(sum(range(10**12)))", "__import__('time').sleep(1000)"])
+def test_its_processes_end_with_the_job(body: str) -> None:
+    """Also inside C code, with what the function has started, and after `kill -9` of the job."""
+    text = (
+        "import os, subprocess\ndef reward(completions):\n"
+        "    helper = subprocess.Popen(['sleep', '1000'])\n"
+        "    with open('pids', 'w') as file:\n        print(os.getpid(), helper.pid, file=file, flush=True)\n"
+        f"    {body}\n"
+    )
+    written(text)
+    program = (
+        "from tests.rewards.test_python import judged, PythonReward\n"
+        "judged(PythonReward(reward='python', file='mine.py'), groups=1)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    job = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    pids = Path("pids")
+    wait_until(lambda: pids.is_file() and pids.read_text().endswith("\n"))
+    job.kill()
+    job.wait()
+    wait_until(lambda: not any(runs(int(pid)) for pid in pids.read_text().split()))
+
+
+def test_a_request_to_stop_ends_a_call_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "STOP_S", 1.0)
+    settings = written("import os\ndef reward(completions):\n    os.kill(os.getppid(), 15)\n    sum(range(10**12))\n")
+    with stop_requests() as requests, pytest.raises(VerifierError, match="no answer 1 s after the request to stop"):
+        judged(settings)
+    assert set(requests) == {"SIGTERM"}
+    assert [judgement.reward for judgement in judged(written(SHORT))] == [-0.1, -0.2, -0.3, -0.4]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -1,8 +1,8 @@
 """`g2d recover`: make a folder usable again after Snakemake itself was killed (kill -9, a reboot of the login node).
 
-It cancels running Slurm jobs, waits until they end (a trainer saves a checkpoint first), moves unfinished outputs to
-the trash (`results/.trash`), and removes the lock. An output is unfinished if Snakemake marked it and no job recorded
-the digest of its content.
+It cancels running Slurm jobs, waits until they and the jobs on this machine end (a trainer saves a checkpoint first),
+moves unfinished outputs to the trash (`results/.trash`), and removes the lock. An output is unfinished if Snakemake
+marked it and no job recorded the digest of its content.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import psutil
 
 from g2d.jobs.digests import as_recorded, read_digests, set_times
 from g2d.jobs.files import TRASH, to_trash
+from g2d.jobs.orphans import RUN
 from g2d.plain import say
 
 RESULTS, LOCKS = Path("results"), ".snakemake/locks"
@@ -56,11 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
         return _set_times(folder)
     submitted = (folder / ".snakemake/slurm_logs").exists()
     jobs = unfinished_jobs(folder) if submitted else []
-    if not jobs and not is_locked(folder):
+    processes = processes_of_jobs(folder)
+    if not jobs and not processes and not is_locked(folder):
         say("nothing to recover: no jobs, no lock")
         return 0
     for job in jobs:
         say(f"cancel the Slurm job {job.job_id} ({job.state}, {job.label})")
+    for process in processes:
+        say(f"wait for process {process.pid}, a job of the killed run (or end it: kill {process.pid})")
     left, half_made = unseen_outputs(folder)
     for output in left:
         why = "its job finished it" if output.is_relative_to(RESULTS) else "it is not among the results"
@@ -73,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         say("\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes")
         return 1
     cancel(folder, jobs)
+    while processes_of_jobs(folder):
+        time.sleep(1)
     if half_made := unseen_outputs(folder)[1]:  # a job may have ended well meanwhile
         say(to_trash(RESULTS, half_made))
     shutil.rmtree(folder / LOCKS, ignore_errors=True)
@@ -108,6 +114,17 @@ def require_no_snakemake(folder: Path) -> None:
             raise RuntimeError(
                 f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
             )
+
+
+def processes_of_jobs(folder: Path) -> list[psutil.Process]:
+    """Return the processes of a folder's jobs on this machine that still run."""
+    found = []
+    for process in psutil.process_iter(["cwd", "environ", "status"]):
+        here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
+        is_job = RUN in (process.info["environ"] or {})
+        if here and is_job and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:

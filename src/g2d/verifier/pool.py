@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
@@ -23,12 +24,31 @@ Arguments = tuple[Any, ...]  # of a call, as JSON
 
 START_S = 120.0  # to import sympy from a cold network file system
 REAP_S = 5.0  # to exit after closing the pipe
+STOP_S = 20.0  # for calls that run, after a request to stop
 CHUNK = 32
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 class VerifierError(RuntimeError):
     """A worker could not start; the message has its output."""
+
+
+class StopRequest:
+    """A request that ends this process's calls: a user's function may run for minutes, or hang."""
+
+    time: float | None = None
+
+    @classmethod
+    def make(cls) -> None:
+        cls.time = time.monotonic()
+
+    @classmethod
+    def forget(cls) -> None:
+        cls.time = None
+
+    @classmethod
+    def overdue(cls, begun: float) -> bool:
+        return cls.time is not None and time.monotonic() > max(cls.time, begun) + STOP_S
 
 
 class Pool:
@@ -54,12 +74,21 @@ class Pool:
             return self._replies(calls)
 
     def _replies(self, calls: Sequence[Arguments]) -> list[Any]:
-        batch = _Batch(self, calls)
+        batch, begun = _Batch(self, calls), time.monotonic()
         threads = ThreadPoolExecutor(self.size)
         serving = [*self.workers, *[None] * self.size][: min(self.size, len(calls))]
         try:
-            for done in [threads.submit(batch.work, worker) for worker in serving]:
-                done.result()
+            working = [threads.submit(batch.work, worker) for worker in serving]
+            while wait(working, timeout=1, return_when=FIRST_EXCEPTION).not_done:
+                if any(one.done() and one.exception() for one in working):
+                    break
+                if StopRequest.overdue(begun):
+                    raise VerifierError(
+                        f"{self.function[0]}: no answer {STOP_S:g} s after the request to stop: the step is lost, "
+                        "the checkpoint before it is kept"
+                    )
+            for one in working:
+                one.result()
         except BaseException:
             # After Ctrl-C in a batch, the next batch must not read late replies.
             batch.given_up = True
@@ -155,9 +184,12 @@ class _Worker:
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.wall_s = limits.wall_s
         self.connection, theirs = Pipe()
-        with theirs:
+        pipe, self.lifeline = os.pipe()  # closed by the kernel if this process is killed
+        with theirs, open(pipe, "rb"):
             self.process = subprocess.Popen(
-                [*command, str(limits.deadline_s), str(limits.memory_bytes), *function],
+                [*command, str(limits.deadline_s), str(limits.memory_bytes), str(pipe), *function],
+                pass_fds=[pipe],
+                start_new_session=True,  # a group of processes, with those that the user's function starts
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -182,6 +214,9 @@ class _Worker:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=REAP_S if self.hung_up else 0)
         self.process.kill()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        os.close(self.lifeline)
         stderr = self.process.communicate()[1].decode(errors="replace")
         self.connection.close()
         return stderr.strip()[-2000:]
@@ -190,4 +225,5 @@ class _Worker:
         assert self.process.stderr is not None
         self.process.stderr.close()
         self.connection.close()
+        os.close(self.lifeline)
         self.process.returncode = 0  # else `subprocess` waits for it

@@ -1,11 +1,13 @@
-"""A worker process: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES KIND ...`.
+"""A worker process: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES PIPE KIND ...`.
 
 Standard input is a `Connection`. The parent sends lists of arguments as JSON; the worker calls the function of `KINDS`
-with each and sends one reply per call. It is a fresh interpreter, so without torch, CUDA or threads.
+with each and sends one reply per call. It is a fresh interpreter, so without torch, CUDA or threads. Its process group
+ends with the parent, which has the other end of the file descriptor PIPE.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import reprlib
@@ -54,7 +56,10 @@ def reward(*file: str) -> Call:
     function = load_function(*file)
 
     def call(given: dict[str, list[Any]]) -> Reply:
-        return ["judged", [_number(item) for item in function(**given)]]
+        numbers = function(**given)
+        if isinstance(numbers, str | bytes | dict | set):
+            return ["error", f"a {type(numbers).__name__} is no list of numbers: return one number for each completion"]
+        return ["judged", [_number(item) for item in numbers]]
 
     return call
 
@@ -63,7 +68,9 @@ KINDS: dict[str, Callable[..., Call]] = {"math_verify": math_verify, "verifier":
 
 
 def main() -> None:
-    deadline_s, memory_bytes, kind, *file = sys.argv[1:]
+    deadline_s, memory_bytes, pipe, kind, *file = sys.argv[1:]
+    end_with_parent(int(pipe))
+    own_pid = os.getpid()
     # A scheduler sends SIGTERM to every process, but a training needs this worker until its step is finished. SIGPROF
     # must kill, even if the parent ignores it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -106,13 +113,25 @@ def main() -> None:
             return
         for arguments in calls:
             reply = bounded(arguments)
+            if os.getpid() != own_pid:  # a fork by the user's function, which must not answer too
+                os._exit(0)
             exceeded = peak_memory() > int(memory_bytes)
             send("limit" if exceeded else reply)
             if exceeded:
                 return
 
 
+def end_with_parent(pipe: int) -> None:
+    """Have the kernel kill this process group, even inside C code, when the parent closes the pipe or is killed."""
+    if hasattr(fcntl, "F_SETSIG"):  # Linux
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+
+
 def _number(item: Any) -> float | None:
+    if isinstance(item, str | bytes):
+        return None
     try:
         return float(item)
     except (TypeError, ValueError, OverflowError):

@@ -16,6 +16,7 @@ from typing import IO, Any
 from g2d.jobs.files import disk_errors
 from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
+from g2d.verifier.pool import StopRequest
 
 LOCK = ".lock"  # its user, in four lines
 
@@ -85,6 +86,7 @@ def _take(lock: IO[str], path: Path) -> None:
 class StopRequests(list[str]):
     def __call__(self, number: int, frame: Any) -> None:
         self.append(signal.Signals(number).name)
+        StopRequest.make()
         say(f"{self[-1]}: saving at the end of this step")
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -104,3 +106,5 @@ def stop_requests() -> Iterator[list[str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if received is not outer:
+            StopRequest.forget()
