@@ -150,8 +150,7 @@ def as_on_a_gpu(wanted: bool) -> Iterator[None]:
     from transformers import AutoModelForCausalLM
 
     from g2d.regimes.grpo import train as grpo
-    from g2d.regimes.offline import training as offline
-    from g2d.regimes.run import training
+    from g2d.regimes.run import offline, training
 
     def arguments(*given: Any, **named: Any) -> dict[str, Any]:
         return training.trainer_arguments(*given, **named) | {"bf16": True, "gradient_checkpointing": True}

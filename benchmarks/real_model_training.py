@@ -193,7 +193,7 @@ def trl_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
-    from g2d.regimes.offline.training import PretokenizedMixin
+    from g2d.regimes.run.offline import PretokenizedMixin
 
     class OnTokens(PretokenizedMixin, DPOTrainer):
         """TRL's trainer on the same tokens."""

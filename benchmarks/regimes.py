@@ -34,7 +34,7 @@ from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_onli
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import trainer_arguments
-from g2d.rewards.training import completion_text
+from g2d.rewards.training_reward import completion_text
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine

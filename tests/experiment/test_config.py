@@ -459,8 +459,7 @@ def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest
     """The name of a checkpoint's job has no neutral key either."""
     from g2d.regimes.grpo import train as grpo
     from g2d.regimes.offline import dpo
-    from g2d.regimes.offline import training as offline
-    from g2d.regimes.run import auto_stop, online
+    from g2d.regimes.run import auto_stop, offline, online
 
     class SeenError(Exception):
         pass

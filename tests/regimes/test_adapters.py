@@ -19,8 +19,8 @@ from g2d.policies.settings import Lora
 from g2d.regimes.grpo import train as grpo
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.offline import training as offline
 from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.run import offline
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.training import export_trained
 from g2d.rollouts.vllm_engine import VllmEngine

@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from g2d.policies.settings import Lora
-from g2d.regimes.offline import training as offline
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.on_policy.groups import Group, in_passes
-from g2d.regimes.run import microbatches, online
+from g2d.regimes.run import microbatches, offline, online
 from g2d.regimes.run.by_length import dealt, regrouped
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches

@@ -91,7 +91,7 @@ def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged:
 @contextmanager
 def in_half_precision() -> Iterator[None]:
     """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
-    from g2d.regimes.offline import training as offline
+    from g2d.regimes.run import offline
 
     arguments, model = offline.trainer_arguments, offline.starting_model
     with pytest.MonkeyPatch.context() as patch:

@@ -12,7 +12,7 @@ import pytest
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline import rft as rft_module
-from g2d.regimes.offline.rft import Example, Rft, chosen_completions, read_rft, right_completions, train_rft
+from g2d.regimes.offline.rft import Rft, RightCompletion, chosen_completions, read_rft, right_completions, train_rft
 from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import harvest_of, text_of
@@ -89,7 +89,7 @@ def test_chosen_completions_equal_those_of_dpo(truncated_chosen: Literal["keep",
     assert seen == {"A1", "A2"} | ({"cut \\boxed{1} off"} if truncated_chosen == "keep" else set())
 
 
-def examples(n: int) -> list[Example]:
+def examples(n: int) -> list[RightCompletion]:
     return chosen_completions(pairs(n))
 
 

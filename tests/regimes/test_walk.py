@@ -17,7 +17,7 @@ from g2d.problems.synthetic import generate
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.job import TrainingJob, train_on
-from g2d.rewards.training import TrainingReward
+from g2d.rewards.training_reward import TrainingReward
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy
 

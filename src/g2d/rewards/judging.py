@@ -19,11 +19,9 @@ LARGEST = 1e18  # squares of larger numbers overflow in float32
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Judge whole groups, each with the reward for its kind of problem."""
     if isinstance(settings, ByKind):
-        by_kind = {
-            kind: [attempt for attempt in attempts if attempt.problem.kind == kind] for kind in ByKind.model_fields
-        }
-        judged = {}
-        for kind, of_kind in by_kind.items():
+        judged: dict[tuple[str, int], Judgement] = {}
+        for kind in ByKind.model_fields:
+            of_kind = [attempt for attempt in attempts if attempt.problem.kind == kind]
             for attempt, judgement in zip(of_kind, judge(getattr(settings, kind), of_kind, context), strict=True):
                 judged[attempt.group, attempt.sample] = judgement
         return [judged[attempt.group, attempt.sample] for attempt in attempts]

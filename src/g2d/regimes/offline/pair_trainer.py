@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import logsigmoid
 from trl import DPOTrainer
 
-from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
 from g2d.regimes.run.by_length import PassesByLength
 from g2d.regimes.run.checkpoints import Checkpointed
+from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 
 Loss = Literal["sigmoid", "ipo"]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")

@@ -12,10 +12,10 @@ from pydantic import model_validator
 
 from g2d.memory.workload import Training
 from g2d.problems import Problem
-from g2d.regimes.offline.training import read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, longest
+from g2d.regimes.run.offline import read_harvest, train_offline
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
 from g2d.rollouts.rollout import IDS
@@ -71,14 +71,14 @@ class Rft(OfflineEntry):
 IGNORED = -100  # label without loss
 
 
-class Example(TypedDict):
+class RightCompletion(TypedDict):
     prompt_ids: list[int]
     completion_ids: list[int]
 
 
 def right_completions(
     rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
-) -> list[Example]:
+) -> list[RightCompletion]:
     """Return distinct right completions that were not cut off, at most `per_prompt` per prompt.
 
     Raises a ValueError if a rollout's problem is missing.
@@ -86,12 +86,12 @@ def right_completions(
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
-    by_text: dict[str, dict[str, Example]] = {}  # of each problem
+    by_text: dict[str, dict[str, RightCompletion]] = {}  # of each problem
     for row in right[["problem_id", "completion_text", *IDS]].itertuples(index=False, name=None):
         name, text, prompt, completion = row
-        example = Example(prompt_ids=prompt.tolist(), completion_ids=completion.tolist())
+        example = RightCompletion(prompt_ids=prompt.tolist(), completion_ids=completion.tolist())
         by_text.setdefault(name, {}).setdefault(text, example)
-    examples: list[Example] = []
+    examples: list[RightCompletion] = []
     for problem in problems:
         name = problem.problem_id
         examples_of = by_text.get(name, {})
@@ -102,11 +102,11 @@ def right_completions(
     return examples
 
 
-def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
-    return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
+def chosen_completions(pairs: Sequence[Pair]) -> list[RightCompletion]:
+    return [RightCompletion(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 
-def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
+def read_rft(job: TrainingJob, inputs: Any) -> list[RightCompletion]:
     if job.settings.needs_pairs:
         pairs = read_pairs(inputs.pairs[0])
         require_own_tokens((pair["tokenizer_sha256"] for pair in pairs), job.base, "the pairs")
@@ -114,7 +114,7 @@ def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
     return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
 
 
-def labelled(example: Example) -> dict[str, list[int]]:
+def labelled(example: RightCompletion) -> dict[str, list[int]]:
     """Return a row of the data set; the prompt has no loss."""
     prompt = example["prompt_ids"]
     completion = example["completion_ids"]
@@ -122,7 +122,7 @@ def labelled(example: Example) -> dict[str, list[int]]:
 
 
 def train_rft(job: TrainingJob) -> Trained:
-    examples: Sequence[Example] = job.data
+    examples: Sequence[RightCompletion] = job.data
     rows = [labelled(example) for example in examples]
 
     def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:

@@ -13,10 +13,10 @@ from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
-from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
 from g2d.regimes.on_policy.groups import Group, GroupLoss, in_passes
 from g2d.regimes.run.checkpoints import Checkpointed
 from g2d.regimes.run.microbatches import MicroBatches
+from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 from g2d.regimes.run.processes import gathered, n_processes
 
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")

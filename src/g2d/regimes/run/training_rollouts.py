@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from g2d.jobs.files import atomic
 from g2d.regimes.run.processes import gathered, is_first
 from g2d.rewards.reward import Judgement as Rewarded
-from g2d.rewards.training import Completion, completion_text
+from g2d.rewards.training_reward import Completion, completion_text
 from g2d.verifier import Judgement
 
 if TYPE_CHECKING:

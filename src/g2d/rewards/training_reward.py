@@ -46,7 +46,10 @@ class TrainingReward:
         in_thinking: bool = False,
         on_judged: Callable[..., None] | None = None,
     ) -> None:
-        self.settings, self.seed, self.group_size, self.on_judged = settings, seed, group_size, on_judged
+        self.settings = settings
+        self.seed = seed
+        self.group_size = group_size
+        self.on_judged = on_judged
         self.verifier = verifier
         self.problems = {problem.problem_id: problem for problem in problems}
         self.eos_token_ids = frozenset(eos_token_ids)
@@ -93,9 +96,10 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
         verifier = shared_verifier(default_workers(), file=own_file(self.verifier))
-        texts, reasons = [completion_text(completion) for completion in completions], None
+        texts = [completion_text(completion) for completion in completions]
+        reasons: list[str] | None = None
         if self.eos_token_ids and completion_ids is not None:
-            reasons = ["stop" if ids and ids[-1] in self.eos_token_ids else "length" for ids in completion_ids]
+            reasons = [self._finish_reason(ids) for ids in completion_ids]
         problems = [self.problems[name] for name in problem_id]
         items = list(zip(references(problems, verifier), texts, strict=True))
         verified = verifier.verify(items, reasons, in_thinking=[self.in_thinking] * len(items))
@@ -104,12 +108,17 @@ class TrainingReward:
         for problem, visit, text, found in zip(problems, group, texts, verified, strict=True):
             attempts.append(Attempt(problem, visit, seen[visit], text, found))
             seen[visit] += 1
-        if self.settings != TRUTH and (broken := [name for name, n in seen.items() if n != self.group_size]):
-            raise RuntimeError(
-                f"{seen[broken[0]]} completions of {broken[0]} were judged together instead of {self.group_size}: "
-                "train with as many completions a device as make whole groups"
-            )
+        for name, n in seen.items():
+            if self.settings != TRUTH and n != self.group_size:
+                raise RuntimeError(
+                    f"{n} completions of {name} were judged together instead of {self.group_size}: train with as many "
+                    "completions a device as make whole groups"
+                )
         return verified, judge(self.settings, attempts, Context(self.seed, "training"))
+
+    def _finish_reason(self, tokens: Sequence[int]) -> str:
+        has_ended = bool(tokens) and tokens[-1] in self.eos_token_ids
+        return "stop" if has_ended else "length"
 
     def _log_by_kind(
         self,
@@ -121,15 +130,15 @@ class TrainingReward:
         kinds = [self.problems[name].kind for name in problem_id]
         for kind in dict.fromkeys(kinds):
             positions = [number for number, other in enumerate(kinds) if other == kind]
-            rewards = [reward for number in positions if (reward := judgements[number].reward) is not None]
+            of_kind = [judgements[number].reward for number in positions]
+            rewards = [reward for reward in of_kind if reward is not None]
             log_metric(f"rewards/judged/{kind}", len(rewards) / len(positions))
             log_metric(f"rewards/without/{kind}", 1 - len(rewards) / len(positions))
             if rewards:
                 log_metric(f"reward/{kind}", sum(rewards) / len(rewards))
             if completion_ids is not None:
-                log_metric(
-                    f"completions/mean_length/{kind}", fmean(len(completion_ids[number]) for number in positions)
-                )
+                mean_length = fmean(len(completion_ids[number]) for number in positions)
+                log_metric(f"completions/mean_length/{kind}", mean_length)
 
 
 def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
