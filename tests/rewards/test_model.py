@@ -173,7 +173,7 @@ def without_template(folder: Path) -> None:
         (lambda folder: (folder / "config.json").write_text("{"), {}, r"its config.json cannot be read \(Expecting"),
         (lambda folder: (folder / "config.json").write_text("[1]"), {}, "its config.json cannot be read"),
         (lambda folder: None, {"max_length": 257}, "reads 256 tokens at most, not 257: lower max_length"),
-        (lambda folder: None, {"path": "nowhere"}, "nowhere is no folder: name one with config.json"),
+        (lambda folder: None, {"path": "nowhere"}, "nowhere does not exist in .*, where relative paths start"),
     ],
 )
 def test_a_folder_that_cannot_be_used_is_named_before_anything_runs(

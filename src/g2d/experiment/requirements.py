@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from g2d.experiment.arms import by_section, expanded
 from g2d.experiment.sections import Config
-from g2d.jobs.files import read_json, text_value
+from g2d.jobs.files import does_not_exist, read_json, text_value
 from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
 from g2d.plain import first_line, plain
 from g2d.policies import gguf
@@ -110,14 +110,7 @@ def _unusable(file: str) -> str | None:
         return None
     if os.path.isdir(file):  # noqa: PTH112
         return f"{file} is a folder: name the file"
-    if file.startswith("~") or "$" in file:
-        return f"{file} does not exist; ~ and $ are not expanded: write the whole path"
-    if Path(file).is_absolute():
-        return f"{file} does not exist: correct the path or put the file there"
-    return (
-        f"{file} does not exist in {Path.cwd()}, where relative paths start (--directory changes that): write the "
-        "whole path, or put the file there"
-    )
+    return does_not_exist(file)
 
 
 def require_installed(config: Config) -> None:

@@ -146,6 +146,18 @@ def install(source: Path, path: Path) -> None:
         shutil.move(source, draft)
 
 
+def does_not_exist(path: str) -> str:
+    """Return the sentence about a path of the configuration at which nothing is."""
+    if path.startswith("~") or "$" in path:
+        return f"{path} does not exist; ~ and $ are not expanded: write the whole path"
+    if Path(path).is_absolute():
+        return f"{path} does not exist: correct the path, or put it there"
+    return (
+        f"{path} does not exist in {Path.cwd()}, where relative paths start (--directory changes that): write the "
+        "whole path, or put it there"
+    )
+
+
 def to_trash(results: Path, paths: Iterable[Path]) -> str:
     paths = list(paths)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

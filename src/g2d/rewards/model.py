@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import model_validator
 
 from g2d.jobs.digests import remembered_digest
-from g2d.jobs.files import parse_json, read_json, text_value
+from g2d.jobs.files import does_not_exist, parse_json, read_json, text_value
 from g2d.jobs.model_folder import attention_of, has_chat_template, mistake_in_weights
 from g2d.problems.prompts import CLOCK, DATE, conversation_ids, with_values
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError
@@ -106,6 +106,8 @@ def digest(folder: str | Path) -> str:
 
 def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
     folder = Path(folder)
+    if not folder.exists():
+        return does_not_exist(str(folder))
     if not folder.is_dir():
         return f"{folder} is no folder: name one with config.json, safetensors and a tokenizer"
     try:
