@@ -340,7 +340,7 @@ def caveats(
 ) -> dict[str, list[str]]:
     """Return the caveats with this part by benchmark."""
     shown = panels(frames, config, {}, series_styles(config), more)
-    return {panel["answer"].benchmark: [line for line in panel["answer"].caveats if part in line] for panel in shown}
+    return {panel.answer.benchmark: [line for line in panel.answer.caveats if part in line] for panel in shown}
 
 
 def test_an_ablation_is_a_row_of_table_1_and_in_no_chart(frames: dict[str, pd.DataFrame], config: Config) -> None:

@@ -30,7 +30,8 @@ def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
     and pass_at_1 (mean of p(x), 0..1).
     """
     counts = success_counts(rollouts)
-    right, n = counts["correct"], counts["n"]
+    right = counts["correct"]
+    n = counts["n"]
     counts = counts.assign(pairable=pairable(counts), all_wrong=right == 0, all_correct=right == n)
     sums = {outcome: (outcome, "sum") for outcome in OUTCOMES}
     groups = counts.groupby("level", sort=True, dropna=False)
@@ -52,7 +53,8 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
     low, high = settings.window
     success = dict(zip(levels, table["pass_at_1"], strict=True))
     eligible = [level for level in levels if level is not None] or levels
-    if chosen := [level for level in eligible if low <= success[level] <= high]:
+    chosen = [level for level in eligible if low <= success[level] <= high]
+    if chosen:
         return chosen
     shares = ", ".join(f"level {format_levels([level])}: {share:.1%}" for level, share in success.items())
     raise ValueError(
@@ -63,7 +65,10 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
 
 def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
     """Raise a ValueError for a pinned level without problems."""
-    if settings.levels != "auto" and (unknown := sorted(set(settings.levels) - set(levels))):
+    if settings.levels == "auto":
+        return
+    unknown = sorted(set(settings.levels) - set(levels))
+    if unknown:
         raise ValueError(
             f"calibration.levels: level {unknown[0]} has no calibrated problems: choose from "
             f"{format_levels([*levels])}, or write auto"
@@ -97,7 +102,10 @@ FEW_MIXED = 0.1  # share of prompts with right and wrong rollouts below which a 
 def few_mixed(table: pd.DataFrame) -> str | None:
     """Return a warning with a fix if few prompts of the chosen levels have mixed outcomes, else None."""
     chosen = table[table["selected"] & (table["n"] > 0)].sort_values("n")
-    if chosen.empty or (row := chosen.iloc[-1])["pairable_share"] >= FEW_MIXED:
+    if chosen.empty:
+        return None
+    row = chosen.iloc[-1]
+    if row["pairable_share"] >= FEW_MIXED:
         return None
     if row["all_wrong"] >= row["all_correct"]:
         change = "an easier level (calibration.levels) or easier problems, worked examples (prompt.examples)"

@@ -41,7 +41,8 @@ def compare(policy: np.ndarray, reference: np.ndarray, family: int = 1) -> Compa
     Raises:
         ValueError: the shapes do not belong together.
     """
-    policy, reference = np.asarray(policy, dtype=float), np.asarray(reference, dtype=float)
+    policy = np.asarray(policy, dtype=float)
+    reference = np.asarray(reference, dtype=float)
     if policy.ndim != 2 or reference.shape not in (policy.shape, (1, policy.shape[-1])):
         raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
     deltas = policy - reference

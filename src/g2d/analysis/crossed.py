@@ -39,7 +39,8 @@ class Error:
 
     def reach(self, alpha: float) -> float:
         """Return the half width of the interval of level 1 - alpha."""
-        q, s = (-float(scipy.special.stdtrit(f, alpha / 2)) for f in (self.question_degrees, self.seed_degrees))
+        q = -float(scipy.special.stdtrit(self.question_degrees, alpha / 2))
+        s = -float(scipy.special.stdtrit(self.seed_degrees, alpha / 2))
         # Seeds that agree by chance must not make the interval narrower than an interval over questions.
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
@@ -53,10 +54,12 @@ class Error:
         ratio = distance / self.standard_error
         degrees = [self.question_degrees, self.seed_degrees if self.seeds else self.question_degrees]
         # p is between the values with all variance at the larger and at the smaller degrees of freedom.
-        low, high = (max(2 * float(scipy.special.stdtr(f, -ratio)), SMALLEST_P) for f in (max(degrees), min(degrees)))
+        low = max(2 * float(scipy.special.stdtr(max(degrees), -ratio)), SMALLEST_P)
+        high = max(2 * float(scipy.special.stdtr(min(degrees), -ratio)), SMALLEST_P)
         if math.isclose(low, high, rel_tol=1e-12) or self.reach(low) <= distance:
             return low
-        first, last = math.log(low) - 1e-9, min(math.log(high) + 1e-9, 0.0)  # beyond 1 the reach grows again
+        first = math.log(low) - 1e-9
+        last = min(math.log(high) + 1e-9, 0.0)  # beyond 1 the reach grows again
         if self.reach(math.exp(last)) > distance:  # near p = 1 `stdtr` is not accurate enough
             last = 0.0
         between = scipy.optimize.brentq(lambda x: self.reach(math.exp(x)) - distance, first, last, rtol=1e-14)
@@ -70,7 +73,8 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
     replication; Searle, Casella and McCulloch 1992, section 4.3).
     """
     n_seeds, n_questions = values.shape
-    seeds, questions = values.mean(axis=1), values.mean(axis=0)
+    seeds = values.mean(axis=1)
+    questions = values.mean(axis=0)
     rest = values - seeds[:, None] - questions + values.mean()
     degrees = (n_seeds - 1) * max(n_questions - 1, 1)
     noise = float((rest**2).sum()) / degrees / values.size
@@ -88,7 +92,8 @@ def error_of_difference(values: np.ndarray) -> Error:
     """
     n_seeds, n_questions = values.shape
     by_question = values.mean(axis=0)
-    total, degrees = n_questions + 2, n_questions + 1
+    total = n_questions + 2
+    degrees = n_questions + 1
     middle = float(values.mean()) * n_questions / total
     questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
     if n_seeds == 1:

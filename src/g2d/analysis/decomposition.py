@@ -45,9 +45,10 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
 
     A factor that is undefined for one of the two is taken from the other; if for both, all contributions are 0.
     """
-    old, new = factors(reference), factors(policy)
-    old, new = np.where(np.isnan(old), new, old), np.where(np.isnan(new), old, new)
-    old, new = np.nan_to_num(old), np.nan_to_num(new)
+    of_reference = factors(reference)
+    of_policy = factors(policy)
+    old = np.nan_to_num(np.where(np.isnan(of_reference), of_policy, of_reference))
+    new = np.nan_to_num(np.where(np.isnan(of_policy), of_reference, of_policy))
     total = np.zeros_like(old)
     orders = list(permutations(range(3)))
     for order in orders:

@@ -148,7 +148,8 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
 
 def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return rho, H and mu as ratios of sums over prompts: the terms of numerator and denominator by metric."""
-    ones, candidates = np.ones(len(counts)), pairable(counts).to_numpy(dtype=float)
+    ones = np.ones(len(counts))
+    candidates = pairable(counts).to_numpy(dtype=float)
     entropies = np.zeros(len(counts))
     entropies[candidates > 0] = binary_entropy(counts["p_hat"].to_numpy()[candidates > 0])
     middle = candidates * in_mid_band(counts).to_numpy()

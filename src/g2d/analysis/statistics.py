@@ -47,10 +47,12 @@ def mean_interval(values: np.ndarray, weights: np.ndarray | None = None) -> tupl
     if n_questions == 1:
         return math.nan, math.nan
     if n_seeds == 1:
-        variance, degrees = float(values.var(ddof=1)) / n_questions, n_questions - 1.0
+        variance = float(values.var(ddof=1)) / n_questions
+        degrees = n_questions - 1.0
     else:
         variance, degrees = crossed_variance(values)
-    middle, reach = float(values.mean()), float(scipy.special.stdtrit(degrees, UPPER)) * math.sqrt(variance)
+    middle = float(values.mean())
+    reach = float(scipy.special.stdtrit(degrees, UPPER)) * math.sqrt(variance)
     return middle - reach, middle + reach
 
 
@@ -63,12 +65,15 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
     """
     n_seeds, n_questions = values.shape
     seeds, questions, rest = mean_squares(values)
-    total, uncertainty = rest, 0.0
+    total = rest
+    uncertainty = 0.0
     for square, degrees in ((seeds, n_seeds - 1), (questions, n_questions - 1)):
         if square > rest:
             total += square - rest
             uncertainty += square**2 / degrees
-    return total, total**2 / uncertainty if uncertainty else float((n_seeds - 1) * (n_questions - 1))
+    if uncertainty == 0:
+        return total, float((n_seeds - 1) * (n_questions - 1))
+    return total, total**2 / uncertainty
 
 
 def accuracy_interval(correct: np.ndarray) -> tuple[float, float]:
@@ -80,7 +85,8 @@ def accuracy_interval(correct: np.ndarray) -> tuple[float, float]:
     correct = np.asarray(correct, dtype=float)
     n_seeds, n_questions = correct.shape
     by_question = correct.mean(axis=0)
-    total, most_degrees = n_questions + 4, n_questions + 3
+    total = n_questions + 4
+    most_degrees = n_questions + 3
     middle = (float(by_question.sum()) + 2) / total
     questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
     reach = float(scipy.special.stdtrit(most_degrees, UPPER)) * math.sqrt(questions)

@@ -44,7 +44,8 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
     Args:
         longer: excess length of the policy's reply over M0's, with the shape of `won`.
     """
-    cells, judged = raw(won), np.isfinite(won)
+    cells = raw(won)
+    judged = np.isfinite(won)
     spread = float(longer[judged].std())
     if longer[judged].any() and not overlaps(longer[judged]):
         return None

@@ -188,7 +188,8 @@ def _headline(grid: _Grid) -> str:
 
 
 def _verdict(grid: _Grid) -> str:
-    none, warmed = grid.none, grid.warmed
+    none = grid.none
+    warmed = grid.warmed
     if warmed is None:
         return f"DPO without online RL (K=0) reached {grid.best.score(0)} on {grid.where}; no other K was run"
     if none is None:
@@ -196,7 +197,8 @@ def _verdict(grid: _Grid) -> str:
     if grid.base is not None and grid.nothing_beats_m0:
         others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
         return f"no training is shown to help on {grid.where}: M0 {grid.base.score(0)}, {others}"
-    where, ahead = grid.where_with_margin, grid.ahead_of(none)
+    where = grid.where_with_margin
+    ahead = grid.ahead_of(none)
     if none in grid.enough:
         though = f", although {ahead.name} is better by {grid.compare(ahead, none).shown}" if ahead else ""
         return f"K=0 was enough on {where}: {none.score(0)}, {_at_most_worse(none)}{though}"
@@ -231,7 +233,8 @@ def _points(share: float) -> str:
 
 
 def _effect(grid: _Grid) -> str:
-    none, warmed = grid.none, grid.warmed
+    none = grid.none
+    warmed = grid.warmed
     where = f"On {grid.where}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
     if warmed is None:
         return f"{where}, DPO without online RL (K=0) reaches {grid.best.score()}; no other K was run."
@@ -251,7 +254,8 @@ def _effect(grid: _Grid) -> str:
 
 
 def _against(grid: _Grid) -> str:
-    best, grpo = grid.best, grid.grpo
+    best = grid.best
+    grpo = grid.grpo
     start = "M0 was not evaluated" if grid.base is None else f"M0 starts from {grid.base.score()}"
     if grpo is None:
         return f"{start}; GRPO alone was not run, so nothing is said about it."
@@ -270,11 +274,11 @@ def _bounds(grid: _Grid) -> tuple[str, ...]:
     worse = [f"{row.name} at most {at_most(row.margin_shown or 0.0)}" for row in grid.bounded]
     worse[0] = worse[0].replace(" at most", " is at most", 1) + " points worse than the best K"
     names = listed([row.name for row in grid.enough])
-    shown = f"{names} {'is' if len(grid.enough) == 1 else 'are'} shown to be" if names else "no K is shown to be"
+    verb = "are" if len(grid.enough) > 1 else "is"
     start = sentence(these_weights(grid.best.n_seeds, before=True))
     return (
-        f"{start}{listed(worse)} (one-sided 95 % bounds, all at once): {shown} enough with a margin of "
-        f"{_points(grid.margin)}.",
+        f"{start}{listed(worse)} (one-sided 95 % bounds, all at once): {names or 'no K'} {verb} shown to be enough "
+        f"with a margin of {_points(grid.margin)}.",
     )
 
 
@@ -291,7 +295,8 @@ def _cost(grid: _Grid) -> str:
 
 
 def _auto_stop(grid: _Grid) -> tuple[str, ...]:
-    row, best = grid.stopped, grid.best
+    row = grid.stopped
+    best = grid.best
     if row is None:
         return ()
     price = "" if row.hours is None else f" for {duration(row.hours)}"
@@ -359,8 +364,10 @@ def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Test]:
     tests: dict[tuple[At, At], Test] = {}
     rows = [] if comparisons is None else comparisons.to_dict("records")
     for row in rows:
-        first, second = policy_of(row), policy_of(row, "reference")
-        ci, family = (row["ci_low"], row["ci_high"]), (row["family_low"], row["family_high"])
+        first = policy_of(row)
+        second = policy_of(row, "reference")
+        ci = (row["ci_low"], row["ci_high"])
+        family = (row["family_low"], row["family_high"])
         test = Test(row["difference"], row["p_holm"], row["family_size"], ci, family)
         tests[first, second] = test
         tests.setdefault((second, first), test.turned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
@@ -127,24 +127,36 @@ def browse_pairs(
     series = []
     for at, keys in series_keys(harvests).items():
         prompts = problems[at[0]]
-        drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # the first of several
+        drawn = [_first_pairs(pairs(key)) for key in keys]
         chosen = ranked(prompts, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
         steps: dict[str, list[Step]] = {name: [] for name in chosen}
         for key, paired in zip(keys, drawn, strict=True):
             frame = rollouts(key)
             for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
                 steps[str(name)].append(_step(key.k, rows, paired.get(str(name))))
-        stories = [
-            Story(*_problem(prompts[name]), tuple(chain(*(step.completions for step in by_k))), tuple(by_k))
-            for name, by_k in steps.items()
-        ]
-        series.append(Series(*at, tuple(stories)))
+        stories = tuple(_story(prompts[name], by_k) for name, by_k in steps.items())
+        series.append(Series(*at, stories))
     return within_budget(series)
 
 
+def _story(problem: Problem, steps: Sequence[Step]) -> Story:
+    completions = chain.from_iterable(step.completions for step in steps)
+    return Story(*_problem(problem), tuple(completions), tuple(steps))
+
+
+def _first_pairs(pairs: Sequence[Pair]) -> dict[str, Pair]:
+    """Return the first pair of each problem."""
+    return {pair["problem_id"]: pair for pair in reversed(pairs)}
+
+
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
-    counts = Counter(name for step in paired for name in step)
-    return sorted(names, key=lambda name: (-counts[name], hashlib.sha256(name.encode()).digest()))
+    """Return problems with pairs at most K first, and equal ones in a fixed random order."""
+    counts = Counter(chain.from_iterable(paired))
+    return sorted(names, key=lambda name: (-counts[name], _shuffled(name)))
+
+
+def _shuffled(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
 
 
 def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
@@ -164,12 +176,21 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
 def browse_answers(
     config: Config, answers: Callable[[PolicyKey, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
 ) -> list[Answered]:
-    questions = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
-    shown = [
-        _answered(model, benchmark, questions[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
-        for (model, benchmark), keys in side_by_side(config).items()
-    ]
+    questions = {}
+    for name in config.benchmarks:
+        questions[name] = {problem.problem_id: problem for problem in problems(name)}
+    shown = []
+    for (model, benchmark), keys in side_by_side(config).items():
+        by_policy = [_first_answers(answers(key, benchmark)) for key in keys]
+        shown.append(_answered(model, benchmark, questions[benchmark], _called(keys), by_policy))
     return within_budget(shown)
+
+
+Answers = Mapping[Any, Mapping[Any, Any]]  # row of a policy's first sample by problem_id
+
+
+def _first_answers(frame: pd.DataFrame) -> Answers:
+    return frame[frame["sample"] == 0].set_index("problem_id").to_dict("index")
 
 
 def _called(keys: Sequence[PolicyKey]) -> list[str]:
@@ -178,24 +199,27 @@ def _called(keys: Sequence[PolicyKey]) -> list[str]:
 
 
 def _answered(
-    model: str, benchmark: str, problems: Mapping[str, Problem], called: Sequence[str], answers: Iterable[pd.DataFrame]
+    model: str, benchmark: str, problems: Mapping[str, Problem], called: Sequence[str], by_policy: Sequence[Answers]
 ) -> Answered:
-    by_policy = [frame[frame["sample"] == 0].set_index("problem_id").to_dict("index") for frame in answers]
-    right = {name: "".join("01"[rows[name]["verdict"] == "correct"] for rows in by_policy) for name in problems}
-    questions = [
-        Shown(
-            *_problem(problems[name]),
-            tuple(_completion(title, 0, rows[name]) for title, rows in zip(called, by_policy, strict=True)),
-        )
-        for name in in_turn(right)[:QUESTIONS_PER_BENCHMARK]
-    ]
+    right = {name: _right(name, by_policy) for name in problems}
+    questions = []
+    for name in in_turn(right)[:QUESTIONS_PER_BENCHMARK]:
+        completions = [_completion(title, 0, rows[name]) for title, rows in zip(called, by_policy, strict=True)]
+        questions.append(Shown(*_problem(problems[name]), tuple(completions)))
     return Answered(model, benchmark, tuple(called), tuple(right.values()), tuple(questions))
 
 
+def _right(name: str, by_policy: Sequence[Answers]) -> str:
+    """Return 1 or 0 for each policy: whether its answer to a problem is right."""
+    verdicts = [rows[name]["verdict"] for rows in by_policy]
+    return "".join("1" if verdict == "correct" else "0" for verdict in verdicts)
+
+
 def in_turn(right: Mapping[str, str]) -> list[str]:
+    """Return problems by turns of the patterns of right policies; patterns that tell policies apart come first."""
     seen: Counter[str] = Counter()
     places = {}
-    for name in sorted(right, key=lambda name: hashlib.sha256(name.encode()).digest()):
+    for name in sorted(right, key=_shuffled):
         places[name] = (seen[right[name]], len(set(right[name])) == 1)
         seen[right[name]] += 1
     return sorted(places, key=lambda name: places[name])
@@ -227,10 +251,19 @@ def _answer(answer: str | None) -> Markup:
 
 
 def within_budget(series: Sequence[Browsed]) -> list[Browsed]:
-    shown, left = [0] * len(series), MAX_CHARACTERS
-    for at, story in (one for turn in zip_longest(*(one.shown for one in series)) for one in enumerate(turn) if one[1]):
-        left -= story.size
+    """Return as many problems as `MAX_CHARACTERS` admits: the first of each series, then the second, and so on."""
+    n_shown = [0] * len(series)
+    left = MAX_CHARACTERS
+    for at, problem in _by_turns([one.shown for one in series]):
+        left -= problem.size
         if left < 0:
             break
-        shown[at] += 1
-    return [replace(one, shown=one.shown[:n]) for one, n in zip(series, shown, strict=True)]
+        n_shown[at] += 1
+    return [replace(one, shown=one.shown[:n]) for one, n in zip(series, n_shown, strict=True)]
+
+
+def _by_turns(lists: Sequence[Sequence[Shown]]) -> Iterator[tuple[int, Shown]]:
+    for turn in zip_longest(*lists):
+        for number, problem in enumerate(turn):
+            if problem is not None:
+                yield number, problem

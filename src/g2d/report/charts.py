@@ -44,7 +44,8 @@ def without_ablations(main: pd.DataFrame) -> pd.DataFrame:
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     """Draw accuracy against K; policies whose K does not count GRPO warm-up steps are right of the others."""
     rows = drawn(main, styles)
-    base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
+    base = rows[rows["policy"] == "base"]
+    trained = rows[rows["policy"] != "base"]
     of_warmup = pd.Series([style.of_warmup for style in styles_of(trained, styles)], trained.index, bool)
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
@@ -60,7 +61,8 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     axis = alt.Axis(values=ks, grid=False, labelOverlap="greedy")
     scale = alt.Scale(domain=[ks[0] - 0.05 * reach, end], nice=False, zero=False)
     x = alt.X("at:Q", title="GRPO warm-up steps K", axis=axis, scale=scale)
-    y, interval = _accuracy_axis(main), _interval(main)
+    y = _accuracy_axis(main)
+    interval = _interval(main)
     channels = series_channels(legend(trained, styles))
     points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(trained), **channels)
     curves = alt.Chart(_curves(trained[of_warmup], base.assign(at=0.0))).mark_line(strokeWidth=1.8)
@@ -91,11 +93,14 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
     low, high = _range(rows)
     rows = side_by_side(rows, span, high - low)
-    axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
-    x, y = alt.X("at:Q", title=f"device-{unit} per seed", axis=axis, scale=scale), _accuracy_axis(rows)
+    axis = alt.Axis(grid=False, tickCount=5, format="~s")
+    scale = alt.Scale(domain=[0, span], nice=False)
+    x = alt.X("at:Q", title=f"device-{unit} per seed", axis=axis, scale=scale)
+    y = _accuracy_axis(rows)
     channels = series_channels(legend(rows, styles), dash=False)
     lines = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
-    bars, points = alt.Chart(rows).mark_rule(strokeWidth=1.5), alt.Chart(rows).mark_point(**POINT)
+    bars = alt.Chart(rows).mark_rule(strokeWidth=1.5)
+    points = alt.Chart(rows).mark_point(**POINT)
     layers = [
         lines.encode(x=x, y=y, color=channels["color"], order="K:Q"),
         bars.encode(x=x, color=channels["color"], **_interval(rows)),
@@ -133,12 +138,15 @@ PLACES: tuple[dict[str, Any], ...] = (
 
 def placed(rows: pd.DataFrame, span: float, height: float, width: int = WIDTH) -> pd.DataFrame:
     """Return the rows whose names fit beside their marks in a chart of this width, with the number of their place."""
-    to_x, to_y = width / span, HEIGHT / height
+    to_x = width / span
+    to_y = HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(rows["at"], rows["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
     place_of: dict[Any, int] = {}
     for index, name, at, accuracy in zip(rows.index, rows["name"], rows["at"], rows["accuracy"], strict=True):
-        x, y, length = at * to_x, accuracy * to_y, 7 * len(name)
+        x = at * to_x
+        y = accuracy * to_y
+        length = 7 * len(name)
         for i, place in enumerate(PLACES):
             left = x + 8 if place["align"] == "left" else x - 8 - length
             bottom = y + 5 if place["dy"] < 0 else y - 17
@@ -333,7 +341,8 @@ def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
 
 
 def _range(main: pd.DataFrame) -> tuple[float, float]:
-    low, high = float(main["ci_low"].min()), float(main["ci_high"].max())
+    low = float(main["ci_low"].min())
+    high = float(main["ci_high"].max())
     margin = 0.06 * (high - low) or 0.02
     return max(0.0, low - margin), min(1.0, high + margin)
 

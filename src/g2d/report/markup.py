@@ -55,7 +55,8 @@ def render(text: str) -> Markup:
     CSS breaks the lines (`white-space: pre-wrap`). Texts above `MAX_CHARACTERS` are cut, with a note.
     """
     shown = text[:MAX_CHARACTERS]
-    parts, position = [], 0
+    parts = []
+    position = 0
     for match in _FORMULA.finditer(shown):
         latex = next(text for name, text in match.groupdict().items() if text is not None and name != "name")
         formula = mathml(latex, display=bool(match["double"] or match["bracket"]))

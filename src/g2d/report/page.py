@@ -27,7 +27,14 @@ from g2d.experiment.grid import other_reward
 from g2d.graph import catalogue
 from g2d.plain import plain
 from g2d.report import charts, summary, training
-from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
+from g2d.report.browsers import (
+    PROBLEMS_PER_CONTROL,
+    PROBLEMS_PER_SERIES,
+    QUESTIONS_PER_BENCHMARK,
+    Answered,
+    Series,
+    Story,
+)
 from g2d.report.markup import coded
 from g2d.report.provenance import without_folders
 from g2d.report.styles import Styles, series_styles
@@ -65,6 +72,24 @@ class Section:
     text: tuple[str, ...]  # sentences before the tables
 
 
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    data: str  # URL
+    href: str  # the SVG
+    title: str
+    caption: Markup
+
+
+@dataclass(frozen=True)
+class Harvests:
+    """A series of the pair browser."""
+
+    label: str
+    reward: str | None  # another one than the verifier's
+    shown: tuple[Story, ...]
+
+
 def build(
     tables: Mapping[str, str | Path],
     figures: Mapping[str, str | Path],
@@ -90,27 +115,22 @@ def build(
     frames = {name: read_by_name(path) for name, path in tables.items()}
     caveats = {model: summary.model_caveats(model, config, provenance, frames) for model in config.models}
     panels = summary.panels(frames, config, specs, styles, caveats)
-    entries = {
-        name: Entry(
-            name=name,
-            title=catalogue.table(name).title,
-            caption=coded(captions[name]["caption"]),
-            definitions={term: coded(text) for term, text in captions[name]["definitions"].items()},
-            href=_relative(path, folder),
-            table=cells_of(frames[name]),
-            charts=_charts_of(name, frames[name], specs, styles, _TABLE_CHARTS),
-            more_charts=_charts_of(name, frames[name], specs, styles, _MORE_CHARTS),
+    answered_benchmarks = {panel.answer.benchmark for panel in panels}
+    entries = []
+    for name, path in tables.items():
+        definitions = {term: coded(text) for term, text in captions[name]["definitions"].items()}
+        entries.append(
+            Entry(
+                name=name,
+                title=catalogue.table(name).title,
+                caption=coded(captions[name]["caption"]),
+                definitions=definitions,
+                href=_relative(path, folder),
+                table=cells_of(frames[name]),
+                charts=_charts_of(name, frames[name], specs, styles, _CHARTS.get(name)),
+                more_charts=_charts_of(f"{name}/more", frames[name], specs, styles, _MORE_CHARTS.get(name)),
+            )
         )
-        for name, path in tables.items()
-    }
-    sections = []
-    for title in catalogue.SECTIONS:
-        members = tuple(entry for name, entry in entries.items() if catalogue.section_of(name) == title)
-        text: tuple[str, ...] = ()
-        sentences, *read = _SECTION_SENTENCES.get(title, (None,))
-        if members and sentences and frames.keys() >= set(read):
-            text = tuple(sentences(*(frames[name] for name in read)))
-        sections.append(Section(title.lower().replace(" ", "-"), title, members, title == catalogue.OTHERS, text))
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
@@ -121,23 +141,14 @@ def build(
         scripts=scripts,
         specs=Markup(json.dumps(specs, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
         first_rows=FIRST_ROWS,
-        benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
+        benchmarks=[name for name in benchmarks if name in answered_benchmarks],
         panels=panels,
         axes=summary.buttons(panels),
         several_models=len(config.models) > 1,
         config=config,
-        sections=sections,
-        figures=[
-            {
-                "name": name,
-                "data": f"data:image/svg+xml;base64,{base64.b64encode(Path(path).read_bytes()).decode()}",
-                "href": _relative(path, folder),
-                "title": catalogue.figure(name).title,
-                "caption": coded(captions[name]["caption"]),
-            }
-            for name, path in figures.items()
-        ],
-        series=[_labelled(entry, config) for entry in series],
+        sections=[_section(title, entries, frames) for title in catalogue.SECTIONS],
+        figures=[_figure(name, path, captions[name]["caption"], folder) for name, path in figures.items()],
+        series=[_harvests(entry, config) for entry in series],
         answered=answered,
         questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
         problems_per_series=PROBLEMS_PER_SERIES,
@@ -166,12 +177,8 @@ def content_security_policy(scripts: Sequence[str]) -> str:
     )
 
 
-_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
-    catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
-}
-# By table: columns to group by, and the function that draws a group.
-Charts = Mapping[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec | None]]]
-_TABLE_CHARTS: Charts = {
+Charts = tuple[list[str], Callable[[pd.DataFrame, Styles], Spec | None]]  # columns to group by; draws a group
+_CHARTS: Mapping[str, Charts] = {  # by table
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences_of_k(rows)),
@@ -180,38 +187,54 @@ _TABLE_CHARTS: Charts = {
     "samples": (["model", "benchmark"], charts.pass_at_k),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }
-_MORE_CHARTS: Charts = {
+_MORE_CHARTS: Mapping[str, Charts] = {
     "comparisons": (["model", "benchmark"], lambda rows, _: charts.other_differences(rows)),
 }
 
 
-def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], styles: Styles, drawn: Charts) -> dict[str, str]:
-    if name not in drawn:
+def _charts_of(
+    prefix: str, table: pd.DataFrame, specs: dict[str, Spec], styles: Styles, drawn: Charts | None
+) -> dict[str, str]:
+    """Add the charts of a table to `specs`, and return their names with titles."""
+    if drawn is None:
         return {}
-    keys, draw = drawn[name]
+    keys, draw = drawn
     names = {}
     for group, rows in table.groupby(keys, sort=False):
         title = ", ".join(map(str, group))
         spec = draw(rows, styles)
         if spec is not None:
-            at = f"{name}{'/more' if drawn is _MORE_CHARTS else ''}/{title}"
-            specs[at] = spec
-            names[at] = title
+            specs[f"{prefix}/{title}"] = spec
+            names[f"{prefix}/{title}"] = title
     return names
+
+
+def _section(title: str, entries: Sequence[Entry], frames: Mapping[str, pd.DataFrame]) -> Section:
+    members = tuple(entry for entry in entries if catalogue.section_of(entry.name) == title)
+    text: tuple[str, ...] = ()
+    if title == catalogue.OPEN_ENDED and "win_rates" in frames:
+        text = tuple(win_rate_sentences(frames["win_rates"]))
+    return Section(title.lower().replace(" ", "-"), title, members, title == catalogue.OTHERS, text)
+
+
+def _figure(name: str, path: str | Path, caption: str, folder: str | Path) -> Figure:
+    encoded = base64.b64encode(Path(path).read_bytes()).decode()
+    data = f"data:image/svg+xml;base64,{encoded}"
+    return Figure(name, data, _relative(path, folder), catalogue.figure(name).title, coded(caption))
 
 
 def _visible(value: Any) -> Any:
     return plain(value, lines=True) if type(value) is str else value
 
 
-def _labelled(entry: Series, config: Config) -> dict[str, Any]:
-    group = "" if entry.group_size is None else f", G={entry.group_size}"
+def _harvests(entry: Series, config: Config) -> Harvests:
+    label = f"{entry.model}, seed {entry.seed}"
+    if entry.group_size is not None:
+        label += f", G={entry.group_size}"
     reward = other_reward(config, entry.variant)
-    return {
-        "label": f"{entry.model}, seed {entry.seed}{group}{f', {entry.variant}: {reward}' if reward else ''}",
-        "reward": reward,
-        "shown": entry.shown,
-    }
+    if reward:
+        label += f", {entry.variant}: {reward}"
+    return Harvests(label, reward, entry.shown)
 
 
 def _relative(path: str | Path, folder: str | Path) -> str:

@@ -49,7 +49,11 @@ def points(share: float, low: float, high: float) -> str:
 
 def time_unit(hours: float) -> tuple[str, int]:
     """Return the unit that suits a time, and how many of it make an hour."""
-    return ("hours", 1) if hours >= 1 else ("minutes", 60) if hours >= 1 / 60 else ("seconds", 3600)
+    if hours >= 1:
+        return "hours", 1
+    if hours >= 1 / 60:
+        return "minutes", 60
+    return "seconds", 3600
 
 
 def at_most(share: float) -> str:

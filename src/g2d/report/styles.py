@@ -94,7 +94,8 @@ def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
 
 def legend(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
     present = dict.fromkeys(styles_of(rows, styles))
-    order = {series: i for i, series in enumerate(dict.fromkeys(style.series for style in styles.values()))}
+    every = dict.fromkeys(style.series for style in styles.values())
+    order = {series: i for i, series in enumerate(every)}
     return {style.series: style for style in sorted(present, key=lambda style: order.get(style.series, len(order)))}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.keys import called
 from g2d.policies.gguf import origin
 from g2d.report import charts, training
-from g2d.report.answer import answer
+from g2d.report.answer import Answer, answer
 from g2d.report.phrases import listed, percent
 from g2d.report.styles import Styles
 from g2d.report.vega import Spec
@@ -28,13 +29,20 @@ AXES = {"steps": "against K", "device_hours": "against device time"}  # charts, 
 READING = "Device time as measured here, of every stage behind a policy, mean over seeds."
 
 
+@dataclass(frozen=True)
+class Panel:
+    answer: Answer
+    charts: Mapping[str, str]  # names of specifications by axis
+    reading: Mapping[str, str]  # words below the chart of an axis
+
+
 def panels(
     tables: Mapping[str, pd.DataFrame],
     config: Config,
     specs: dict[str, Spec],
     styles: Styles,
     more: Mapping[str, tuple[str, ...]],
-) -> list[dict[str, Any]]:
+) -> list[Panel]:
     """Return the answer for each model and benchmark, with caveats (`more`: further ones by model). Charts are added
     to `specs`."""
     main = tables["main"]
@@ -55,27 +63,27 @@ def _panel(
     specs: dict[str, Spec],
     styles: Styles,
     more: tuple[str, ...],
-) -> dict[str, Any]:
-    def sentences_of(name: str, sentences: Callable[[pd.DataFrame], tuple[str, ...]]) -> tuple[str, ...]:
-        return sentences(tables[name]) if name in tables else ()
-
+) -> Panel:
     every = tables["main"]
     rows = charts.without_ablations(every)
     reward = arms(config, model)["grpo"].other_reward
     measured = sampling_words(config) + (f", trained on {reward}" if reward else "")
     answered = answer(rows, model, benchmark, measured, config.margin, tables.get("comparisons"))
-    caveats = zero_caveats(every) + sentences_of("training", training.mismatch_caveats) + more
-    answered = replace(answered, caveats=caveats)
+    caveats = zero_caveats(every)
+    if "training" in tables:
+        caveats += training.mismatch_caveats(tables["training"])
+    answered = replace(answered, caveats=caveats + more)
     drawn = {"steps": charts.accuracy_by_k(rows, styles)}
     if rows["device_hours"].notna().any():
         drawn["device_hours"] = charts.accuracy_by_hours(rows, styles)
     names = {axis: f"{model}/{benchmark}/{axis}" for axis in drawn}
     specs |= {names[axis]: spec for axis, spec in drawn.items()}
-    return {"answer": answered, "charts": names, "reading": {"device_hours": f"{READING} {calibration_words(rows)}"}}
+    return Panel(answered, names, {"device_hours": f"{READING} {calibration_words(rows)}"})
 
 
 def calibration_words(main: pd.DataFrame) -> str:
-    cost, without = main["device_hours"], main["device_hours_without_calibration"]
+    cost = main["device_hours"]
+    without = main["device_hours_without_calibration"]
     calibrated = main[(cost > 0) & (without < cost)]
     if calibrated.empty:
         return ""
@@ -87,8 +95,8 @@ def calibration_words(main: pd.DataFrame) -> str:
     )
 
 
-def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    charted = {axis for panel in panels for axis in panel["charts"]}
+def buttons(panels: Sequence[Panel]) -> dict[str, str]:
+    charted = set(chain.from_iterable(panel.charts for panel in panels))
     return {axis: words for axis, words in AXES.items() if axis in charted}
 
 

@@ -95,7 +95,9 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     by_column: dict[str, tuple[str, ...]] = {}
     columns = list(frame.columns)
     for column in columns:
-        low, high, deviation = f"{column}_low", f"{column}_high", f"{column}_std"
+        low = f"{column}_low"
+        high = f"{column}_high"
+        deviation = f"{column}_std"
         if low in columns and high in columns:
             by_column[column] = (low, high)
         elif deviation in columns:
