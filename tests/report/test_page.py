@@ -419,7 +419,7 @@ def test_losses_that_were_not_finite_are_a_caveat() -> None:
 def test_the_experiment_is_described_with_its_settings(config: Config, keys: dict[str, Any], expected: str) -> None:
     changed = Config.model_validate(config.model_dump(exclude_unset=True) | keys)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined)
-    assert expected in environment.get_template("experiment.html").render(config=changed)
+    assert expected in environment.get_template("experiment.html").render(config=changed, trained_on=None)
 
 
 def test_folders_of_this_machine_are_not_published() -> None:
