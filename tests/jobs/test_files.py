@@ -164,6 +164,8 @@ def test_json_round_trip_and_refusals(tmp_path: Path) -> None:
 def test_jsonl_keeps_one_row_a_line(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"text": "two\nlines\u2028"}, {"text": "x"}])
     assert len((tmp_path / "a.jsonl").read_text(encoding="utf-8").split("\n")) == 3
+    write_jsonl(tmp_path / "none.jsonl", [])
+    assert list(read_lines(tmp_path / "none.jsonl")) == []
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_tokens_and_steps_of_all_trainings_behind_a_policy(tmp_path: Path, monke
     bill = [Cost(job, name, 1.0, 1.0, 1, "cpu", 1.0, tokens, 1, None) for name, job, tokens in jobs]
     assert spent_on(bill) == {"tokens_generated": 36, "updates": 11}
     assert calibration_hours(bill) == 1 / 3600
-    (tmp_path / f"results/{key.folder}/metrics.jsonl").write_text("")  # a training on a harvest without pairs
+    (tmp_path / f"results/{key.folder}/metrics.jsonl").write_text("\n")  # a training on a harvest without pairs
     assert spent_on(bill) == {"tokens_generated": 36, "updates": 4}
 
 

@@ -30,7 +30,7 @@ def answers(project: Project, policy: str) -> list[str]:
 
 
 def test_policies_without_data_are_their_start(project: Project) -> None:
-    assert (project.results / SEED / "harvest/g0/k0/pairs.jsonl").read_text() == ""
+    assert (project.results / SEED / "harvest/g0/k0/pairs.jsonl").read_text() == "\n"
     for name in ("dpo/g0/k0", "dpo/g2/k4", "rft/g0/k0"):
         assert answers(project, f"{SEED}/{name}") == answers(project, "micro/base")
     adapters = [f"{name}/g2/k2/adapter/adapter_model.safetensors" for name in ("from-warmup", "grpo")]

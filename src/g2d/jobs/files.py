@@ -22,6 +22,7 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO, TypeVar, get_args, get_type_hints
 
 Record = TypeVar("Record")
+NO_ROWS = "\n"  # content of a JSONL file without rows, which a truncated file does not have
 TRASH = ".trash"  # in a results folder; g2d never empties it
 
 
@@ -309,16 +310,18 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSONL atomically; a ValueError for NaN."""
+    """Write JSONL atomically, `NO_ROWS` without rows; a ValueError for NaN."""
     with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+        if file.tell() == 0:
+            file.write(NO_ROWS)
 
 
-def read_lines(path: str | Path, *, may_be_empty: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield number and text of every line; a ValueError if the file is empty or ends within a line."""
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of every line, none for `NO_ROWS`; a ValueError if the file is empty or ends in a line."""
     text = read_text(path)
-    if may_be_empty and not text:
+    if text == NO_ROWS:
         return iter(())
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")

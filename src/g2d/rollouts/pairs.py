@@ -151,7 +151,7 @@ def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
 def read_pairs(path: str | Path) -> list[Pair]:
     """Read pairs from JSONL; a ValueError names file and line."""
     pairs: list[Pair] = []
-    for number, line in read_lines(path, may_be_empty=True):
+    for number, line in read_lines(path):
         try:
             pair = parse_json(line)
         except ValueError as error:
