@@ -20,15 +20,17 @@ import pandas as pd
 from g2d.analysis.crossed import Error, error_of_difference
 from g2d.analysis.margins import smallest_margins
 from g2d.analysis.statistics import accuracy_interval
-from g2d.experiment.arms import Arm
-from g2d.experiment.keys import PolicyKey
 from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, smallest_difference
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
 from g2d.report.answer import answer
 from g2d.report.charts import without_ablations
 from g2d.tables.accuracy import main_table
 from g2d.tables.families import comparison_table
 
 TRUTH = 0.6
+DPO = Run("dpo", "dpo", "dpo")
+GRPO = Run("grpo", "grpo", "grpo")
 LEVEL = 0.05
 
 
@@ -131,9 +133,9 @@ def table(runs: int) -> None:
     """Whole tables of comparisons of policies that are all alike, M0 too: in how many is some p_holm at most 5 %?"""
     print("| seeds | sd of seeds | errs |")
     print("|---:|---:|---:|")
-    keys = [PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300)] + [PolicyKey("m", "grpo", 2, 300, 0)]
-    keys += [PolicyKey.of("m", Arm(f"regime{i}", "rft", "entry"), (0, 0), 0) for i in range(10)]
-    m0 = PolicyKey("m", "base", 0, 0, None)
+    keys = [Policy("m", DPO, 2 if k else 0, k, 0) for k in (0, 150, 300)] + [Policy("m", GRPO, 2, 300, 0)]
+    keys += [Policy("m", Run(f"regime{i}", "rft", "entry"), 0, 0, 0) for i in range(10)]
+    m0 = Policy("m")
     for n_seeds, spread in ((1, 0.0), (3, 0.01), (8, 0.01)):
         rng, rejections = np.random.default_rng(0), []
         for _ in range(max(runs // 2, 1)):
@@ -178,7 +180,7 @@ def headline(runs: int) -> None:
     verdicts = ("K=0 was enough on", "K=0 was not enough on", "was better than K=0 on", "K=0 was enough is open on")
     print("| seeds | true lead | enough | not enough | better, maybe by less than the margin | open |")
     print("|---:" * 6 + "|")
-    keys = [PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300, 450)]
+    keys = [Policy("m", DPO, 2 if k else 0, k, 0) for k in (0, 150, 300, 450)]
     for n_seeds, gain in itertools.product((3, 5, 8), (0.0, 0.03, 0.05, 0.08, 0.12)):
         rng, said = np.random.default_rng(0), dict.fromkeys(verdicts, 0)
         for _ in range(runs):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import g2d
 from g2d.analysis.informativeness import Informativeness, informativeness, success_counts
-from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.grid.policy import Harvest, Policy
 from g2d.problems import Problem
 from g2d.rollouts.rollout import IDS, Rollout, to_frame
 from g2d.verifier import Verdict
@@ -78,8 +78,8 @@ def groups(successes: Iterable[tuple[int, int]], level: int | None = 1) -> pd.Da
 
 
 def summarised(
-    harvests: Mapping[HarvestKey, pd.DataFrame],
-) -> tuple[dict[HarvestKey, Informativeness], dict[HarvestKey, pd.DataFrame]]:
+    harvests: Mapping[Harvest, pd.DataFrame],
+) -> tuple[dict[Harvest, Informativeness], dict[Harvest, pd.DataFrame]]:
     """Return the summary and success counts of every harvest, as `harvest_table` needs them."""
     return (
         {key: informativeness(rollouts) for key, rollouts in harvests.items()},
@@ -102,9 +102,7 @@ def answers(rewards: Mapping[str, Iterable[float]]) -> pd.DataFrame:
     )
 
 
-def evaluated(
-    by_policy: Mapping[PolicyKey, np.ndarray], **columns: object
-) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+def evaluated(by_policy: Mapping[Policy, np.ndarray], **columns: object) -> dict[tuple[Policy, str], pd.DataFrame]:
     """Evaluations on the benchmark b, from (n_seeds, n_problems) answers by policy; M0 has no seed."""
     return {
         (replace(key, seed=None if key.role == "base" else seed), "b"): pd.DataFrame(

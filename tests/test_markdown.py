@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from g2d.analysis.informativeness import Informativeness
-from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.grid.policy import Harvest
 from g2d.markdown import code, fenced, literal, shown
-from g2d.policies import Policy
+from g2d.policies import Policy as PolicyRecord
 from g2d.report.cards import harvest_card, model_card
+from tests.main_policies import main_policy
 
 RENDER = MarkdownIt("gfm-like", {"html": True, "linkify": False})
 HOSTILE = (
@@ -49,7 +50,7 @@ def test_code_stays_code(text: str) -> None:
 
 
 def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
-    base = Policy("m/base", "m", "base", "", revision="r`", settings={"id": 'a"`<b>/m; rm -rf ~'})
+    base = PolicyRecord("m/base", "m", "base", "", revision="r`", settings={"id": 'a"`<b>/m; rm -rf ~'})
     base = replace(base, chat_template_kwargs={"style": "'; rm -rf ~"})
     policy = replace(
         base, policy_id="m/<i>", regime="dpo/`x`", seed=0, adapter="a", settings={"template": f"```\n{HOSTILE}\n~~~"}
@@ -57,8 +58,8 @@ def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
     results = pd.DataFrame([{"benchmark": "a|<b>", "accuracy": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n_seeds": 1}])
     counts = Informativeness(**dict.fromkeys(Informativeness.__dataclass_fields__, 1))
     cards = [
-        model_card(PolicyKey("m", "dpo", 0, 0, 0), policy, base, results, HOSTILE),
-        harvest_card(HarvestKey("m", 2, 4, 0), base, counts, HOSTILE),
+        model_card(main_policy("m", "dpo", 0, 0, 0), policy, base, results, HOSTILE),
+        harvest_card(Harvest("m", 2, 4, 0), base, counts, HOSTILE),
     ]
     for card in cards:
         rendered = RENDER.render(card.split("---\n", 2)[2])
@@ -70,9 +71,9 @@ def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
 
 
 def test_a_card_names_no_file_of_this_machine() -> None:
-    base = Policy("m/base", "m", "base", "/home/me/model")
+    base = PolicyRecord("m/base", "m", "base", "/home/me/model")
     settings = {"reward": {"file": "/home/me/mine.py", "weights": ["/data/a/b", "/no_think", 1]}, "template": "a/b.txt"}
-    card = model_card(PolicyKey("m", "dpo", 0, 0, 0), replace(base, settings=settings), base, pd.DataFrame(), None)
+    card = model_card(main_policy("m", "dpo", 0, 0, 0), replace(base, settings=settings), base, pd.DataFrame(), None)
     assert "/home/me" not in card and "/data" not in card
     assert all(kept in card for kept in ("path/to/mine.py", "path/to/m", "path/to/b", "/no_think", "a/b.txt"))
 

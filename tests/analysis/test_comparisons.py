@@ -13,8 +13,8 @@ from scipy.stats import binomtest, t
 from g2d.analysis.comparisons import Comparison, compare
 from g2d.analysis.crossed import Error, error_of_difference, mean_squares
 from g2d.analysis.statistics import holm
-from g2d.experiment.arms import Arm
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from tests.frames import answers
 from tests.tables.test_tables import BASE, policy, solved
@@ -162,7 +162,7 @@ def test_answers_that_cannot_be_paired_are_refused():
 
 DPO, G2D, LONG = policy("dpo", 0), policy("dpo", 150), policy("dpo", 300)
 GRPO, WIDE = policy("grpo", 300), policy("grpo", 300, group_size=4)
-CURVE = PolicyKey.of("m", Arm("grpo", "grpo", "grpo", points=((2, 150), (2, 300))), (2, 150), 0)
+CURVE = Policy("m", Run("grpo", "grpo", "grpo", points=((2, 150), (2, 300))), 2, 150, 0)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_families(keys, expected):
 @pytest.mark.parametrize("role", ["entry", "ablation"])
 def test_whoever_asks_which_of_ten_regimes_helps_picks_one_of_ten(role):
     """There is one family against M0 and one against DPO (simulated by `benchmarks/coverage.py table`)."""
-    ten = [PolicyKey.of("m", Arm(f"r{i}", "rft", role), (0, 0), 0) for i in range(10)]
+    ten = [Policy("m", Run(f"r{i}", "rft", role), 0, 0, 0) for i in range(10)]
     table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate([BASE, DPO, G2D, *ten])})
     sizes = table[table["policy"].str.startswith("r")].groupby("reference")["family_size"].agg(["size", "min", "max"])
     assert sizes.to_dict("index") == {name: {"size": 10, "min": 10, "max": 10} for name in ("base", "dpo")}

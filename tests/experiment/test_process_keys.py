@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from g2d.experiment.config import load
-from g2d.graph.build import grid_jobs
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 
@@ -58,9 +57,8 @@ def test_nothing_that_one_process_computes_depends_on_how_many_there_are() -> No
     assert load(MINIMAL | TWO).identity == load(MINIMAL).identity
 
 
-def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
+def test_models_may_have_different_numbers_of_processes() -> None:
     large = {"source": "embedded", "settings": TWO}
     config = load(MINIMAL | {"models": {"small": {"source": "embedded"}, "large": large}})
-    trained = [job for job in grid_jobs(config) if job.rule == "train_dpo"]
-    assert {(job.model, job.devices) for job in trained} == {("small", 1), ("large", 2)}
+    assert [config.for_model(name).training.processes for name in ("small", "large")] == [1, 2]
     assert config.identity["models"]["large"]["settings"] == {}

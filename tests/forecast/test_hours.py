@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from g2d.experiment.arms import arms
 from g2d.experiment.config import load, read
 from g2d.forecast import guess as guesses
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
-from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, report
+from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, holds_device, report
 from g2d.forecast.rates import measured_rates
-from g2d.graph.build import build
+from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, write_cost
+from g2d.jobs.planned import PlannedJob
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup
@@ -59,17 +59,21 @@ def test_a_guess_for_a_core_is_within_a_factor_of_two_of_what_one_did() -> None:
     assert 9.4 / 2 < core_seconds(step, 134.5e6, 83e9) < 9.4 * 2
 
 
-# Mean CPU seconds of jobs of config/smollm2.yaml on cores of 83 GFLOP/s: rule, wildcards, units, seconds.
+# Mean CPU seconds of jobs of config/smollm2.yaml on cores of 83 GFLOP/s: rule, output, units, seconds.
 ON_CORES = {
-    "calibrate": ({}, 1, 49),
-    "evaluate": ({"benchmark": "arithmetic"}, 1, 17 * 256 / 150),  # it had 150 problems
-    "draw_samples": ({"benchmark": "arithmetic"}, 1, 58),
-    "train_grpo": ({"g": "8", "k": "5"}, 5 * 64, 127),
-    "train_semi_online_dpo": ({"regime": "semi-online", "g": "8", "k": "15"}, 15 * 64, 208),
-    "harvest_rollouts": ({"g": "0", "k": "0"}, 1, 71),
-    "train_dpo": ({"regime": "dpo", "g": "0", "k": "0"}, 1, 378),
-    "train_rft": ({"regime": "rft", "g": "0", "k": "0"}, 1, 238),
+    "calibrate": ("calibration/rollouts.parquet", 1, 49),
+    "evaluate": ("base/eval/arithmetic.parquet", 1, 17 * 256 / 150),  # it had 150 problems
+    "draw_samples": ("base/samples/arithmetic.parquet", 1, 58),
+    "train_grpo": ("seed0/grpo/g8/k5/policy.json", 5 * 64, 127),
+    "train_semi_online_dpo": ("seed0/semi-online/g8/k15/policy.json", 15 * 64, 208),
+    "harvest_rollouts": ("seed0/harvest/g0/k0/rollouts.parquet", 1, 71),
+    "train_dpo": ("seed0/dpo/g0/k0/policy.json", 1, 378),
+    "train_rft": ("seed0/rft/g0/k0/policy.json", 1, 238),
 }
+
+
+def planned(rule: str, output: str, **wildcards: str) -> PlannedJob:
+    return PlannedJob(rule, wildcards, (f"results/{output}",))
 
 
 @pytest.mark.parametrize("rule", ON_CORES)
@@ -78,23 +82,18 @@ def test_guesses_for_a_core_are_within_a_factor_of_two_of_what_a_grid_took(
 ) -> None:
     monkeypatch.setattr(guesses, "core_operations", lambda: 83e9)
     monkeypatch.setattr(guesses, "parameters", lambda source: 134.5e6)
-    config = read(CONFIG / "smollm2.yaml")
-    wildcards, units, measured = ON_CORES[rule]
-    jobs = (job for job in build(config).values() if job.rule == rule)
-    wanted = {"variant": "", **wildcards}.items()
-    planned = next(job for job in jobs if all(job.wildcards.get(name, "") == value for name, value in wanted))
-    job = gpu_job(config, planned, CORE)
+    output, units, measured = ON_CORES[rule]
+    wildcards = {"model": "smollm2", "benchmark": "arithmetic"} if "arithmetic" in output else {"model": "smollm2"}
+    job = gpu_job(Grid(read(CONFIG / "smollm2.yaml")), planned(rule, f"smollm2/{output}", **wildcards), CORE)
     assert job.guess is not None and job.units == units
     assert measured / 2 < 3600 * job.guess * job.units < measured * 2
 
 
 def test_pairs_of_a_prompt_that_passes_share_cost_less_on_a_core() -> None:
     models = {"demo": {"source": "hub", "id": "a/b-1b", "revision": "a" * 40}}
+    job = planned("train_dpo", "demo/seed0/dpo/g0/k0/policy.json", model="demo")
     configs = [load(MINIMAL | {"models": models, "training": {"shared_prompts": shares}}) for shares in ("auto", False)]
-    shared, apart = (
-        gpu_job(config, build(config).makers["results/demo/seed0/dpo/g0/k0/policy.json"], CORE).guess
-        for config in configs
-    )
+    shared, apart = (gpu_job(Grid(config), job, CORE).guess for config in configs)
     assert shared is not None and apart is not None and shared < apart
 
 
@@ -120,8 +119,9 @@ def test_a_guess_worked_out_by_hand() -> None:
     assert parameters(config.models[model]) == 0.5e9
     drawing = 100 * 160 * (0.003 + 128 * 2.5e-5 + 1e9 / 3e12)
     passes = 100 * 16 * 0.5  # their tokens would take 61 s
-    of_model, warmup = config.for_model(model), arms(config, model)["grpo"]
-    hours = guess(of_model, "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128, warmup)
+    grid = Grid(config)
+    policy = grid.at(f"{model}/seed0/grpo/g8/k200")
+    hours = guess(grid.settings[model], "train_grpo", model, {}, 100 * 128, policy)
     assert hours * 3600 == pytest.approx(60 + drawing + passes + 100)
 
 
@@ -182,3 +182,24 @@ def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> Non
         ("evaluate", "mine"): [0.5],
         ("train_grpo", "mine"): [2 / (100 * 32)],
     }
+
+
+def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
+    keys = {"seeds": [0], "models": {"big": {"source": "local", "path": "big"}}}
+    for more in ({}, {"iterations": 2}):
+        warmup = {"steps": [0, 2, 4, 6], "horizon": 8, **more}
+        grid = Grid(load(MINIMAL | keys | {"warmup": warmup}))
+        for k in (2, 6):
+            job = planned("train_grpo", f"big/seed0/grpo/g2/k{k}/policy.json", model="big")
+            assert gpu_job(grid, job) == GpuJob("train_grpo", "big", 2 * 16, at_most=bool(more), guess=ANY)
+
+
+def test_a_harvest_that_is_judged_again_holds_no_device() -> None:
+    keys = {"rewards": {"coin": {"reward": "random"}}, "ablations": {"control": {"steps": [0], "reward": "coin"}}}
+    grid = Grid(load(MINIMAL | keys))
+    at = {"model": "demo", "seed": "0", "g": "0", "k": "0"}
+    again, own = (
+        planned("harvest_rollouts", f"demo/seed0/{variant}harvest/g0/k0/rollouts.parquet", variant=variant, **at)
+        for variant in ("control/", "")
+    )
+    assert [holds_device(grid, job) for job in (again, own)] == [False, True]

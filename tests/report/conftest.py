@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.experiment.arms import Arm
-from g2d.experiment.config import Config
-from g2d.experiment.grid import harvests, policies
-from g2d.experiment.keys import PolicyKey
-from g2d.policies import Policy
+from g2d.config.sections import Ablation, Config
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
+from g2d.policies import Policy as PolicyRecord
 from g2d.problems import Problem
 from g2d.report.browsers import browse_answers, browse_pairs
 from g2d.report.page import build
@@ -80,7 +80,7 @@ def evaluation_frame(accuracy: float, n: int = 100) -> pd.DataFrame:
     return to_frame([rollout(f"q{i}", 0, "correct" if i < accuracy * n else "incorrect") for i in range(n)])
 
 
-def answer_frame(key: PolicyKey, benchmark: str) -> pd.DataFrame:
+def answer_frame(key: Policy, benchmark: str) -> pd.DataFrame:
     """The answers of a policy: M0 has every other question right, K=10 every third, others every fourth; of the others
     every fifth is cut off."""
     every = {0: 2, 10: 3}.get(key.k, 4)
@@ -111,9 +111,9 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
         name: {"source": source.model_dump(), "n": 10, "sha256": "0" * 64}
         for name, source in config.problem_sources.items()
     }
-    record = provenance(config, [Policy("tiny/base", "tiny", "base", "")], manifests, ["cpu"], __file__)
+    record = provenance(config, [PolicyRecord("tiny/base", "tiny", "base", "")], manifests, ["cpu"], __file__)
     series = browse_pairs(
-        harvests(config),
+        Grid(config).harvests,
         pairs=lambda key: build_pairs(harvest_frame(grid_problems, key.k), grid_problems, config.prompt, key.seed),
         rollouts=lambda key: harvest_frame(grid_problems, key.k),
         problems={"tiny": {problem.problem_id: problem for problem in grid_problems}},
@@ -125,9 +125,9 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             tables=written,
             figures={"accuracy": figure},
             captions=captions(config, [*written, "accuracy"]),
-            config=config,
+            grid=Grid(config),
             series=series,
-            answered=browse_answers(config, answer_frame, lambda name: grid_problems),
+            answered=browse_answers(Grid(config), answer_frame, lambda name: grid_problems),
             provenance=record,
             folder=out.parent,
             plan="The primary comparison is of this page.",
@@ -139,18 +139,19 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
 
 def write_tables(folder: Path, config: Config) -> dict[str, Path]:
     """The tables of the small grid."""
-    grid = policies(config)
-    grid += [PolicyKey.of("tiny", Arm("ipo", "dpo", "ablation"), (2, 20), seed) for seed in config.seeds]
+    ipo = Ablation(steps=[20], dpo={"loss": "ipo"})
+    run = Run("ipo", "dpo", "ablation", written=ipo)
+    grid = [*Grid(config).policies, *(Policy("tiny", run, 2, 20, seed) for seed in config.seeds)]
     accuracy = {"base": 0.3, "dpo": 0.5, "g2d": 0.6, "grpo": 0.45, "ipo": 0.55}
     evaluations = {
         (key, benchmark): evaluation_frame(accuracy[key.label] + key.k / 500 - (benchmark == "hard") * 0.2)
         for key in grid
         for benchmark in config.benchmarks
     }
-    hours = {key: 0.0 if key.regime == "base" else 1 + key.k / 10 for key in grid}
+    hours = {key: 0.0 if key.run_name == "base" else 1 + key.k / 10 for key in grid}
     jobs = [(key, stage) for key in grid for stage in ("calibrate", "train_dpo")]
     made = {
-        "main": main_table(evaluations, hours, changes={"ipo": {"loss": "ipo"}}),
+        "main": main_table(evaluations, hours),
         "harvest": pd.DataFrame(
             {
                 **{"model": "tiny", "group_size": [None, 2, 2], "K": [0, 10, 20], "n_seeds": 2, "n_pairs": 30.0},

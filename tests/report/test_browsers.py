@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import Config
-from g2d.experiment.grid import harvests
-from g2d.experiment.keys import HarvestKey
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Harvest
 from g2d.problems import Problem
 from g2d.report import browsers
 from g2d.report.browsers import Series, browse_answers, browse_pairs, in_turn, ranked, series_keys
@@ -17,7 +17,7 @@ from tests.report.conftest import answer_frame, harvest_frame
 
 def browsed(config: Config, problems: list[Problem]) -> list[Series]:
     return browse_pairs(
-        harvests(config),
+        Grid(config).harvests,
         pairs=lambda key: build_pairs(harvest_frame(problems, key.k), problems, config.prompt, key.seed),
         rollouts=lambda key: harvest_frame(problems, key.k),
         problems={"tiny": {problem.problem_id: problem for problem in problems}},
@@ -25,11 +25,11 @@ def browsed(config: Config, problems: list[Problem]) -> list[Series]:
 
 
 def test_every_group_size_is_a_series_that_starts_with_m0() -> None:
-    keys = [HarvestKey("m", g, k, 0) for g, k in [(4, 10), (2, 20), (0, 0), (2, 10)]]
+    keys = [Harvest("m", g, k, 0) for g, k in [(4, 10), (2, 20), (0, 0), (2, 10)]]
     series = {at: [key.k for key in members] for at, members in series_keys(keys).items()}
     assert series == {("m", 0, "", 2): [0, 10, 20], ("m", 0, "", 4): [0, 10]}
-    assert list(series_keys([HarvestKey("m", 0, 0, 0)])) == [("m", 0, "", None)]
-    controls = [HarvestKey("m", g, k, 0, "coin") for g, k in [(2, 10), (0, 0)]]
+    assert list(series_keys([Harvest("m", 0, 0, 0)])) == [("m", 0, "", None)]
+    controls = [Harvest("m", g, k, 0, "coin") for g, k in [(2, 10), (0, 0)]]
     series = {at: [key.folder for key in members] for at, members in series_keys([*keys, *controls]).items()}
     assert series["m", 0, "coin", 2] == ["m/seed0/coin/harvest/g0/k0", "m/seed0/coin/harvest/g2/k10"]
     assert series["m", 0, "", 4] == ["m/seed0/harvest/g0/k0", "m/seed0/harvest/g4/k10"]
@@ -62,10 +62,10 @@ def test_a_harvest_that_another_reward_judged_shows_the_reward_beside_the_verdic
 ) -> None:
     """The reward is the opposite of correctness: it chooses wrong rollouts, and fewer problems are shown."""
 
-    def upside_down(key: HarvestKey) -> pd.DataFrame:
+    def upside_down(key: Harvest) -> pd.DataFrame:
         return harvest_frame(grid_problems, key.k).assign(reward=lambda rows: 1 - rows["reward"], reward_status="ok")
 
-    keys = [HarvestKey("tiny", 0, 0, 0, "wrong"), HarvestKey("tiny", 2, 10, 0, "wrong")]
+    keys = [Harvest("tiny", 0, 0, 0, "wrong"), Harvest("tiny", 2, 10, 0, "wrong")]
     [series] = browse_pairs(
         keys,
         pairs=lambda key: build_pairs(upside_down(key), grid_problems, config.prompt, key.seed),
@@ -86,7 +86,10 @@ def test_a_page_holds_as_much_as_it_has_room_for(
     assert len(grid_problems) > browsers.PROBLEMS_PER_SERIES
     for n_shown, browse in (
         (browsers.PROBLEMS_PER_SERIES, lambda: browsed(config, grid_problems)),
-        (browsers.QUESTIONS_PER_BENCHMARK, lambda: browse_answers(config, answer_frame, lambda name: grid_problems)),
+        (
+            browsers.QUESTIONS_PER_BENCHMARK,
+            lambda: browse_answers(Grid(config), answer_frame, lambda name: grid_problems),
+        ),
     ):
         full = browse()
         assert [len(series.shown) for series in full] == [n_shown] * 2
@@ -109,7 +112,7 @@ def test_all_questions_are_counted_and_each_shows_an_answer_of_every_policy(
     config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browsers, "QUESTIONS_PER_BENCHMARK", 5)
-    answered = browse_answers(config, answer_frame, lambda name: grid_problems)
+    answered = browse_answers(Grid(config), answer_frame, lambda name: grid_problems)
     assert [(easy.model, easy.benchmark) for easy in answered] == [("tiny", "easy"), ("tiny", "hard")]
     [easy, _] = answered
     assert easy.policies == ("M0", "DPO (K=0)", "G2D (K=10)", "G2D (K=20)", "GRPO (K=20, G=2)", "GRPO (K=20, G=4)")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.experiment.config import Config, read
-from g2d.experiment.stages import RUNNING_ORDER
+from g2d.grid.grid import Grid
+from g2d.grid.versions import GPU_STAGES
 from g2d.report import charts
 from g2d.report.styles import OKABE_ITO, legend, series_styles
 from tests.experiment.test_config import CONFIG, MINIMAL
@@ -26,7 +27,7 @@ def rows(spec: charts.Spec) -> list[dict]:
     return [row for data in spec["datasets"].values() for row in data]
 
 
-KNOWN = series_styles(read(CONFIG / "config.yaml"))
+KNOWN = series_styles(Grid(read(CONFIG / "config.yaml")))
 DRAWN = (charts.accuracy_by_k, charts.accuracy_by_hours)
 
 
@@ -73,7 +74,7 @@ def test_a_policy_looks_the_same_in_all_figures() -> None:
 @pytest.mark.parametrize("file", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml"])
 def test_every_series_of_a_grid_has_another_style(file: str) -> None:
     """Each family has one colour and one first shape; policies of a family differ by shape."""
-    series = {mark.series: mark for mark in series_styles(read(CONFIG / file)).values()}
+    series = {mark.series: mark for mark in series_styles(Grid(read(CONFIG / file))).values()}
     assert len({(mark.color, mark.shape) for mark in series.values()}) == len(series)
     assert {mark.color for mark in series.values()} <= set(OKABE_ITO)
     first = {mark.color: mark.shape for mark in reversed(series.values())}
@@ -131,9 +132,9 @@ def test_g2d_of_every_group_size_begins_at_dpo() -> None:
     table.loc[3, "group_size"] = 4
     for draw in DRAWN:
         (lines,) = (
-            layer for layer in draw(table, series_styles(sizes))["layer"] if layer["mark"].get("type") == "line"
+            layer for layer in draw(table, series_styles(Grid(sizes)))["layer"] if layer["mark"].get("type") == "line"
         )
-        joined = draw(table, series_styles(sizes))["datasets"][lines["data"]["name"]]
+        joined = draw(table, series_styles(Grid(sizes)))["datasets"][lines["data"]["name"]]
         curves = {(row["series"][-3:], row["accuracy"]) for row in joined if row["policy"] in ("dpo", "g2d")}
         assert curves == {("G=2", 0.5), ("G=2", 0.6), ("G=4", 0.5), ("G=4", 0.7)}
 
@@ -142,9 +143,11 @@ def test_a_stage_has_one_colour_and_no_other_has_it() -> None:
     stages = ["calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "train_rft", "train_semi_online_dpo"]
     cost = pd.DataFrame({"model": "m", "policy": "g2d", "K": 10, "group_size": 2, "seed": 0, "stage": stages})
     spec = charts.cost_by_stage(cost.assign(device_hours=1.0))
-    assert spec["encoding"]["color"]["scale"]["domain"] == [*RUNNING_ORDER[:3], *stages[2:5]]
+    in_order = ["calibrate", "train_grpo", "train_semi_online_dpo", "harvest_rollouts", "train_dpo", "train_rft"]
+    assert spec["encoding"]["color"]["scale"]["domain"] == in_order
     assert len(set(spec["encoding"]["color"]["scale"]["range"])) == len(stages)
-    every = [stage for stage in RUNNING_ORDER if not stage.endswith("_auto")]  # these have the colour of their training
+    # An automatic warm-up has the colour of its training; no policy is charged further temperatures.
+    every = [stage for stage in GPU_STAGES if stage not in ("train_grpo_auto", "calibrate_temperature")]
     assert len({charts.STAGE_COLORS[stage] for stage in every}) == len(every)
 
 

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import read
-from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Harvest, Policy
 from g2d.report import charts
 from g2d.report.figures import Panels, below_each_other, panels, save_figure
 from g2d.report.styles import series_styles
@@ -21,6 +22,7 @@ from g2d.tables.parts import decomposition_table
 from g2d.verifier import Verdict
 from tests.experiment.test_config import CONFIG
 from tests.frames import answers, groups, rollout, summarised
+from tests.main_policies import main_policy
 
 
 def tables(
@@ -32,16 +34,16 @@ def tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     evaluations, harvests = {}, {}
     for model in models:
-        keys = [PolicyKey(model, "base", 0, 0, None)]
-        keys += [PolicyKey(model, "dpo", 2 if k else 0, k, seed) for k in ks for seed in seeds]
-        keys += [PolicyKey(model, "grpo", g, max(ks), seed) for g in grpo for seed in seeds]
+        keys = [Policy(model)]
+        keys += [main_policy(model, "dpo", 2 if k else 0, k, seed) for k in ks for seed in seeds]
+        keys += [main_policy(model, "grpo", g, max(ks), seed) for g in grpo for seed in seeds]
         for i, key in enumerate(keys):
             evaluations[key, "id"] = answers({f"q{j}": [float(j < 5 + i % 4)] for j in range(10)})
-        harvests |= {HarvestKey(model, 2 if k else 0, k, seed): groups(successes) for k in ks for seed in seeds}
+        harvests |= {Harvest(model, 2 if k else 0, k, seed): groups(successes) for k in ks for seed in seeds}
     return main_table(evaluations, {}), harvest_table(*summarised(harvests))
 
 
-KNOWN = series_styles(read(CONFIG / "paper.yaml"))
+KNOWN = series_styles(Grid(read(CONFIG / "paper.yaml")))
 
 
 def figure(main: pd.DataFrame, harvest: pd.DataFrame) -> Panels:
@@ -67,11 +69,11 @@ def verdicts(*share: tuple[Verdict, int]) -> pd.DataFrame:
     return to_frame([rollout(f"q{i}", 0, verdict) for i, verdict in enumerate(judged)])
 
 
-def judged_grid() -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+def judged_grid() -> dict[tuple[Policy, str], pd.DataFrame]:
     base = verdicts(("correct", 4), ("truncated", 8), ("no_boxed", 4), ("incorrect", 4))
     better = verdicts(("correct", 12), ("truncated", 2), ("no_boxed", 1), ("incorrect", 5))
-    keys = [PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300)] + [PolicyKey("m", "grpo", 4, 300, 0)]
-    return {(PolicyKey("m", "base", 0, 0, None), "id"): base} | {(key, "id"): better for key in keys}
+    keys = [main_policy("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300)] + [main_policy("m", "grpo", 4, 300, 0)]
+    return {(Policy("m"), "id"): base} | {(key, "id"): better for key in keys}
 
 
 def test_a_waterfall_goes_from_m0_to_the_policys_accuracy(tmp_path):

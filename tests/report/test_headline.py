@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from g2d.experiment.keys import PolicyKey
 from g2d.report.answer import answer
 from g2d.tables.accuracy import main_table
 from g2d.tables.families import comparison_table
+from tests.main_policies import main_policy
 from tests.report.test_answer import BASE, GRPO, answered, comparison, comparisons, main
 
 NONE, SOME, MORE = ("dpo", 0, 0.73, 2.0), ("g2d", 25, 0.74, 3.0), ("g2d", 50, 0.81, 4.0)
@@ -130,7 +130,7 @@ def test_a_false_verdict_comes_in_at_most_one_grid_in_twenty(true_lead: float, f
             for seed in range(3):
                 chance = accuracy + difficulty - difficulty.mean() + shift - shift.mean() + rng.normal(0, 0.01)
                 right = (rng.random(300) < chance).astype(float)
-                key = PolicyKey("m", policy, 2 if k else 0, k, seed)
+                key = main_policy("m", policy, 2 if k else 0, k, seed)
                 evaluations[key, "b"] = pd.DataFrame({"problem_id": np.arange(300), "reward": right})
         table = main_table(evaluations, {}).drop(columns="change")
         shown = answer(table, "m", "b", "greedy answers", 0.05, comparison_table(evaluations))

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page
 
 from g2d.experiment.config import Config
+from g2d.grid.grid import Grid
 from g2d.report.page import TEMPLATES, content_security_policy
 from g2d.report.provenance import without_folders
 from g2d.report.styles import series_styles
@@ -339,14 +340,14 @@ def caveats(
     frames: dict[str, pd.DataFrame], config: Config, part: str, **more: tuple[str, ...]
 ) -> dict[str, list[str]]:
     """Return the caveats with this part by benchmark."""
-    shown = panels(frames, config, {}, series_styles(config), more)
+    shown = panels(frames, Grid(config), {}, series_styles(Grid(config)), more)
     return {panel.answer.benchmark: [line for line in panel.answer.caveats if part in line] for panel in shown}
 
 
 def test_an_ablation_is_a_row_of_table_1_and_in_no_chart(frames: dict[str, pd.DataFrame], config: Config) -> None:
     assert "ipo" in set(frames["main"]["policy"])
     specs: dict[str, Any] = {}
-    panels(frames, config, specs, series_styles(config), {})
+    panels(frames, Grid(config), specs, series_styles(Grid(config)), {})
     assert "G2D" in json.dumps(specs, allow_nan=False)
     assert "ipo" not in json.dumps(specs)
 

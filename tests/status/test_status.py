@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,14 +19,15 @@ import pytest
 
 from g2d.cli import main
 from g2d.experiment.config import load
-from g2d.graph.build import grid_jobs
+from g2d.grid.grid import Grid
 from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attempt_file, log_of
 from g2d.jobs.cost import Cost, Progress, write_cost
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
+from g2d.jobs.planned import PlannedJob, read_jobs, write_jobs
 from g2d.policies import Policy, write_policy
 from g2d.status.screen import screen, span
-from g2d.status.snapshot import Grid, Snapshot
+from g2d.status.snapshot import Folder, Snapshot
 from g2d.status.states import JobState, State
 from tests.experiment.test_config import MINIMAL
 
@@ -34,11 +36,31 @@ ELSEWHERE = Process(17, "elsewhere", None)
 CONFIG = MINIMAL | {"seeds": [0], "warmup": {"steps": [0, 2, 4], "horizon": 4}, "baselines": {"grpo_group_sizes": [2]}}
 
 
+def begin(results: Path, config: dict[str, Any] = CONFIG) -> list[PlannedJob]:
+    """Write what a run writes when it starts: its configuration and, here, its jobs on a device."""
+    grid = Grid(load(config))
+    grid.config.save(results / "config.yaml")
+    jobs = [planned("calibrate", f"{model}/calibration", "rollouts.parquet") for model in config["models"]]
+    for policy in grid.trainings:
+        jobs.append(planned(f"train_{policy.method}", policy.folder, "policy.json"))
+    for harvest in grid.harvests:
+        jobs.append(planned("harvest_rollouts", harvest.folder, "rollouts.parquet"))
+    write_jobs(results, jobs)
+    return jobs
+
+
+def planned(rule: str, folder: str, output: str) -> PlannedJob:
+    model, _, place = folder.partition("/")
+    wildcards = {"model": model} | re.fullmatch(r".*?(?:seed(?P<seed>.*)/.*/g(?P<g>.*)/k(?P<k>.*))?", place).groupdict()  # type: ignore[union-attr]
+    done = (f"results/{folder}/{output}", f"results/{folder}/cost.json")
+    return PlannedJob(rule, {"variant": ""} | wildcards, done)
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """A folder in which a run has begun."""
     folder = tmp_path / "results"
-    load(CONFIG).save(folder / "config.yaml")
+    begin(folder)
     return folder
 
 
@@ -82,7 +104,7 @@ def done(results: Path, folder: str = TRAINING) -> None:
 
 def state_of(results: Path, folder: str = TRAINING) -> tuple[JobState, str]:
     """Return the state of a job, and its line on the screen."""
-    snapshot = Grid(results).look()
+    snapshot = Folder(results).look()
     [state] = [state for state in snapshot.states if state.job.name == f"results/{folder}/cost"]
     lines = [line for line in screen(snapshot, 500, 500).splitlines() if folder in line]
     return state, lines[0].strip() if lines else ""
@@ -213,7 +235,7 @@ def test_a_hostile_log_stays_text(results: Path, name: str) -> None:
     log = results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log"
     log.parent.mkdir(parents=True)
     log.write_bytes(HOSTILE[name])
-    snapshot = Grid(results).look()
+    snapshot = Folder(results).look()
     text = screen(snapshot, 80, 24)
     assert all(line.isprintable() and len(line) <= 80 for line in text.splitlines())
     [trouble] = snapshot.of("failed")
@@ -225,7 +247,7 @@ def test_a_hostile_log_stays_text(results: Path, name: str) -> None:
 def test_a_broken_record_is_named_and_ignored(results: Path) -> None:
     write_text(results / "attempts/evaluate/x.json", '{"status": "\x1b[2J"')
     done(results)
-    snapshot = Grid(results).look()
+    snapshot = Folder(results).look()
     assert snapshot.counts["finished"] == 1
     assert "x.json" in screen(snapshot, 300, 24).splitlines()[-1]
     assert "\x1b" not in screen(snapshot, 300, 24)
@@ -238,15 +260,15 @@ def crowded(results: Path) -> Snapshot:
         attempted(results, "failed", f"demo/seed0/grpo/g2/k{k}")
         attempted(results, "running", f"demo/seed0/dpo/g2/k{k}", stage="train_dpo", heard=3)
     attempted(results, "failed", "demo/seed0/dpo/g0/k0", stage="train_dpo")
-    return Grid(results).look()
+    return Folder(results).look()
 
 
 def test_the_last_trouble_comes_first(results: Path) -> None:
     for k, ago in ((2, 50.0), (4, 10.0)):
         attempted(results, "failed", f"demo/seed0/grpo/g2/k{k}", heard=ago)
     attempted(results, "stopped", "demo/seed0/dpo/g0/k0", stage="train_dpo", heard=1)
-    trouble = Grid(results).look().of("failed", "stopped")
-    assert [state.job.wildcards.k for state in trouble] == ["4", "2", "0"]
+    trouble = Folder(results).look().of("failed", "stopped")
+    assert [state.job.wildcards["k"] for state in trouble] == ["4", "2", "0"]
 
 
 def test_a_small_screen_tells_that_jobs_are_not_shown(results: Path) -> None:
@@ -275,8 +297,8 @@ GPU = CONFIG | {
 
 
 def test_gpu_hours_to_go_follow_from_what_was_measured(results: Path) -> None:
+    begin(results, GPU)
     config = load(GPU)
-    config.save(results / "config.yaml")
     first, second = "demo/seed0/grpo/g2/k100", "demo/seed0/grpo/g2/k300"
     attempted(results, "ok", first, seconds=7200, started=9000, device="A100")
     write_policy(
@@ -286,7 +308,7 @@ def test_gpu_hours_to_go_follow_from_what_was_measured(results: Path) -> None:
     write_cost(results / first / "cost.json", cost(f"results/{first}/cost", "train_grpo", 7200, "A100"))
     attempted(results, "failed", second, seconds=360, started=1500, device="A100")
     attempted(results, "running", second, seconds=60, started=61, device="unknown", progress=Progress(150, 300, 100))
-    snapshot = Grid(results).look()
+    snapshot = Folder(results).look()
     assert snapshot.device_hours == pytest.approx(2.1 + 1 / 60)
     [training] = [line for line in snapshot.to_go if line.stage == "train_grpo"]
     assert training.hours == pytest.approx(2 * 200 / 100)  # two hours took 100 steps, and the job has 200
@@ -298,29 +320,28 @@ def test_gpu_hours_to_go_follow_from_what_was_measured(results: Path) -> None:
 
 def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A card has 300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
-    config = load(GPU)
-    config.save(results / "config.yaml")
+    begin(results, GPU)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    to_go = {line.stage: line.hours for line in Grid(results).look().to_go}
+    to_go = {line.stage: line.hours for line in Folder(results).look().to_go}
     step = 192 * (0.07 + 7.6e9 * 2 / 3e12) + 4 * 0.5 + 1
     assert to_go["train_grpo"] == pytest.approx((2 * 30 + 300 * step) / 3600)
     assert None not in to_go.values()
 
 
 def test_without_a_gpu_hours_are_of_a_core(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load(GPU).save(results / "config.yaml")
+    begin(results, GPU)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     attempted(results, "ok", "demo/seed0/grpo/g2/k100", seconds=7200, started=9000, device="cpu")
-    text = screen(Grid(results).look(), 300, 40)
+    text = screen(Folder(results).look(), 300, 40)
     assert "CPU hours" in text and "GPU-hours" not in text
 
 
 def test_without_a_job_that_runs_the_screen_says_so(results: Path) -> None:
     attempted(results, "ok", "demo/seed0/grpo/g2/k2")
     done(results)
-    assert "nothing runs; " in screen(Grid(results).look(), 200, 40).splitlines()[-1]
+    assert "nothing runs; " in screen(Folder(results).look(), 200, 40).splitlines()[-1]
     attempted(results, "running", "demo/seed0/grpo/g2/k4", heard=1)
-    assert "nothing runs" not in screen(Grid(results).look(), 200, 40)
+    assert "nothing runs" not in screen(Folder(results).look(), 200, 40)
 
 
 def test_an_attempt_names_the_log_of_its_job() -> None:
@@ -340,7 +361,7 @@ def test_the_command_prints_the_screen_and_every_state_is_documented(
     attempted(results, "running", "demo/seed0/grpo/g2/k4", heard=1)
     assert main(["status", str(results)]) == 0
     text = capsys.readouterr().out
-    assert f"0 of {len(grid_jobs(load(CONFIG)))} jobs finished" in text
+    assert f"0 of {len(read_jobs(results))} jobs finished" in text
     assert "running: 1\n" in text and "in trouble: 1\n" in text
     documented = (Path(__file__).parents[2] / "docs/status.md").read_text()
     for state in get_args(State):
@@ -375,14 +396,15 @@ def test_a_watch_looks_again_and_ends_with_ctrl_c(results: Path) -> None:
 
 
 def test_a_watch_sees_what_a_job_does_with_its_record(results: Path) -> None:
-    grid = Grid(results)
+    folder = Folder(results)
     file = attempted(results, "running", heard=1)
-    assert grid.look().counts["running"] == 1
+    assert folder.look().counts["running"] == 1
     record = json.loads(file.read_text())
     write_json(file, record | {"status": "failed"})
-    assert grid.look().counts["failed"] == 1
+    assert folder.look().counts["failed"] == 1
     file.unlink()
-    assert grid.look().counts["waiting"] == len(grid.jobs)
-    load(CONFIG | {"seeds": [0, 1]}).save(results / "config.yaml")
+    assert folder.look().counts["waiting"] == len(folder.jobs)
+    before = len(folder.jobs)
+    begin(results, CONFIG | {"seeds": [0, 1]})
     os.utime(results / "config.yaml", (1, 1))
-    assert len(grid.look().states) > len(grid_jobs(load(CONFIG)))
+    assert len(folder.look().states) > before

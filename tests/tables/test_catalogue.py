@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,17 +13,17 @@ import pandas as pd
 import pytest
 import yaml
 
-from g2d.experiment import grid
-from g2d.experiment.config import Config
-from g2d.graph import catalogue
-from g2d.graph.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
-from g2d.graph.parts import table_inputs
+from g2d.config.sections import Config
+from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, CostFile
 from g2d.rollouts.rollout import to_frame
+from g2d.tables import catalogue
 from g2d.tables.captions import FILE
+from g2d.tables.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
+from g2d.tables.reads import ANSWER_COSTS, ANSWERS, COSTS, RECORDS, REPLIES, REPLY_COSTS, SAMPLE_COSTS
 from tests import open_ended
 from tests.frames import rollout
 
@@ -50,10 +49,10 @@ def test_every_table_and_figure_has_a_name_a_place_and_a_caption() -> None:
 
 
 def test_left_over_are_tables_of_other_configurations(tmp_path: Path) -> None:
-    config = Config.model_validate(SMALL)
+    grid = Grid(Config.model_validate(SMALL))
     for name in ("main.csv", "selection.csv", "mine.csv"):
         (tmp_path / name).touch()
-    names = {file.name for file in catalogue.left_over(config, tmp_path)}
+    names = {file.name for file in catalogue.left_over(grid, tmp_path)}
     assert names == {"selection.csv"}
 
 
@@ -92,22 +91,22 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 @pytest.mark.parametrize(("keys", "more"), TABLES_OF_KEYS.values(), ids=TABLES_OF_KEYS)
 def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: set[str]) -> None:
-    assert set(tables_of(Config.model_validate(SMALL | keys))) == ALWAYS | more
+    assert set(tables_of(Grid(Config.model_validate(SMALL | keys)))) == ALWAYS | more
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_arguments_of_a_table_are_attributes_of_inputs(table: Table) -> None:
     module, function = table.function.split(":")
     build = getattr(import_module(f"g2d.tables.{module}"), function)
-    inspect.signature(build).bind(*table.reads.split())
-    assert set(table.reads.split()) <= set(dir(Inputs(Path("results"), Config.model_validate(SMALL))))
+    inspect.signature(build).bind(*table.arguments.split())
+    assert set(table.arguments.split()) <= set(dir(Inputs(Grid(Config.model_validate(SMALL)))))
 
 
-def right_answers(answers: Evaluations, changes: Mapping[str, Any]) -> pd.DataFrame:
+def right_answers(answers: Evaluations) -> pd.DataFrame:
     rows = [
         {"policy": key.label, "K": key.shown_k, "right": rows["reward"].sum()} for (key, _), rows in answers.items()
     ]
-    return pd.DataFrame(rows).assign(ablations=len(changes))
+    return pd.DataFrame(rows)
 
 
 def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -115,55 +114,55 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
     module = ModuleType("g2d.tables.toy")
     module.right_answers = right_answers  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "g2d.tables.toy", module)
-    toy = Table("toy", "How many answers are right", "toy:right_answers", "answers changes")
+    toy = Table("toy", "How many answers are right", "toy:right_answers", "answers", (ANSWERS, RECORDS))
     monkeypatch.setattr(catalogue, "TABLES", (*TABLES, toy))
-    config = Config.model_validate(SMALL)
-    answers = [f"results/{key.folder}/eval/easy.parquet" for key in grid.policies(config)]
-    records = [f"results/{key.folder}/policy.json" for key in grid.policies(config)]
-    inputs = table_inputs(config)
-    assert (inputs["answers"], inputs["records"]) == (answers, records)
-    assert tables_of(config)["toy"] is toy
+    grid = Grid(Config.model_validate(SMALL))
+    answers = [f"results/{policy.folder}/eval/easy.parquet" for policy in grid.policies]
+    records = [f"results/{policy.folder}/policy.json" for policy in grid.policies]
+    reads = catalogue.reads_of([toy])
+    assert {name: read.files(grid) for name, read in reads.items()} == {"answers": answers, "records": records}
+    assert tables_of(grid)["toy"] is toy
     for file in answers[:2]:
         (tmp_path / file).parent.mkdir(parents=True)
         to_frame([rollout(f"p{i}", 0, "correct" if i else "incorrect") for i in range(4)]).to_parquet(tmp_path / file)
-    table = Inputs(tmp_path / "results", config).build("toy")
+    table = Inputs(grid, tmp_path / "results").build("toy")
     assert table.to_dict("records") == [
-        {"policy": "base", "K": 0, "right": 3.0, "ablations": 0},
-        {"policy": "dpo", "K": 0, "right": 3.0, "ablations": 0},
+        {"policy": "base", "K": 0, "right": 3.0},
+        {"policy": "dpo", "K": 0, "right": 3.0},
     ]
     with pytest.raises(ValueError, match=r"eval/easy\.parquet"):
-        Inputs(tmp_path / "results", config, whole=True).build("toy")
+        Inputs(grid, given={"answers": answers, "records": records}).build("toy")
 
 
 def test_replies_and_answers_have_the_k_that_tables_show(tmp_path: Path) -> None:
-    config = Config.model_validate(SMALL | {"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}})
-    [key] = [key for key in grid.policies(config) if key.role == "auto" and key.seed == 0]
-    inputs = Inputs(tmp_path, config)
+    grid = Grid(Config.model_validate(SMALL | {"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}))
+    [key] = [key for key in grid.policies if key.role == "auto" and key.seed == 0]
+    inputs = Inputs(grid, tmp_path)
     inputs.records = {key: SimpleNamespace(k=4)}  # type: ignore[dict-item]
-    inputs.read = lambda part, *_: {key: part} if part == "replies" else {(key, "easy"): part}  # type: ignore[method-assign]
+    inputs.read = lambda read, *_: {key: read} if read is REPLIES else {(key, "easy"): read}  # type: ignore[method-assign]
     assert {key.shown_k for key in [*inputs.replies, *(at[0] for at in inputs.answers)]} == {4}
 
 
 def test_the_benchmark_that_selects_is_not_tested(tmp_path: Path) -> None:
-    config = Config.model_validate(SMALL | TABLES_OF_KEYS["selection"][0])
-    inputs = Inputs(tmp_path, config)
-    base = grid.policies(config)[0]
-    inputs.answers = {(base, name): pd.DataFrame() for name in config.benchmarks}
+    grid = Grid(Config.model_validate(SMALL | TABLES_OF_KEYS["selection"][0]))
+    inputs = Inputs(grid, tmp_path)
+    base = grid.policies[0]
+    inputs.answers = {(base, name): pd.DataFrame() for name in grid.config.benchmarks}
     assert [*inputs.tested] == [(base, "easy")]
 
 
 def test_each_policy_is_charged_its_training_and_all_that_it_answered(tmp_path: Path) -> None:
-    config = Config.model_validate(SMALL)
-    base, policy = grid.policies(config)[:2]
+    grid = Grid(Config.model_validate(SMALL))
+    base, policy = grid.policies[:2]
     bills = {
-        "costs": {policy: bill("training")},
-        "answer_costs": {(key, "easy"): bill("answers") for key in (base, policy)},
-        "sample_costs": {(policy, "easy"): bill("samples")},
-        "reply_costs": {base: bill("replies")},
+        COSTS: {policy: bill("training")},
+        ANSWER_COSTS: {(key, "easy"): bill("answers") for key in (base, policy)},
+        SAMPLE_COSTS: {(policy, "easy"): bill("samples")},
+        REPLY_COSTS: {base: bill("replies")},
     }
-    inputs = Inputs(tmp_path, config)
+    inputs = Inputs(grid, tmp_path)
     inputs.records = {}
-    inputs.read = lambda part, *_: bills[part]  # type: ignore[method-assign,assignment,return-value]
+    inputs.read = lambda read, *_: bills[read]  # type: ignore[method-assign,assignment,return-value]
     charged = {key: [record.job for record in records] for key, records in inputs.charged.items()}
     assert charged == {policy: ["training", "answers", "samples"], base: ["answers", "replies"]}
 

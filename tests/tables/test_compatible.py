@@ -8,25 +8,26 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.experiment.arms import Arm
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
 from g2d.tables.families import comparison_table
 from g2d.tables.win_rates import win_rate_table
 from tests.frames import evaluated
+from tests.main_policies import main_policy
 from tests.tables.test_win_rates import drawn
 
 N = 150
-M0 = PolicyKey("m", "base", 0, 0, None)
+M0 = Policy("m")
 POLICIES = [
-    *(PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 20, 50)),
-    PolicyKey("m", "grpo", 2, 50, 0),
-    *(PolicyKey.of("m", Arm(f"{reward}/grpo", "grpo", "ablation"), (2, 50), 0) for reward in ("coin", "format")),
-    *(PolicyKey.of("m", Arm(name, "rft", "entry"), (0, 0), 0) for name in ("rft", "chosen")),
+    *(main_policy("m", "dpo", 2 if k else 0, k, 0) for k in (0, 20, 50)),
+    main_policy("m", "grpo", 2, 50, 0),
+    *(Policy("m", Run(f"{reward}/grpo", "grpo", "ablation"), 2, 50, 0) for reward in ("coin", "format")),
+    *(Policy("m", Run(name, "rft", "entry"), 0, 0, 0) for name in ("rft", "chosen")),
 ]
 GRIDS = range(20)
 
 
-def grid(number: int, n: int = N) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+def grid(number: int, n: int = N) -> dict[tuple[Policy, str], pd.DataFrame]:
     """Policies that differ by about as much as a test finds; one to ten seeds."""
     rng = np.random.default_rng(number)
     n_seeds = (1, 2, 4, 10)[number % 4]
@@ -38,7 +39,7 @@ def grid(number: int, n: int = N) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
     return evaluated(answers)
 
 
-def replies(number: int) -> dict[PolicyKey, pd.DataFrame]:
+def replies(number: int) -> dict[Policy, pd.DataFrame]:
     rng = np.random.default_rng(number)
     return {
         policy: drawn(rng, np.full(40, rng.uniform(0, 0.6) * (policy != M0)), 5 * rng.random(), bias=0.02)
@@ -52,7 +53,7 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
     yield "comparisons", comparison_table(evaluations), [("p_value", "ci", 0), ("p_holm", "family", 0)]
     if number >= 4:  # enough for the slow tables
         return
-    won = win_rate_table(replies(number), {policy.regime: "mixed" for policy in POLICIES})
+    won = win_rate_table(replies(number))
     yield "win_rates", won, [("p_win", "win", 0.5), ("p_equal_length", "equal_length", 0.5)]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from g2d.experiment.config import load
+from g2d.grid.grid import Grid
 from g2d.jobs.files import read_json, write_json
 from g2d.settings import ConfigError
 from g2d.tables.dated_plan import plan_words, primary, read_plan, write_plan
@@ -32,31 +33,31 @@ def evaluated(results: Path, seed: int) -> None:
 
 
 def test_the_primary_comparison_is_dpo_against_k_0_or_the_first_family() -> None:
-    plan = primary(load(LISTED))
+    plan = primary(Grid(load(LISTED)))
     pairs = [["m/dpo/g2/k2", "m/dpo/g0/k0"], ["m/dpo/g2/k4", "m/dpo/g0/k0"]]
     expected = {"family": "DPO against K=0", "policies_and_references": pairs}
     assert plan == {"benchmark": "arithmetic", "margin": 0.1, "models": {"m": expected}}
-    without = primary(load(LISTED | {"warmup": LISTED["warmup"] | {"steps": [2, 4]}}))
+    without = primary(Grid(load(LISTED | {"warmup": LISTED["warmup"] | {"steps": [2, 4]}})))
     assert without["models"]["m"]["family"] == "DPO against M0"
 
 
 def test_the_plan_names_a_verifier_and_a_reward_of_the_user(tmp_path: Path) -> None:
     own = {"warmup": LISTED["warmup"] | {"reward": {"file": "mine.py"}}}
-    write_plan(load(LISTED | own | {"verifier": {"source": "python", "file": "judge.py"}}), tmp_path)
+    write_plan(Grid(load(LISTED | own | {"verifier": {"source": "python", "file": "judge.py"}})), tmp_path)
     words = "of 10 points, judged by judge.py, of policies trained on rewards of mine.py; all other"
     assert words in plan_words(read_plan(tmp_path))
 
 
 def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(tmp_path: Path) -> None:
-    write_plan(load(LISTED | {"margin": 0.05}), tmp_path)
-    write_plan(load(LISTED), tmp_path)
+    write_plan(Grid(load(LISTED | {"margin": 0.05})), tmp_path)
+    write_plan(Grid(load(LISTED)), tmp_path)
     (first,) = read_plan(tmp_path)
     assert (first["evaluations"], first["plan"]["primary"]["margin"]) == (0, 0.1)
     before = (tmp_path / "plan.json").read_bytes()
     evaluated(tmp_path, 1)
-    write_plan(load(LISTED | {"title": "another title"}), tmp_path)
+    write_plan(Grid(load(LISTED | {"title": "another title"})), tmp_path)
     assert (tmp_path / "plan.json").read_bytes() == before
-    write_plan(load(LISTED | {"seeds": [1, 2, 3]}), tmp_path)
+    write_plan(Grid(load(LISTED | {"seeds": [1, 2, 3]})), tmp_path)
     kept, second = read_plan(tmp_path)
     assert kept == first
     assert (second["evaluations"], second["plan"]["seeds"]) == (1, [1, 2, 3])
@@ -64,28 +65,28 @@ def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(t
 
 def test_the_sentence_names_the_plan_before_the_evaluations(tmp_path: Path) -> None:
     assert plan_words(read_plan(tmp_path)) == ""
-    write_plan(load(LISTED), tmp_path)
+    write_plan(Grid(load(LISTED)), tmp_path)
     planned = plan_words(read_plan(tmp_path))
     assert "planned before" in planned
     assert "DPO against K=0 on arithmetic, with a margin of 10 points" in planned
     evaluated(tmp_path, 1)
     evaluated(tmp_path, 2)
-    write_plan(load(LISTED | {"seeds": [1, 2, 3]}), tmp_path)
+    write_plan(Grid(load(LISTED | {"seeds": [1, 2, 3]})), tmp_path)
     changed = plan_words(read_plan(tmp_path))
     assert changed.startswith(planned)
     assert "2 evaluations" in changed
-    write_plan(load(LISTED | {"margin": 0.05}), tmp_path)
+    write_plan(Grid(load(LISTED | {"margin": 0.05})), tmp_path)
     assert "all comparisons are exploratory" in plan_words(read_plan(tmp_path))
 
 
 def test_a_folder_that_was_evaluated_without_a_plan_says_so(tmp_path: Path) -> None:
     evaluated(tmp_path, 1)
-    write_plan(load(LISTED), tmp_path)
+    write_plan(Grid(load(LISTED)), tmp_path)
     assert "set when 1 evaluation of" in plan_words(read_plan(tmp_path))
 
 
 def test_an_entry_that_was_edited_is_refused(tmp_path: Path) -> None:
-    write_plan(load(LISTED), tmp_path)
+    write_plan(Grid(load(LISTED)), tmp_path)
     file = tmp_path / "plan.json"
     record = read_json(file)
     record["entries"][0]["date"] = "2020-01-01T00:00:00+00:00"
@@ -94,4 +95,4 @@ def test_an_entry_that_was_edited_is_refused(tmp_path: Path) -> None:
         read_plan(tmp_path)
     file.write_text("[]")
     with pytest.raises(ConfigError, match=r"plan\.json"):
-        write_plan(load(LISTED), tmp_path)
+        write_plan(Grid(load(LISTED)), tmp_path)

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from g2d.analysis.dynamics import MEASURES, RATIO_BOUND, binned, steps_of
-from g2d.experiment.keys import PolicyKey
 from g2d.report.phrases import percent
 from g2d.report.training import course, mismatch_caveats
 from g2d.tables.captions import FILE
 from g2d.tables.dynamics import training_table
+from tests.main_policies import main_policy
 
 GRPO = {"reward": 0.5, "entropy": 0.4, "completions/mean_length": 20.0, "frac_reward_zero_std": 0.25, "kl": 0.01}
 
@@ -52,7 +52,7 @@ def test_stretches_are_equally_long_and_end_where_they_end(n: int, bins: int, la
 
 def test_table_and_figure() -> None:
     falls = [0.4] * 10 + [0.01] * 10
-    keys = [PolicyKey("m", "grpo", 2, 20, seed) for seed in (0, 1)]
+    keys = [main_policy("m", "grpo", 2, 20, seed) for seed in (0, 1)]
     logs = {keys[0]: steps_of(grpo(20, entropy=falls)), keys[1]: steps_of(grpo(20))}
     table = training_table(logs)
     assert set(table["measure"]) == set(MEASURES) - {"clipped", "ratio", "capped", "staleness"}
@@ -72,7 +72,7 @@ RATIO, CAPPED = "sampling/importance_sampling_ratio/mean", "sampling/capped"
 @pytest.mark.parametrize(("ratio", "warned"), [(0.85, True), (0.95, False), (1.05, False), (1.15, True)])
 def test_a_mean_ratio_off_1_is_a_caveat(ratio: float, warned: bool) -> None:
     values = [ratio - 0.2, ratio + 0.2] * 10
-    logs = {PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: values, CAPPED: [0.25, 0.75] * 10}))}
+    logs = {main_policy("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: values, CAPPED: [0.25, 0.75] * 10}))}
     table = training_table(logs)
     assert table[table["measure"] == "capped"]["value"].to_list() == [0.25, 0.75] * 10
     caveats = mismatch_caveats(table)
@@ -81,7 +81,7 @@ def test_a_mean_ratio_off_1_is_a_caveat(ratio: float, warned: bool) -> None:
 
 
 def test_a_training_of_before_has_a_ratio_and_no_count() -> None:
-    table = training_table({PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: [0.5] * 20}))})
+    table = training_table({main_policy("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: [0.5] * 20}))})
     [sentence] = mismatch_caveats(table)
     assert sentence.endswith("their ratio is 0.50 on average, off 1 by more than 0.1.")
     caption = yaml.safe_load(FILE.read_text())["training"]["definitions"]["ratio"]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from g2d.experiment.arms import Arm
 from g2d.experiment.config import read
-from g2d.experiment.grid import policies
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
 from g2d.jobs.cost import Cost
 from g2d.tables.costs import calibration_hours, spent_on
 from g2d.tables.families import comparison_table
@@ -22,7 +22,7 @@ MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"
 def test_tokens_and_steps_of_all_trainings_behind_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = read(MICRO)
-    key = next(key for key in policies(config) if (key.regime, key.k) == ("dpo", 4))
+    key = next(key for key in Grid(config).policies if (key.run_name, key.k) == ("dpo", 4))
     for folder, row in (
         ("results/micro/seed0/grpo/g2/k2", '{"step": 2, "num_tokens": 90.0}'),
         (
@@ -48,10 +48,10 @@ def test_tokens_and_steps_of_all_trainings_behind_a_policy(tmp_path: Path, monke
 
 
 def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g() -> None:
-    def entry(name: str, k: int, group_size: int = 8, kind: str = "semi_online_dpo") -> PolicyKey:
-        return PolicyKey.of("m", Arm(name, kind, "entry"), (group_size, k), 0)
+    def entry(name: str, k: int, group_size: int = 8, kind: str = "semi_online_dpo") -> Policy:
+        return Policy("m", Run(name, kind, "entry"), group_size, k, 0)
 
-    base = PolicyKey("m", "base", 0, 0, None)
+    base = Policy("m")
     keys = [entry("s1", 10), entry("s1", 20), entry("s10", 10), entry("s10", 20), entry("never", 20)]
     keys += [entry("narrow", 20, 4), entry("s1/dpo", 20, kind="dpo"), entry("rft", 20, kind="rft")]
     table = comparison_table({(key, "id"): solved(2) for key in [base, *keys]})
@@ -65,4 +65,4 @@ def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g(
             strict=True,
         )
     ) == [("s10", 10, "s1", 4), ("s10", 20, "s1", 4), ("never", 20, "s1", 4), ("never", 20, "s10", 4)]
-    assert set(table[table.reference == "base"].policy) == {key.regime for key in keys}
+    assert set(table[table.reference == "base"].policy) == {key.run_name for key in keys}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -15,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.experiment.config import Config
-from g2d.experiment.grid import drawn_beside, sample_files
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.grid import Grid
 from g2d.tables.inputs import Inputs
+from g2d.tables.reads import SAMPLES
 from g2d.tables.samples import majority_right, pass_at_k, powers_up_to, sample_table
+from tests.main_policies import main_policy
 from tests.tables.test_catalogue import SMALL
 
 
@@ -64,7 +64,7 @@ def test_the_most_frequent_answer_wins_and_a_draw_is_shared(answers: list[str | 
 def test_equal_wrong_answers_count_as_one() -> None:
     split = rollouts("4", "4", r"\frac{1}{2}", "0.5", "1/2")
     assert majority_right(split, never)["a"] == 1.0
-    assert majority_right(split, Inputs(Path(), Config.model_validate(SMALL)).equal)["a"] == 0.0
+    assert majority_right(split, Inputs(Grid(Config.model_validate(SMALL))).equal)["a"] == 0.0
 
 
 def test_the_verifier_judges_only_undecided_pairs() -> None:
@@ -86,7 +86,7 @@ def test_the_verifier_judges_only_undecided_pairs() -> None:
 
 
 def test_the_table_has_a_row_for_every_k_and_the_vote() -> None:
-    keys = [PolicyKey("m", "dpo", 2, 10, seed) for seed in (0, 1)]
+    keys = [main_policy("m", "dpo", 2, 10, seed) for seed in (0, 1)]
     answers = {
         (keys[0], "math"): pd.concat([rollouts("4", "4", "5", "4"), rollouts("5", "5", "5", "4", problem="b")]),
         (keys[1], "math"): pd.concat([rollouts("4", "4", "4", "4"), rollouts("5", "5", "5", "5", problem="b")]),
@@ -102,15 +102,15 @@ def test_the_table_has_a_row_for_every_k_and_the_vote() -> None:
 
 def test_a_model_named_samples_draws_no_further_samples() -> None:
     config: dict[str, Any] = SMALL | {"models": {"samples": {"source": "embedded"}}}
-    plain = Config.model_validate(config | {"evaluation": {"sampled": {"n": 4}}})
-    assert drawn_beside(plain) == {}
-    assert "results/samples/base/eval/easy.parquet" in sample_files(plain).values()
-    sampled = Config.model_validate(config | {"evaluation": {"sampled": {"n": 4, "beside_greedy": True}}})
-    assert "samples/base/samples/easy" in drawn_beside(sampled).values()
-    assert set(sample_files(sampled)) == set(drawn_beside(sampled))
+    plain = Grid(Config.model_validate(config | {"evaluation": {"sampled": {"n": 4}}}))
+    assert plain.sampled_beside == []
+    assert "results/samples/base/eval/easy.parquet" in SAMPLES.files(plain)
+    sampled = Grid(Config.model_validate(config | {"evaluation": {"sampled": {"n": 4, "beside_greedy": True}}}))
+    assert "results/samples/base/samples/easy.parquet" in SAMPLES.files(sampled)
+    assert sampled.sampled == []
 
 
 def test_problems_with_other_numbers_of_samples_are_refused() -> None:
     uneven = pd.concat([rollouts("4", "4"), rollouts("4", problem="b")])
     with pytest.raises(ValueError, match="not every problem has 2 samples"):
-        sample_table({(PolicyKey("m", "dpo", 2, 10, 0), "math"): uneven}, never)
+        sample_table({(main_policy("m", "dpo", 2, 10, 0), "math"): uneven}, never)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from g2d.experiment import grid
 from g2d.experiment.config import load
-from g2d.experiment.prompt_counts import prompts_behind
+from g2d.grid.grid import Grid
 from tests.open_ended import JUDGE
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL
 
@@ -27,7 +26,7 @@ CONFIG = load(
 
 
 def test_the_kinds_of_prompts_behind_a_policy() -> None:
-    prompts = {key.regime: prompts_behind(CONFIG, key.regime) for key in grid.policies(CONFIG)}
+    prompts = {policy.run_name: policy.run.kinds_of_prompts for policy in Grid(CONFIG).policies}
     assert prompts == {
         "base": "",
         **dict.fromkeys(("dpo", "grpo", "math", "more-math"), "verifiable"),

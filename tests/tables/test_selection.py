@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from g2d.experiment.arms import Arm
 from g2d.experiment.config import load
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
 from g2d.settings import ConfigError
 from g2d.tables.selection import selection_table
 from tests.experiment.test_config import MINIMAL
+from tests.main_policies import main_policy
 from tests.tables.test_tables import solved
 
 
 def test_the_most_accurate_k_is_chosen_of_equal_ones_the_smallest() -> None:
-    base = PolicyKey("m", "base", 0, 0, None)
-    dpo = [PolicyKey("m", "dpo", 2 if k else 0, k, seed) for seed in (0, 1) for k in (0, 5, 10)]
-    entry = Arm("s10", "semi_online_dpo", "entry")
-    online = [PolicyKey.of("m", entry, (8, k), 0) for k in (20, 40)]
-    alone = PolicyKey.of("m", Arm("once", "semi_online_dpo", "entry"), (8, 20), 0)
+    base = Policy("m")
+    dpo = [main_policy("m", "dpo", 2 if k else 0, k, seed) for seed in (0, 1) for k in (0, 5, 10)]
+    entry = Run("s10", "semi_online_dpo", "entry")
+    online = [Policy("m", entry, 8, k, 0) for k in (20, 40)]
+    alone = Policy("m", Run("once", "semi_online_dpo", "entry"), 8, 20, 0)
     picked = dict(zip([base, *dpo, *online, alone], [3, 1, 2, 2, 3, 1, 1, 0, 4, 4], strict=True))
     tested = dict(zip([base, *dpo, *online, alone], [0, 1, 2, 3, 4, 3, 2, 1, 0, 4], strict=True))
     answers = {(key, "picks"): solved(n) for key, n in picked.items()}

@@ -12,11 +12,11 @@ import pytest
 from g2d.analysis.informativeness import informativeness
 from g2d.analysis.margins import smallest_margins
 from g2d.analysis.statistics import accuracy_interval
-from g2d.experiment.arms import Arm
-from g2d.experiment.grid import with_steps_taken
-from g2d.experiment.keys import MAIN, HarvestKey, PolicyKey
+from g2d.config.sections import Ablation
+from g2d.grid.policy import Harvest, Policy
+from g2d.grid.run import Run
 from g2d.jobs.cost import Cost, CostFile
-from g2d.policies import Policy
+from g2d.policies import Policy as PolicyRecord
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import MAIN_COLUMNS, main_table
 from g2d.tables.costs import COST_COLUMNS, cost_table
@@ -33,20 +33,22 @@ from g2d.tables.harvest import (
     factorial_table,
     harvest_table,
 )
+from g2d.tables.inputs import with_steps_taken
 from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
 from tests.frames import RECOMPUTED_CORRELATIONS, answers, group, groups, published, summarised
+from tests.main_policies import MAIN
 
-BASE = PolicyKey("m", "base", 0, 0, None)
+BASE = Policy("m")
 AUTO_REGIME = "auto/dpo"
 
 
-def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> PolicyKey:
+def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> Policy:
     """Return the key of a main policy, or of an ablation for other names; `x/grpo` ablates the warm-up."""
     kind = "grpo" if regime.endswith("/grpo") else "dpo"
-    arm = MAIN.get(regime, Arm(regime, kind, "ablation"))
+    arm = MAIN.get(regime, Run(regime, kind, "ablation"))
     if regime == AUTO_REGIME:
-        arm = Arm(regime, kind, "auto", variant="auto")
-    return PolicyKey.of(model, arm, (group_size if k else 0, k), seed)
+        arm = Run(regime, kind, "auto", variant="auto")
+    return Policy(model, arm, group_size if k else 0, k, seed)
 
 
 def solved(n: int, of: int = 4) -> pd.DataFrame:
@@ -84,14 +86,15 @@ def test_accuracy_spread_interval_and_cost_by_hand():
 
 
 def test_costs_and_pairs_are_means_over_seeds_and_an_ablation_has_its_change():
-    keys = [policy("dpo", 300, 0), policy("dpo", 300, 1), policy("ipo", 300)]
+    changed = Ablation(steps=[300], dpo={"loss": "ipo", "beta": 0.2})
+    ablated = Policy("m", Run("ipo", "dpo", "ablation", written=changed), 2, 300, 0)
+    keys = [policy("dpo", 300, 0), policy("dpo", 300, 1), ablated]
     spent = {key: {"tokens_generated": 9 + key.seed, "updates": 4, "n_pairs": 708} for key in keys}
     table = main_table(
         {(key, "id"): solved(2) for key in keys},
         dict.fromkeys(keys, 2.0),
         dict.fromkeys(keys, 0.5),
         spent,
-        {"ipo": {"loss": "ipo", "beta": 0.2}},
     ).set_index("policy")
     assert table["change"].dropna().to_dict() == {"ipo": "loss=ipo, beta=0.2"}
     assert table["device_hours_without_calibration"].tolist() == [1.5, 1.5]
@@ -140,10 +143,11 @@ def test_seeds_must_have_answered_the_same_problems():
         main_table(evaluations, {})
 
 
-def stopped(*ks: int) -> list[PolicyKey]:
+def stopped(*ks: int) -> list[Policy]:
     """Return policies of seeds 0, 1, ... with an early-stopping warm-up that stopped at these K, of at most 300."""
     keys = [policy(AUTO_REGIME, 300, seed) for seed in range(len(ks))]
-    return with_steps_taken({key: Policy("", "m", AUTO_REGIME, "", k=k) for key, k in zip(keys, ks, strict=True)})
+    records = {key: PolicyRecord("", "m", AUTO_REGIME, "", k=k) for key, k in zip(keys, ks, strict=True)}
+    return list(with_steps_taken(records).values())
 
 
 def test_tables_have_the_steps_that_an_early_stopping_warmup_took():
@@ -173,8 +177,8 @@ def test_probes_of_every_seed_in_the_order_of_the_steps():
 
 def test_harvest_means_skip_seeds_without_a_value():
     decided, mixed = groups([(0, 8), (8, 8)]), groups([(4, 8), (1, 8)])
-    harvests = {HarvestKey("m", 2, 300, 0): decided, HarvestKey("m", 2, 150, 1): mixed.iloc[::-1]}
-    harvests |= {HarvestKey("m", 2, 150, 0): decided, HarvestKey("m", 0, 0, 0): mixed}
+    harvests = {Harvest("m", 2, 300, 0): decided, Harvest("m", 2, 150, 1): mixed.iloc[::-1]}
+    harvests |= {Harvest("m", 2, 150, 0): decided, Harvest("m", 0, 0, 0): mixed}
     table = harvest_table(*summarised(harvests))
     assert tuple(table.columns) == tuple(HARVEST_COLUMNS)
     assert list(table["K"]) == [0, 150, 300]
@@ -191,7 +195,7 @@ def test_harvest_means_skip_seeds_without_a_value():
 
 
 def test_the_seeds_of_a_harvest_share_their_prompts():
-    keys = [HarvestKey("m", 2, 150, seed) for seed in (0, 1)]
+    keys = [Harvest("m", 2, 150, seed) for seed in (0, 1)]
     with pytest.raises(ValueError, match=r"m/seed0/harvest/g2/k150: .* different prompts"):
         harvest_table(*summarised({keys[0]: groups([(1, 8)]), keys[1]: groups([(1, 8), (2, 8)])}))
 
@@ -210,7 +214,7 @@ def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
     evaluations = {(policy("dpo", k, seed), "id"): solved(k + seed) for k in (0, 1, 2) for seed in (0, 1)}
     evaluations |= {(policy(regime, 2), "id"): solved(4) for regime in ("ipo", "grpo")} | {(BASE, "id"): solved(0)}
     summaries, _ = summarised(
-        {HarvestKey("m", 2 if k else 0, k, seed): groups([(1, 8)] * k + [(8, 8)]) for k in (0, 1, 2) for seed in (0, 1)}
+        {Harvest("m", 2 if k else 0, k, seed): groups([(1, 8)] * k + [(8, 8)]) for k in (0, 1, 2) for seed in (0, 1)}
     )
     points = correlation_points(summaries, evaluations)
     assert list(points.query("seed == 1")["accuracy"]) == [0.25, 0.5, 0.75]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from g2d.analysis.win_rates import length_controlled, preferences, raw
-from g2d.experiment.arms import Arm
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
+from g2d.regimes.run.prompts import PromptMix
 from g2d.tables.win_rates import NEEDED, WIN_RATE_COLUMNS, win_rate_table
 
 
@@ -103,11 +104,12 @@ def replies(scores: list[list[float]], texts: list[list[str]]) -> pd.DataFrame:
     return pd.DataFrame(rows[::-1], columns=NEEDED)
 
 
-BASE = PolicyKey("m", "base", 0, 0, None)
+BASE = Policy("m")
 
 
-def entry(name: str, seed: int) -> PolicyKey:
-    return PolicyKey.of("m", Arm(name, "semi_online_dpo", "entry"), (4, 2), seed)
+def entry(name: str, seed: int) -> Policy:
+    prompts = PromptMix(prompts="mixed" if name == "better" else "verifiable")
+    return Policy("m", Run(name, "semi_online_dpo", "entry", written=prompts), 4, 2, seed)
 
 
 TWINS, BETTER = ([entry(name, seed) for seed in (0, 1)] for name in ("same", "better"))
@@ -119,7 +121,7 @@ def test_the_table() -> None:
     longer_replies = replies([[2.0, 2.0], [2.0, 1.0], [3.0, np.nan], [5.0, 6.0]], [["aaa", "aa..."]] * 4)
     stopped = [replace(key, steps_taken=1) for key in TWINS]
     given = {BASE: base, **dict.fromkeys(stopped, base), **dict.fromkeys(BETTER, longer_replies)}
-    table = win_rate_table(given, {"same": "verifiable", "better": "mixed"})
+    table = win_rate_table(given)
     assert list(table.columns) == list(WIN_RATE_COLUMNS)
     table = table.set_index("policy")
     same, better = table.loc["same"], table.loc["better"]
@@ -135,14 +137,14 @@ def test_the_table() -> None:
     assert better["win_low"] < better["win_rate"] < better["win_high"] <= 1
     assert set(table["family_size"]) == {2}
     with pytest.raises(ValueError, match="better/g4/k2: its replies are not to the prompts that M0 replied to"):
-        win_rate_table(given | {BETTER[0]: longer_replies[longer_replies["problem_id"] != "p1"]}, {})
+        win_rate_table(given | {BETTER[0]: longer_replies[longer_replies["problem_id"] != "p1"]})
 
 
 def test_a_prompt_counts_if_every_seed_has_a_comparison() -> None:
     base = replies([[1.0, 1.0]] * 3, SAID[:3])
     won, unjudged = [2.0, 2.0], [np.nan, np.nan]
     first, second = replies([won, won, [0.0, np.nan]], SAID[:3]), replies([unjudged, won, won], SAID[:3])
-    table = win_rate_table({BASE: base, BETTER[0]: first, BETTER[1]: second}, {"better": "mixed"})
+    table = win_rate_table({BASE: base, BETTER[0]: first, BETTER[1]: second})
     row = table.iloc[0]
     assert (row["n_prompts"], row["not_judged"], row["win_rate"]) == (2, 3, 0.75)  # (1 + 0 + 1 + 1) / 4
 
@@ -167,7 +169,7 @@ def test_a_preference_that_is_not_there_is_rarely_claimed(seeds: int, longer: fl
                 own_taste = rng.normal(size=40) + rng.normal(0, 0.1)  # a policy's prompts and a seed's
                 key = entry(name, seed)
                 given[key] = drawn(rng, own_taste, longer, bias)
-        table = win_rate_table(given, {"one": "mixed", "other": "mixed"})
+        table = win_rate_table(given)
         for name in false:
             false[name] += (table[f"p_{name}"] < 0.05).any()
     allowed = scipy.stats.binom.ppf(0.999, experiments, 0.05)

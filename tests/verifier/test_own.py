@@ -13,7 +13,6 @@ import pytest
 from g2d.cli import main
 from g2d.experiment.config import load
 from g2d.experiment.requirements import require_files
-from g2d.graph.build import grid_jobs
 from g2d.problems import Problem, read_problems, write_problems
 from g2d.problems.problem import references
 from g2d.problems.settings import LocalProblems
@@ -159,22 +158,6 @@ def test_a_changed_file_is_another_verifier() -> None:
             verifier_of(params)
         with pytest.raises(VerifierError, match=r"mine\.py changed after this job began: put it back"):
             verifier.verify([(PROBLEM, "2")])
-
-
-def test_it_is_a_parameter_of_the_jobs_that_judge_and_of_no_others() -> None:
-    entries = {"online": {"regime": "semi_online_dpo", "steps": [2], "prompts_per_update": 4}, "rft": {"regime": "rft"}}
-    grid = MINIMAL | {"training_set": {"n": 60}, "warmup": {"steps": [0, 2], "horizon": 8}, "regimes": entries}
-
-    def params(**keys: Any) -> dict[Any, str]:
-        return {job.key: repr(sorted(job.params.items())) for job in grid_jobs(load(grid | keys))}
-
-    Path("mine.py").write_text("def judge(problem, completion): ...\n")
-    without, own = params(), params(verifier={"source": "python", "file": "mine.py"})
-    changed = {key[0] for key in own if own[key] != without[key]}
-    assert changed == {"calibrate", "train_grpo", "harvest_rollouts", "train_semi_online_dpo", "evaluate"}
-    Path("mine.py").write_text("def judge(problem, completion): ...  # edited\n")
-    edited = params(verifier={"source": "python", "file": "mine.py"})
-    assert {key[0] for key in own if own[key] != edited[key]} == changed
 
 
 def test_any_json_of_a_column_reaches_it() -> None:

@@ -49,9 +49,8 @@ IMPORTS = (
     *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "altair", "psutil"),
 )
 OF_PACKAGE = (
-    *("g2d.graph.params", "g2d.experiment.requirements", "g2d.jobs.recover"),
-    "g2d.graph.build",
-    *("g2d.graph.catalogue", "g2d.graph.parts", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
+    *("g2d.grid.grid", "g2d.experiment.requirements", "g2d.jobs.recover"),
+    *("g2d.tables.catalogue", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
 )
 PACKAGES = ("g2d",)
 OF_VLLM = ("vllm.entrypoints.llm", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama")

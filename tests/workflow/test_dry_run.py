@@ -16,13 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
-from snakemake.utils import update_config
 
-from g2d.experiment.config import Config, load
-from g2d.experiment.config_file import read_file
-from g2d.experiment.stages import VERSIONS
-from g2d.forecast.hours import estimate, gpu_job
-from g2d.graph.build import grid_jobs
+from g2d.grid.versions import VERSIONS
 from tests import open_ended
 from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
@@ -35,22 +30,15 @@ def restored(project: Project, micro_config: dict[str, Any]) -> Iterator[Project
     shutil.rmtree(project.results, ignore_errors=True)
 
 
-def configured(*files: str, **changes: Any) -> Config:
-    """Files of config/, merged as Snakemake merges them."""
-    values: dict[str, Any] = {}
-    for file in files:
-        update_config(values, read_file(REPOSITORY / "config" / file))
-    return load(values | changes)
+def shipped(*files: str) -> list[str]:
+    """Arguments of Snakemake for files of config/."""
+    return ["--configfile", *(str(REPOSITORY / "config" / file) for file in files)]
 
 
-def jobs_of(*files: str, **changes: Any) -> Counter[str]:
-    """The jobs of files of config/ by rule. `test_graph` compares this table with Snakemake's plan."""
-    return Counter(job.rule for job in grid_jobs(configured(*files, **changes)))
-
-
-def papers_with_one_seed(*overlays: str) -> Counter[str]:
+def papers_with_one_seed(project: Project, *overlays: str) -> Counter[str]:
     """The jobs of the paper's grid with overlays; seeds differ in nothing but their number."""
-    return jobs_of("paper.yaml", *(f"overlays/{name}.yaml" for name in overlays), seeds=[0])
+    files = ["paper.yaml", *(f"overlays/{name}.yaml" for name in overlays)]
+    return Counter(project.planned("--config", "seeds=[0]", *shipped(*files)))
 
 
 def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
@@ -62,8 +50,8 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     expected |= {"load_problems": 3, "check_leakage": 2}
     expected |= {"make_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
     expected |= {"record_provenance": 1, "build_report": 1}
-    assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
-    assert jobs_of("paper.yaml", training={"processes": 4}) | {"all": 1} == expected
+    assert project.planned(*shipped("paper.yaml")) == expected
+    assert project.planned("--config", "training={processes: 4}", *shipped("paper.yaml")) == expected
 
 
 def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
@@ -112,33 +100,36 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def hours_of(file: str) -> dict[str, float]:
-    """The GPU-hours of a file of config/, by stage."""
-    config, hours = configured(file), defaultdict(float)
-    for line in estimate((gpu_job(config, job) for job in grid_jobs(config) if job.holds_device), {}):
-        hours[line.stage] += line.hours or 0
-    return hours
+def plan_and_hours(project: Project, file: str) -> tuple[dict[str, int], dict[str, float]]:
+    """The jobs of a file of config/ by rule, and its GPU-hours by stage."""
+    done = project.snakemake("-n", "--quiet", "rules", *shipped(file))
+    stats, _, table = done.stdout.rpartition("Estimated GPU-hours")
+    jobs = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", stats, re.M)}
+    hours: dict[str, float] = defaultdict(float)
+    for rule, of_rule in re.findall(r"^(\w+) +\d+ +([\d.]+)  ", table, re.M):
+        hours[rule] += float(of_rule)
+    return jobs, hours
 
 
-def test_bridgings_grid_lists_its_jobs_and_their_hours() -> None:
+def test_bridgings_grid_lists_its_jobs_and_their_hours(project: Project) -> None:
     # Seven trajectories with two K each, GRPO, and what any grid has at K=0 and at a warm-up: a harvest and DPO on it.
     # Evaluated on two benchmarks: M0, 7 x 2, GRPO and two DPO.
     expected = {"train_semi_online_dpo": 7 * 2, "train_grpo": 1}
     expected |= dict.fromkeys(("harvest_rollouts", "build_pairs", "train_dpo"), 2)
     expected |= {"evaluate": 2 * (1 + 7 * 2 + 1 + 2), "calibrate": 1, "load_problems": 3, "check_leakage": 2}
-    jobs, hours = jobs_of("bridging.yaml"), hours_of("bridging.yaml")
+    jobs, hours = plan_and_hours(project, "bridging.yaml")
     assert {rule: jobs[rule] for rule in expected} == expected
     # Seven trajectories with the batch of the single one of GRPO; GRPO draws separately for every step.
     assert 5 < hours["train_semi_online_dpo"] / hours["train_grpo"] < 9
 
 
-def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours() -> None:
+def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) -> None:
     # Per seed six runs with four K each and one with i=10; beside them a harvest of M0 and DPO on it.
     expected = {"train_grpo": 4 * (6 * 4 + 1), "harvest_rollouts": 4, "build_pairs": 4, "train_dpo": 4}
     expected |= {"evaluate": 1 + 4 * (6 * 4 + 1 + 1), "calibrate": 1, "load_problems": 2, "check_leakage": 1}
-    jobs = jobs_of("off_policy.yaml")
+    jobs, hours = plan_and_hours(project, "off_policy.yaml")
     assert {rule: jobs[rule] for rule in expected} == expected
-    assert 50 < hours_of("off_policy.yaml")["train_grpo"] < 500  # 27,244 at the paper's rates, measured on 7B models
+    assert 50 < hours["train_grpo"] < 500  # 27,244 at the paper's rates, measured on 7B models
 
 
 def test_the_small_grid_lists_its_jobs(project: Project) -> None:
@@ -146,12 +137,10 @@ def test_the_small_grid_lists_its_jobs(project: Project) -> None:
     # RFT on two of them.
     expected = {"train_grpo": 3 * 3, "train_semi_online_dpo": 3 * 6, "harvest_rollouts": 3 * 4, "train_dpo": 3 * 4}
     expected |= {"train_rft": 3 * 2, "evaluate": 1 + 3 * (3 + 6 + 4 + 2)}
-    done = project.snakemake("-n", "--quiet", "rules", "--configfile", str(REPOSITORY / "config/small.yaml"))
-    stats, _, table = done.stdout.rpartition("Estimated GPU-hours")
-    assert expected.items() <= {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", stats, re.M)}.items()
-    rules, hours = zip(*re.findall(r"^(\w+) +\d+ +([\d.]+)  ", table, re.M), strict=True)
-    assert expected.keys() <= {*rules}  # each has a price
-    assert 3 < sum(map(float, hours)) < 30  # "some hours" in the file
+    jobs, hours = plan_and_hours(project, "small.yaml")
+    assert expected.items() <= jobs.items()
+    assert expected.keys() <= hours.keys()  # each has a price
+    assert 3 < sum(hours.values()) < 30  # "some hours" in the file
 
 
 def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
@@ -159,15 +148,15 @@ def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
     assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk", PYTHONUTF8="0").stdout
 
 
-def test_more_benchmarks_are_merged() -> None:
-    assert papers_with_one_seed("benchmarks")["evaluate"] == 2 * 5 * (1 + 10)
+def test_more_benchmarks_are_merged(project: Project) -> None:
+    assert papers_with_one_seed(project, "benchmarks")["evaluate"] == 2 * 5 * (1 + 10)
 
 
-def test_every_confounder_of_the_papers_grid() -> None:
+def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     # Per model and seed, beside the grid's own jobs: n-matched, equal-steps and ipo at 6 K, from-warmup at 5; per-k and
     # untruncated warm up, are harvested, trained and evaluated twice at 5 K each; untruncated-alone only warms up, at
     # 5 K.
-    jobs = papers_with_one_seed("confounders")
+    jobs = papers_with_one_seed(project, "confounders")
     per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10}
     per_seed |= {"train_dpo": 6 + 3 * 6 + 5 + 10}
     assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * n for rule, n in per_seed.items()}
@@ -175,9 +164,9 @@ def test_every_confounder_of_the_papers_grid() -> None:
     assert (jobs["calibrate"], jobs["calibrate_temperature"]) == (2, 2 * 2)
 
 
-def test_every_control_of_the_papers_grid() -> None:
+def test_every_control_of_the_papers_grid(project: Project) -> None:
     """Per model and seed: three more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
-    alone, jobs = papers_with_one_seed(), papers_with_one_seed("controls")
+    alone, jobs = papers_with_one_seed(project), papers_with_one_seed(project, "controls")
     more = {"train_grpo": 3 * 5, "harvest_rollouts": 3 * 6, "build_pairs": 3 * 6, "train_dpo": 3 * 6}
     more |= {"evaluate": 2 * 3 * (6 + 5)}
     assert {rule: jobs[rule] - alone[rule] for rule in more} == {rule: 2 * n for rule, n in more.items()}
@@ -269,22 +258,6 @@ def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dic
     listed = project.snakemake("-n", "results/micro/seed0/grpo/g2/k4/policy.json").stdout
     assert listed.count("Warm micro up to K=") == 1
     assert "k2/checkpoint" not in listed
-
-
-def test_a_job_that_a_finished_file_lacks_is_planned_for_its_missing_files(project: Project) -> None:
-    """As after a policy was added to a finished grid, whose tables exist: it was "Forced execution"."""
-    pairs, other = (
-        project.results / f"micro/seed0/harvest/g2/k2/{name}" for name in ("pairs.jsonl", "informativeness.json")
-    )
-    pairs.parent.mkdir(parents=True)
-    try:
-        pairs.touch()
-        other.touch()
-        plan = project.snakemake("-n", str(pairs.relative_to(project.root))).stdout
-    finally:
-        shutil.rmtree(project.results / "micro")
-    assert re.search(r"Harvest rollouts of micro at K=2.*\nReason: Missing output files: \S+/harvest/g2/k2/", plan)
-    assert "Forced execution" not in plan
 
 
 def test_every_rule_has_a_message_a_log_and_a_benchmark(project: Project) -> None:

@@ -15,7 +15,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from g2d.experiment.config import load
-from g2d.experiment.grid import policies
+from g2d.grid.grid import Grid
 from tests.workflow import forked
 from tests.workflow.conftest import Project
 
@@ -29,7 +29,7 @@ def front_matter(card: Path) -> dict[str, Any]:
 
 
 def test_every_adapter_and_harvest_has_a_card(micro_grid: Project, micro_config: dict[str, Any]) -> None:
-    reported = [policy.folder for policy in policies(load(micro_config)) if policy.regime != "base"]
+    reported = [policy.folder for policy in Grid(load(micro_config)).trained]
     assert len(reported) == 8
     for folder in (micro_grid.results / name / "adapter" for name in reported):
         text = (folder / "README.md").read_text()

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,12 @@ import pandas as pd
 import pytest
 
 import g2d
-from g2d.experiment.config import load
-from g2d.graph.build import grid_jobs
-from g2d.graph.catalogue import tables_of
-from g2d.graph.parts import READ_FOR
 from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
 from g2d.status.screen import screen
-from g2d.status.snapshot import Grid
+from g2d.status.snapshot import Folder
+from g2d.tables.catalogue import tables_of
+from g2d.tables.reads import Read
 from g2d.tables.results import Results
 from tests.shared import folder_of
 from tests.workflow.conftest import REPOSITORY, Project, copy_of_micro
@@ -93,22 +92,21 @@ def test_a_stage_without_a_model_imports_no_package_of_models(started: Project) 
 
 
 class RememberingResults(Results):
-    """Results that remember which parts of the grid were read."""
+    """Results that remember which files of the grid were read."""
 
-    def read(self, part: str, *more: Any) -> dict[Any, Any]:
-        self.__dict__.setdefault("parts", set()).add(part)
-        return super().read(part, *more)
+    def read(self, read: Read, *more: Any) -> dict[Any, Any]:
+        self.__dict__.setdefault("remembered", set()).add(read)
+        return super().read(read, *more)
 
 
 def test_files_read_by_a_table_are_inputs_of_its_rule(micro_grid: Project) -> None:
     """Each table is built from new `Results`, and equals the written one."""
-    for name, table in tables_of(g2d.open(micro_grid.results).config).items():
+    for name, table in tables_of(g2d.open(micro_grid.results).grid).items():
         results = RememberingResults(micro_grid.results)
         built, written = results.build(name), results.tables[name]
         assert list(built) == list(written), name
         assert len(built) == len(written)
-        declared = {part for reads in table.reads.split() for part in READ_FOR.get(reads, (reads,))}
-        assert vars(results).get("parts", set()) <= declared, name
+        assert vars(results).get("remembered", set()) <= set(table.reads), name
 
 
 def test_main_table_has_every_policy_and_is_computed_from_the_evaluations(micro_grid: Project) -> None:
@@ -229,16 +227,17 @@ def test_importing_g2d_imports_no_pandas() -> None:
 def test_the_status_of_a_finished_grid_names_every_job_that_ran(
     micro_grid: Project, micro_config: dict[str, Any]
 ) -> None:
-    config = load(micro_config)
-    jobs = {(job.rule, job.name) for job in grid_jobs(config)}
-    grid = Grid(micro_grid.results)
-    attempted = grid.records.read()
-    assert jobs <= set(attempted)  # other tests of this file may have added to the grid
-    snapshot = grid.look()
+    micro_grid.snakemake("--cores", "1")  # lists the jobs of all targets, whatever another test has asked for
+    folder = Folder(micro_grid.results)
+    snapshot = folder.look()
+    jobs = {(state.job.rule, state.job.name) for state in snapshot.states}
+    assert jobs <= set(folder.records.read())  # other tests of this file may have added to the grid
+    planned = Counter(job["rule"] for job in micro_grid.planned_jobs())
+    assert Counter(rule for rule, _ in jobs) == planned - Counter({"all": 1})
     assert snapshot.counts == {"finished": len(snapshot.states)}
     assert screen(snapshot, 80, 24).splitlines()[-1] == "all jobs have finished"
     trained = [
-        state.last for state in snapshot.states if state.job.rule == "train_grpo" and state.job.wildcards.k == "4"
+        state.last for state in snapshot.states if state.job.rule == "train_grpo" and state.job.wildcards["k"] == "4"
     ]
     assert [last.progress and last.progress.step for last in trained if last] == [4, 4]
 
@@ -253,7 +252,7 @@ def test_the_status_of_another_folder_is_the_same_from_anywhere(micro_grid: Proj
 def test_only_jobs_of_a_missing_policy_are_missing(own_micro_grid: Project) -> None:
     folder = own_micro_grid.results / "micro/seed0/dpo/g2/k4"
     shutil.rmtree(folder)
-    missing = {state.job.name for state in Grid(own_micro_grid.results).look().of("missing")}
+    missing = {state.job.name for state in Folder(own_micro_grid.results).look().of("missing")}
     assert missing == {
         f"results/micro/seed0/dpo/g2/k4/{name}" for name in ("cost", "eval/arithmetic.cost", "eval/word-problems.cost")
     }

@@ -32,6 +32,14 @@ def other_pool(values: Values) -> None:
     values["pool"]["n"] = 400
 
 
+def other_training_set(values: Values) -> None:
+    values["training_set"]["n"] -= 1
+
+
+def other_pairs(values: Values) -> None:
+    values["pairs"] = {"seed": 1}
+
+
 def one_more_seed(values: Values) -> None:
     values["seeds"] = [0, 1]
 
@@ -40,8 +48,11 @@ def one_more_seed(values: Values) -> None:
     ("change", "lost"),
     [
         (other_model, "its tables would be replaced"),
-        (other_rate, "6 finished jobs would run again with other settings"),
-        (other_pool, "finished jobs would run again with other settings"),
+        (other_rate, "18 finished jobs would run again"),
+        (other_pool, "finished jobs would run again"),
+        # What these change directly takes seconds, and what is trained from that does not.
+        (other_training_set, "finished jobs would run again"),
+        (other_pairs, "finished jobs would run again"),
     ],
 )
 def test_a_run_of_another_configuration_stops(
@@ -64,6 +75,16 @@ def test_a_run_of_another_configuration_stops(
 def test_additions_are_not_refused(micro_grid: Project, micro_config: Values) -> None:
     one_more_seed(values := copy.deepcopy(micro_config))
     assert SAYS not in micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
+
+
+def test_a_moved_configuration_is_the_same_one(own_micro_grid: Project, micro_config: Values) -> None:
+    """A run folder is moved with its configuration, and then a key is edited."""
+    record = own_micro_grid.results / "config.yaml"
+    record.write_text(record.read_text().replace("config/config.yaml", "../before/other.yaml", 1))
+    other_rate(values := copy.deepcopy(micro_config))
+    arguments = given(own_micro_grid, values)
+    assert own_micro_grid.planned(*arguments)["train_dpo"] == 6
+    assert "another configuration" not in own_micro_grid.snakemake("-n", *arguments).stdout
 
 
 def test_a_folder_of_an_older_version_is_accepted(micro_grid: Project, micro_config: Values) -> None:

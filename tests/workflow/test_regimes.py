@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.experiment import grid
 from g2d.experiment.config import load
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.grid import Grid
 from g2d.jobs.files import read_json
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import OF_TOKENS
@@ -187,14 +186,12 @@ def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
 
 
 def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
-    policies = grid.policies(load(with_entries(micro_config, rft=RFT | {"steps": [4, 0]})))
+    policies = Grid(load(with_entries(micro_config, rft=RFT | {"steps": [4, 0]}))).policies
     entries = [key for key in policies if key.role == "entry"]
-    assert [(key.folder, key.kind) for key in entries] == [
+    assert [(key.folder, key.method) for key in entries] == [
         ("micro/seed0/rft/g0/k0", "rft"),
         ("micro/seed0/rft/g2/k4", "rft"),
     ]
-    assert entries[1].reference == PolicyKey("micro", "dpo", 2, 4, 0)
-    assert entries[1].reference.label == "g2d"
 
 
 @pytest.mark.parametrize(
@@ -312,9 +309,9 @@ RULE = """
 
 use rule train_rft as train_toy with:
     input:
-        planned("train_toy", ""),
-        rollouts=planned("train_toy", "rollouts"),
-        problems=planned("train_toy", "problems"),
+        base_files,
+        rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
+        problems="results/{model}/calibration/train.jsonl",
         costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
     output:
@@ -328,17 +325,17 @@ use rule train_rft as train_toy with:
     benchmark:
         "results/benchmarks/train_toy/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        regime=folders("toy"),
+        regime=names(GRID.names_of("toy")),
     params:
         version=VERSIONS["train_toy"],
-        settings=param("train_toy", "settings"),
+        settings=training_settings,
     message:
         "Fine-tune {wildcards.model} on the shortest right completions at K={wildcards.k}"
 """
 LAST_LINES = """"Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.regime}), "
         "G={wildcards.g}, seed {wildcards.seed}"
 """
-CATALOGUE, RULES = "src/g2d/regimes/catalogue.py", "workflow/rules/trainings.smk"
+CATALOGUE, RULES = "src/g2d/regimes/catalogue.py", "workflow/rules/offline.smk"
 
 
 def test_a_further_regime_is_a_module_a_line_and_a_rule(project: Project, micro_config: dict[str, Any]) -> None:

@@ -1,13 +1,7 @@
 # Records of M0.
 
 
-MODEL_FILES = {
-    name: given(
-        model_files(source),
-        f"results/logs/{source.source if source.source == 'gguf' else 'pretrained'}_model/{name}.log",
-    )
-    for name, source in CONFIG.models.items()
-}
+MODEL_FILES = {name: given(model_files(source), base_model_log(name)) for name, source in CONFIG.models.items()}
 
 
 rule embedded_model:

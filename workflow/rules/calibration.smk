@@ -3,10 +3,9 @@
 
 rule calibrate:
     input:
-        planned("calibrate", ""),
+        base_files,
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
-        costs=planned("calibrate", "costs"),
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
         cost="results/{model}/calibration/cost.json",
@@ -17,11 +16,11 @@ rule calibrate:
     conda:
         "../../envs/g2d.yaml"
     resources:
-        gpu=gpus,
+        gpu=engine_gpus,
     params:
         version=VERSIONS["calibrate"],
-        settings=param("calibrate", "settings"),
-        engine=param("calibrate", "engine"),
+        settings=lambda w: GRID.fingerprints[w.model].calibration(),
+        engine=engine_name,
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
     script:
@@ -43,7 +42,7 @@ rule select_training_set:
         "../../envs/g2d.yaml"
     params:
         version=VERSIONS["select_training_set"],
-        settings=param("select_training_set", "settings"),
+        settings=lambda w: GRID.fingerprints[w.model].training_set(),
     message:
         "Choose the training levels of {wildcards.model} and draw its training set"
     script:
@@ -55,10 +54,9 @@ rule select_training_set:
 
 use rule calibrate as calibrate_temperature with:
     input:
-        planned("calibrate_temperature", ""),
+        base_files,
         policy="results/{model}/base/policy.json",
         pool="results/problems/pool.jsonl",
-        costs=planned("calibrate_temperature", "costs"),
     output:
         rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",
         cost="results/{model}/calibration/t{temperature}/cost.json",
@@ -67,7 +65,7 @@ use rule calibrate as calibrate_temperature with:
     benchmark:
         "results/benchmarks/calibrate/{model}/t{temperature}.tsv"
     params:
-        settings=param("calibrate_temperature", "settings"),
-        engine=param("calibrate_temperature", "engine"),
+        settings=lambda w: GRID.fingerprints[w.model].calibration(w.temperature),
+        engine=engine_name,
     message:
         "Calibrate the difficulty of every level for {wildcards.model} at temperature {wildcards.temperature}"

@@ -1,10 +1,10 @@
-# The validated configuration, the table of its jobs, and wildcard constraints.
+# The validated configuration as a grid, wildcard constraints.
 
 import os
 import re
 import sys
+from functools import cache
 from importlib.util import find_spec
-from inspect import signature
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -17,8 +17,6 @@ if ROOT and find_spec("g2d") is None:
     sys.path.append(str(ROOT / "src"))  # for `snakemake --lint`, which the workflow catalogue runs without the package
 
 try:
-    from g2d.experiment import grid
-    from g2d.experiment.arms import any_arms
     from g2d.experiment.config import load
     from g2d.experiment.config_file import read_files, require_whole
     from g2d.experiment.requirements import (
@@ -28,7 +26,11 @@ try:
         require_repositories,
         require_windows,
     )
-    from g2d.experiment.stages import VERSIONS
+    from g2d.grid.finished import continued_by
+    from g2d.grid.grid import Grid
+    from g2d.grid.policy import harvest_of
+    from g2d.grid.run import M0
+    from g2d.grid.versions import ORDER, VERSIONS
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_files
     from g2d.jobs.orphans import name_of
@@ -40,11 +42,11 @@ try:
     from g2d.problems.settings import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.run.training import AUTO
+    from g2d.rewards.catalogue import reward_of
     from g2d.settings import ConfigError
-    from g2d.graph import catalogue
-    from g2d.graph.build import build
-    from g2d.graph.job import flat, key_of
+    from g2d.tables import catalogue
     from g2d.tables.captions import captions
+    from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, SUMMARIES, TRAINED
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: {INSTALL}")
 
@@ -92,43 +94,8 @@ os.environ.update(G2D_RUN=name_of(os.getpid()))
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
 config["share_imports"] &= workflow.is_main_process  # a cluster job has its own Snakemake
 
-try:
-    JOBS = build(CONFIG, after=True)
-    if workflow.is_main_process:
-        JOBS.behind("all")  # a job makes whatever another one needs
-except (OSError, ValueError, LookupError) as error:
-    raise WorkflowError(plain(error.args[0] if isinstance(error, LookupError) else str(error), lines=True))
-
-
-def find_job(rule, wildcards):
-    """Return the job of a rule with these wildcards."""
-    try:
-        return JOBS[key_of(rule, wildcards)]
-    except KeyError:
-        raise WorkflowError(f"this configuration has no job {rule} with {dict(wildcards.items())}")
-    except (OSError, ValueError) as error:  # of a finished result
-        raise WorkflowError(plain(str(error), lines=True))
-
-
-def inspected(function):
-    """Store the signature of a rule's function, which Snakemake would inspect three times per job."""
-    function.__signature__ = signature(function)
-    return function
-
-
-def planned(rule, name):
-    """Input: files of a job under this name ("": under none)."""
-    return inspected(lambda w: find_job(rule, w).inputs[name] if name else find_job(rule, w).inputs.get("", []))
-
-
-def param(rule, name):
-    """Param: a job is stale if it changes."""
-    return inspected(lambda w: find_job(rule, w).params[name])
-
-
-@inspected
-def gpus(wildcards, rulename):
-    return find_job(own_name(rulename), wildcards).devices
+GRID = Grid(CONFIG)
+WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 
 
 def given(files, log):
@@ -140,6 +107,14 @@ def given(files, log):
     return [ancient(file) if file in recorded else file for file in files]
 
 
+def base_model_log(model):
+    maker = CONFIG.models[model].source if GRID.is_made(model) else "pretrained"
+    return f"results/logs/{maker}_model/{model}.log"
+
+
+# Wildcard constraints.
+
+
 def names(values):
     return "|".join(map(re.escape, values)) or "(?!)"
 
@@ -149,26 +124,36 @@ def models_from(*sources):
 
 
 def variant_pattern(names):
-    """Wildcard constraint: folder of a warm-up, empty for the main one."""
+    """Folder of a warm-up, empty for the main one."""
     return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
-
-
-ARMS = any_arms(CONFIG).values()
-ABLATED_WARMUPS = [arm.variant for arm in ARMS if arm.role == "ablation" and arm.source is None]
-
-
-def folders(regime):
-    """Wildcard constraint: folders of a regime's policies."""
-    return names({arm.name.rpartition("/")[2]: arm for arm in ARMS if arm.regime == regime})
 
 
 wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
-    variant=variant_pattern(grid.variants(CONFIG)),
-    regime=folders("dpo"),
+    variant=variant_pattern(GRID.variants),
+    regime=names(GRID.names_of("dpo")),
     benchmark=r"[^/]+",
     seed=r"\d+",
     g=r"\d+",
     k=r"\d+",
     temperature=r"[\d.]+",
+
+
+# Outputs that Snakemake's own report shows.
+
+
+def in_report(file, category, title, caption=None):
+    """Output that `snakemake --report` shows; a demonstration is named in its menu."""
+    category = f"{category} (synthetic demonstration)" if CONFIG.demonstration else category
+
+    def labels(wildcards):
+        return {"what": title} | ({"caption": captions(CONFIG, [caption])[caption]["caption"]} if caption else {})
+
+    return report(file, category=category, labels=labels)
+
+
+def table_file(name):
+    """File of a table. Table 1 is in Snakemake's report too."""
+    file = f"results/tables/{name}.csv"
+    return in_report(file, "Tables", TITLES[name], name) if name == "main" else file

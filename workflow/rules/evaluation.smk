@@ -3,11 +3,10 @@
 
 rule evaluate:
     input:
-        planned("evaluate", ""),
+        policy_files,
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        costs=planned("evaluate", "costs"),
     output:
         rollouts="results/{policy}/eval/{benchmark}.parquet",
         cost="results/{policy}/eval/{benchmark}.cost.json",
@@ -18,11 +17,11 @@ rule evaluate:
     conda:
         "../../envs/g2d.yaml"
     resources:
-        gpu=gpus,
+        gpu=engine_gpus,
     params:
         version=VERSIONS["evaluate"],
-        settings=param("evaluate", "settings"),
-        engine=param("evaluate", "engine"),
+        settings=lambda w: GRID.fingerprints[model_of(w)].answers(),
+        engine=engine_name,
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
     script:
@@ -32,11 +31,10 @@ rule evaluate:
 # Samples in addition to greedy answers, if configured.
 use rule evaluate as draw_samples with:
     input:
-        planned("draw_samples", ""),
+        policy_files,
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        costs=planned("draw_samples", "costs"),
     output:
         rollouts="results/{policy}/samples/{benchmark}.parquet",
         cost="results/{policy}/samples/{benchmark}.cost.json",
@@ -45,7 +43,35 @@ use rule evaluate as draw_samples with:
     benchmark:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
     params:
-        settings=param("draw_samples", "settings"),
-        engine=param("draw_samples", "engine"),
+        settings=lambda w: GRID.fingerprints[model_of(w)].samples(),
+        engine=engine_name,
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
+
+
+# Replies to held-out open-ended prompts, for win rates against M0.
+rule draw_replies:
+    input:
+        policy_files,
+        policy="results/{policy}/policy.json",
+        problems=f"results/problems/{HELD_OUT}.jsonl",
+        leakage=f"results/problems/{HELD_OUT}.leakage.json",
+    output:
+        rollouts="results/{policy}/open-ended/rollouts.parquet",
+        cost="results/{policy}/open-ended/cost.json",
+    log:
+        "results/logs/draw_replies/{policy}.log",
+    benchmark:
+        "results/benchmarks/draw_replies/{policy}.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    resources:
+        gpu=engine_gpus,
+    params:
+        version=VERSIONS["draw_replies"],
+        settings=lambda w: GRID.fingerprints[model_of(w)].replies(),
+        engine=engine_name,
+    message:
+        "Have {wildcards.policy} reply to the held-out prompts"
+    script:
+        "../scripts/draw_replies.py"

@@ -1,10 +1,10 @@
-# What Snakemake does not see is forced before it plans (`plan_what_is_due`); the steps of `when_planned` check the plan.
+# Questions about a plan that a user would miss: does a file outside of results/ differ, would finished results of another
+# configuration be replaced, are there results without a record, how many hours? (docs/architecture.md)
 
 import glob
 import logging
 
 from snakemake.common import NOTHING_TO_BE_DONE_MSG
-from snakemake.io import apply_wildcards
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -12,24 +12,20 @@ from g2d.experiment.config import owner, read as read_config
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import hours_left, report as report_hours
 from g2d.jobs.digests import changed_inputs
-from g2d.jobs.stage import from_elsewhere
-from g2d.regimes.run.checkpoints import MANIFEST, is_whole
+from g2d.jobs.planned import PlannedJob, write_jobs
 from g2d.policies.policy import changed_base_files, read_policy
+from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 
 JOBS_OF_TARGET = {
     "calibration": {"calibrate"},
     "harvest": {"harvest_rollouts"},
     "tables": {"make_tables"},
 }
-LOST = set()  # missing outputs of the jobs that `plan_what_is_due` forces
 BASE_MODELS = {"embedded_model", "gguf_model", "pretrained_model"}  # rules that make M0
 # Configuration files of this run; if results/config.yaml is given, the files it lists.
 RECORD = RESULTS / "config.yaml"
-PROJECT = Path(workflow.basedir)
-if PROJECT != ROOT and PROJECT.name == "workflow":
-    PROJECT = PROJECT.parent
-FILES = [os.path.relpath(file, PROJECT) for file in CONFIG_FILES]
-if FILES == [os.path.relpath(RECORD, PROJECT)] and (before := owner(RECORD)):
+FILES = [os.path.relpath(file) for file in CONFIG_FILES]
+if FILES == [str(RECORD)] and (before := owner(RECORD)):
     FILES = before.files or []
 
 
@@ -85,78 +81,39 @@ def force_jobs_of_targets():
             settings.forcerun = {*settings.forcerun, *map(renamed, jobs)} - {renamed(target)}
 
 
-def plan_what_is_due():
-    """Force jobs behind the targets with missing outputs or changed external inputs.
-
-    Once the tables exist, Snakemake would not make a deleted harvest again; it compares large files by time stamp.
-    """
-    settings = workflow.dag_settings
-    targets = {*(settings.targets or [workflow.default_target]), *settings.forcerun}
-    jobs = JOBS.needed_for(wanted(targets))
-    if settings.allowed_rules:
-        jobs = [job for job in jobs if renamed(job.rule) in settings.allowed_rules]
-    missing = {job: [file for file in flat(job.outputs) if not os.path.exists(file)] for job in jobs}
-    read_by_finished = {file for job in jobs if not missing[job] for file in job.files}
-    files, due = {"are missing": [], "have changed": []}, set()
-    for job in jobs:
-        outputs = set(flat(job.outputs))
-        lost = missing[job] if read_by_finished & outputs or len(missing[job]) < len(outputs) else []
-        edited = edited_files(job) if not missing[job] else []
-        files["are missing"] += recorded_files(log_of(job), lost) if lost else []
-        files["have changed"] += edited
-        LOST.update(lost)
-        due |= outputs if lost or edited else set()
-    settings.forcerun = {*settings.forcerun, *due}
-    for reason, found in files.items():
-        if found:
-            more = f" and {len(found) - 9} more" if len(found) > 9 else ""
-            logger.info(f"Jobs run again because files {reason}: {', '.join(found[:9])}{more}")
+def force_edited_inputs():
+    """Force jobs whose files outside of results/ have changed: Snakemake compares large ones by time stamps."""
+    edited = {output: files for output, files in edited_inputs().items() if files}
+    if edited:
+        files = [file for changed in edited.values() for file in changed]
+        more = f" and {len(files) - 9} more" if len(files) > 9 else ""
+        logger.info(f"Jobs run again because files have changed: {', '.join(files[:9])}{more}")
+    workflow.dag_settings.forcerun = {*workflow.dag_settings.forcerun, *edited}
 
 
-def name_lost_files(dag):
-    """Give missing files, not "Forced execution", as the reason of jobs that `plan_what_is_due` forced."""
-    for job in jobs_of_g2d(dag.needrun_jobs()):
-        if missing := LOST.intersection(job.output):
-            dag.reason(job).forced = False
-            dag.reason(job).missing_output.update(missing)
-
-
-def wanted(targets):
-    """Return the files that targets need: those of `all` if a rule of another workflow is among them."""
-    files = []
-    for target in targets:
-        if workflow.is_rule(target) and workflow.get_rule(target).has_wildcards():  # of -R: no target
-            continue
-        if job := JOBS.get((own_name(target),)):
-            needed = [*job.files, *flat(job.outputs)]
-        else:
-            needed = list(workflow.get_rule(target).input) if workflow.is_rule(target) else [os.path.relpath(target)]
-            if not all(file in JOBS.makers for file in needed):
-                return list(JOBS["all",].files)
-        files += needed
-    return [file for file in files if file in JOBS.makers]
-
-
-def log_of(job):
-    return apply_wildcards(workflow.get_rule(renamed(job.rule)).log[0], vars(job.wildcards))
-
-
-def edited_files(job):
-    """Return a job's external inputs with changed content."""
-    given = from_elsewhere(job.rule, job.files)
+def edited_inputs():
+    """Files that have changed since they were read, by an output of the job that read them."""
+    edited = {}
     try:
-        edited = changed_inputs(log_of(job), given) if given else []
-        return edited + edited_base_files(job) if job.rule in BASE_MODELS else edited
+        for name, source in CONFIG.problem_sources.items():
+            log = f"results/logs/load_problems/{name}.log"
+            edited[f"results/problems/{name}.jsonl"] = changed_inputs(log, problem_files(source))
+        for model, source in CONFIG.models.items():
+            record = f"results/{model}/base/policy.json"
+            edited[record] = changed_inputs(base_model_log(model), model_files(source))
+            # The tokenizer, chat template and configuration of M0 are no inputs: new ones would make finished jobs run again.
+            if os.path.exists(record) and not GRID.is_made(model):
+                require_own(record, base_model_log(model))
+                edited[record] += changed_base_files(read_policy(record))
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
+    return edited
 
 
-def edited_base_files(job):
-    """Return an M0's files (tokenizer, chat template, configuration) that changed since its record was written.
-
-    They are no inputs, because a new input would make finished jobs run again.
-    """
-    return changed_base_files(read_policy(job.outputs["policy"]))
+def require_own(file, log):
+    """Stop if a file is not the one that the job with this log recorded."""
+    if changed_inputs(log, [file]):
+        raise WorkflowError(f"{file}: not the file that its job wrote: put it back, or delete it to have it made again")
 
 
 def refuse_emptied(dag):
@@ -171,26 +128,26 @@ def refuse_emptied(dag):
                 )
 
 
+def makes_results(job):
+    """Whether a job loads, samples or trains; tables and pages may be replaced."""
+    return own_name(job.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in job.rule.resources
+
+
 def refuse_to_replace(dag):
     """Stop a run that would replace the finished results of other configuration files; a dry-run only warns.
 
     Changed values in the same files make jobs run again. Other files may add results.
     """
-    if not workflow.is_main_process or (before := owner(RECORD)) is None:
+    before = owner(RECORD) if workflow.is_main_process else None
+    if before is None or before.config.identity == CONFIG.identity:
         return
-    made = [
-        j
-        for j in jobs_of_g2d(dag.needrun_jobs())
-        if own_name(j.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
-    ]
-    again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
-    others = (before.files or []) != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
+    due = [job for job in jobs_of_g2d(dag.needrun_jobs()) if makes_results(job)]
+    again = [job for job in due if all(map(os.path.exists, job.output))]
+    others = before.files != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
         return
     named = f" ({', '.join(before.files)})" if before.files else ""
-    lost = (
-        f"{len(again)} finished jobs would run again with other settings" if again else "its tables would be replaced"
-    )
+    lost = f"{len(again)} finished jobs would run again" if again else "its tables would be replaced"
     message = (
         f"results/ is of another configuration, {before.config.title!r}{named}: {lost}. Give this one a folder of its own "
         "(snakemake --directory runs/NAME ...), or delete results/config.yaml to have them replaced"
@@ -216,15 +173,33 @@ def say_what_looks_newer(dag):
         )
 
 
+def as_planned(job):
+    """A job of Snakemake as `g2d status` and the hours see it."""
+    files = [str(file) for file in job.output]
+    costs = [file for file in files if file.endswith("cost.json")]
+    return PlannedJob(own_name(job.rule.name), dict(job.wildcards.items()), (files[0], *costs))
+
+
+def write_planned_jobs(dag):
+    """Write the jobs of this run, for `g2d status`."""
+    jobs = [as_planned(job) for job in jobs_of_g2d(dag.jobs) if own_name(job.rule.name) in ORDER]
+    write_jobs(RESULTS, sorted(jobs, key=lambda job: (ORDER.index(job.rule), job.name)))
+
+
+def list_finished_jobs(dag):
+    """List the jobs if there is nothing to do, because `onstart` is not called then."""
+    if workflow.is_main_process and not workflow.dryrun and not list(dag.needrun_jobs()):
+        write_planned_jobs(dag)
+
+
 def say_hours(dag):
     """Add hours to Snakemake's job table."""
 
     def hours():
         # Snakemake sets use_threads if the executor is not local, also in a dry-run.
         device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
-        planned = jobs_of_g2d(dag.needrun_jobs(exclude_finished=False))
-        in_table = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
-        return report_hours(hours_left(CONFIG, filter(None, in_table), RESULTS, device), device)
+        jobs = [as_planned(job) for job in jobs_of_g2d(dag.needrun_jobs(exclude_finished=False)) if job.output]
+        return report_hours(hours_left(GRID, jobs, RESULTS, device), device)
 
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):

@@ -3,11 +3,11 @@
 
 rule harvest_rollouts:
     input:
-        planned("harvest_rollouts", ""),
-        policy=planned("harvest_rollouts", "policy"),
+        harvested_files,
+        policy=harvested_record,
         problems="results/{model}/calibration/train.jsonl",
-        judged=planned("harvest_rollouts", "judged"),
-        costs=planned("harvest_rollouts", "costs"),
+        judged=rollouts_to_judge,
+        costs=costs_of_harvested,
     output:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         cost="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
@@ -18,11 +18,11 @@ rule harvest_rollouts:
     conda:
         "../../envs/g2d.yaml"
     resources:
-        gpu=gpus,
+        gpu=harvest_gpus,
     params:
         version=VERSIONS["harvest_rollouts"],
-        settings=param("harvest_rollouts", "settings"),
-        engine=param("harvest_rollouts", "engine"),
+        settings=harvest_settings,
+        engine=engine_name,
     message:
         "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
@@ -32,7 +32,6 @@ rule harvest_rollouts:
 
 rule build_pairs:
     input:
-        planned("build_pairs", ""),
         base="results/{model}/base/policy.json",
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
@@ -47,7 +46,7 @@ rule build_pairs:
         "../../envs/g2d.yaml"
     params:
         version=VERSIONS["build_pairs"],
-        settings=param("build_pairs", "settings"),
+        settings=lambda w: GRID.fingerprints[w.model].pairs(),
     message:
         "Pair the rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

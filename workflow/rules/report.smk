@@ -1,11 +1,37 @@
-# Provenance and the report page.
+# Cards, provenance and the page.
+
+CARDS = [f"results/{policy.folder}/{CONFIG.lora.folder}/README.md" for policy in GRID.trained]
+CARDS += [f"results/{harvest.folder}/README.md" for harvest in GRID.harvests]
+
+
+# Model and data set cards in the Hub's format.
+rule write_cards:
+    input:
+        table="results/tables/main.csv",
+        policies=RECORDS.files(GRID),
+        informativeness=SUMMARIES.files(GRID),
+    output:
+        CARDS,
+    log:
+        "results/logs/write_cards.log",
+    benchmark:
+        "results/benchmarks/write_cards.tsv"
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["write_cards"],
+        config=CONFIG.identity,
+        note=CONFIG.demonstration,
+    message:
+        "Write a card beside every policy and every harvest"
+    script:
+        "../scripts/write_cards.py"
 
 
 rule record_provenance:
     input:
-        planned("record_provenance", ""),
         base=expand("results/{model}/base/policy.json", model=CONFIG.models),
-        policies=planned("record_provenance", "policies"),
+        policies=TRAINED.files(GRID),
         manifests=expand("results/problems/{name}.manifest.json", name=CONFIG.problem_sources),
         bill="results/tables/cost.csv",
     output:
@@ -32,10 +58,10 @@ rule build_report:
         figures=expand("results/figures/{figure}.svg", figure=FIGURES),
         provenance="results/provenance.json",
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
-        pairs=planned("build_report", "pairs"),
-        rollouts=planned("build_report", "rollouts"),
+        pairs=SHOWN_PAIRS.files(GRID),
+        rollouts=SHOWN_ROLLOUTS.files(GRID),
         questions=expand("results/problems/{name}.jsonl", name=CONFIG.benchmarks),
-        answers=planned("build_report", "answers"),
+        answers=SHOWN_ANSWERS.files(GRID),
     output:
         in_report("results/report/index.html", "Page", "The page: answer, tables and provenance"),
     log:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from g2d.experiment.config import load
-from g2d.experiment.grid import harvests, harvests_of_controls
+from g2d.grid.grid import Grid
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
@@ -12,33 +12,36 @@ from g2d.report.page import build
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.dated_plan import plan_words, read_plan
+from g2d.tables.reads import SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, shown_harvests
 
 
 def main(snakemake):
     with stage(snakemake):
         given, params, out = snakemake.input, snakemake.params, Path(snakemake.output[0])
-        config = load(snakemake.config)
-        series = browse_pairs(
-            [*harvests(config), *harvests_of_controls(config)],
-            pairs=lambda key: read_pairs(f"results/{key.folder}/pairs.jsonl"),
-            rollouts=lambda key: read_rollouts(f"results/{key.folder}/rollouts.parquet", ROLLOUT_COLUMNS),
-            problems={
-                model: {problem.problem_id: problem for problem in read_problems(path)}
-                for model, path in zip(config.models, given.problems, strict=True)
-            },
-        )
-        answered = browse_answers(
-            config,
-            answers=lambda key, name: read_rollouts(f"results/{key.folder}/eval/{name}.parquet", ROLLOUT_COLUMNS),
-            problems=lambda name: read_problems(f"results/problems/{name}.jsonl"),
-        )
+        grid = Grid(load(snakemake.config))
+        pairs = SHOWN_PAIRS.by_key(grid, given.get("pairs", []))
+        rollouts = SHOWN_ROLLOUTS.by_key(grid, given.get("rollouts", []))
+        answers = SHOWN_ANSWERS.by_key(grid, given.get("answers", []))
+        questions = dict(zip(grid.config.benchmarks, given.questions, strict=True))
+        prompts = {}
+        for model, path in zip(grid.config.models, given.problems, strict=True):
+            prompts[model] = {problem.problem_id: problem for problem in read_problems(path)}
         page = build(
             tables=dict(zip(params.tables, given.tables, strict=True)),
             figures=dict(zip(params.figures, given.figures, strict=True)),
             captions=params.captions,
-            config=config,
-            series=series,
-            answered=answered,
+            grid=grid,
+            series=browse_pairs(
+                shown_harvests(grid),
+                pairs=lambda harvest: read_pairs(pairs[harvest]),
+                rollouts=lambda harvest: read_rollouts(rollouts[harvest], ROLLOUT_COLUMNS),
+                problems=prompts,
+            ),
+            answered=browse_answers(
+                grid,
+                answers=lambda policy, benchmark: read_rollouts(answers[policy, benchmark], ROLLOUT_COLUMNS),
+                problems=lambda benchmark: read_problems(questions[benchmark]),
+            ),
             provenance=read_json(given.provenance),
             folder=out.parent,
             plan=plan_words(read_plan()),

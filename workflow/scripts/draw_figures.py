@@ -1,6 +1,7 @@
 """Draw Figures 2 and 3 of the paper, and further figures."""
 
 from g2d.experiment.config import load
+from g2d.grid.grid import Grid
 from g2d.jobs.stage import stage
 from g2d.report import charts
 from g2d.report.figures import below_each_other, panels, save_figure
@@ -13,7 +14,7 @@ NOTHING = "Nothing was evaluated."
 def main(snakemake):
     with stage(snakemake):
         given, out, params = snakemake.input, snakemake.output, snakemake.params
-        styles = series_styles(load(snakemake.config))  # the same styles for all tables
+        styles = series_styles(Grid(load(snakemake.config)))  # the same styles for all tables
         tables = map(read_by_name, (given.main, given.decomposition))
         results, gains = (table[table["benchmark"] == params.benchmark] for table in tables)
         accuracy = panels(charts.accuracy_by_k, charts.without_ablations(results), styles)

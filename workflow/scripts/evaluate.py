@@ -13,7 +13,7 @@ def main(snakemake):
 
     with stage(snakemake) as meter:
         recorded = {**snakemake.params.settings["evaluation"]}
-        del recorded["token_budgets"]  # always empty (g2d.graph.params)
+        del recorded["token_budgets"]  # always empty (g2d.grid.fingerprint)
         settings = Evaluation.model_validate(recorded)
         problems = read_problems(snakemake.input.benchmark)
         generate_rollouts(snakemake, meter, problems, evaluation_decoding(settings))

@@ -1,31 +1,30 @@
 """Write a card for every policy and every harvest."""
 
-from g2d.analysis.informativeness import read_informativeness
-from g2d.experiment import grid
 from g2d.experiment.config import load
+from g2d.grid.grid import Grid
 from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage
-from g2d.policies import read_policy
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import read_table
+from g2d.tables.inputs import Inputs
+from g2d.tables.reads import RECORDS, SUMMARIES
 
 
 def main(snakemake):
     with stage(snakemake):
         from g2d.report.cards import harvest_card, model_card, results_of  # imports the Hub's client
 
-        config, note = load(snakemake.config), snakemake.params.note
-        table = read_table(snakemake.input.table, MAIN_COLUMNS)
-        bases = {name: read_policy(f"results/{name}/base/policy.json") for name in config.models}
-        records = {key: read_policy(f"results/{key.folder}/policy.json") for key in grid.policies(config)}
-        for key in grid.with_steps_taken(records):
-            if key.regime == "base":
-                continue
-            card = model_card(key, records[key], bases[key.model], results_of(table, key), note)
-            write_text(f"results/{key.folder}/{config.lora.folder}/README.md", card)
-        for key in grid.harvests(config):
-            counts = read_informativeness(f"results/{key.folder}/informativeness.json")
-            write_text(f"results/{key.folder}/README.md", harvest_card(key, bases[key.model], counts, note))
+        grid, note, given = Grid(load(snakemake.config)), snakemake.params.note, snakemake.input
+        inputs = Inputs(grid, given={RECORDS.name: given.policies, SUMMARIES.name: given.get("informativeness", [])})
+        table = read_table(given.table, MAIN_COLUMNS)
+        bases = {policy.model: record for policy, record in inputs.records.items() if policy.role == "base"}
+        for policy in grid.trained:
+            shown, base = inputs.finished[policy], bases[policy.model]
+            card = model_card(shown, inputs.records[policy], base, results_of(table, shown), note)
+            write_text(f"results/{policy.folder}/{grid.config.lora.folder}/README.md", card)
+        for harvest, counts in inputs.summaries.items():
+            card = harvest_card(harvest, bases[harvest.model], counts, note)
+            write_text(f"results/{harvest.folder}/README.md", card)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from g2d.config.sections import Config
 from g2d.experiment.model_checks import first_mistake
-from g2d.experiment.sections import Config
+from g2d.grid.policy import POLICY_NAMES
 from g2d.problems import synthetic
 from g2d.problems.settings import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.run.prompts import PromptMix
@@ -17,8 +18,11 @@ from g2d.settings import repeated
 
 # Names in a results folder, and in a model's folder, that are not models and regimes.
 RESERVED_FOLDERS = {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report"}
-RESERVED_FILES = {*("config.yaml", "plan.json", "methods.md", "provenance.json", "report.html", "report.zip")}
-RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "calibration", AUTO}
+RESERVED_FILES = {
+    *("config.yaml", "plan.json", "jobs.json", "methods.md", "provenance.json", "report.html", "report.zip")
+}
+# Folders beside those of runs, and what policies and the start of an online entry are called.
+RESERVED_RUNS = {"harvest", "calibration", AUTO, "warmup", *POLICY_NAMES}
 
 
 def mistakes(config: Config) -> list[str]:
@@ -38,8 +42,8 @@ def _of_names(config: Config) -> Iterator[str]:
         ("models", RESERVED_FILES, "a file of the results"),
         ("benchmarks", ["pool"], "the training pool"),
         ("benchmarks", OPEN_ENDED_SETS if config.open_ended else [], "the prompts of open_ended"),
-        ("ablations", RESERVED_REGIMES, "a stage"),
-        ("regimes", RESERVED_REGIMES, "a stage"),
+        ("ablations", RESERVED_RUNS, "the grid"),
+        ("regimes", RESERVED_RUNS, "the grid"),
         ("regimes", [name.lower() for name in config.ablations], "an ablation"),
     ]
     for section, names, by in rules:

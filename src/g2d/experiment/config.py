@@ -1,4 +1,4 @@
-"""Read a configuration: its sections (`g2d.experiment.sections`), then the rules between them."""
+"""Read a configuration: its sections (`g2d.config.sections`), then the rules between them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from g2d.config.sections import FILES, Config
 from g2d.experiment.checks import mistakes
 from g2d.experiment.config_file import merged, read_file, read_files, require_whole, source_of
-from g2d.experiment.sections import FILES, Config
 from g2d.settings import ConfigError, refuse
 from g2d.settings.gone import without_gone_keys
 from g2d.settings.mistakes import messages
@@ -106,16 +106,32 @@ def read_sources(sources: Mapping[str, Mapping[str, Any]]) -> Config:
 
 @dataclass(frozen=True)
 class Owner:
+    """The configuration of a results folder.
+
+    Args:
+        files: configuration files, relative to the folder above the results (to the checkout in older records); None
+            in records of older versions.
+    """
+
     config: Config
-    files: list[str] | None  # None in records of older versions
+    files: list[str] | None
 
     def came_from_others(self, files: Sequence[str]) -> bool:
         """Return whether it was read from other files, so `files` are no edited version of it."""
-        return self.files is not None and self.files != [*files]
+        if self.files is None:
+            return False
+        if len(self.files) != len(files):
+            return True
+        return not all(_is_same(before, now) for before, now in zip(self.files, files, strict=True))
 
     def shares_no_model(self, config: Config) -> bool:
         mine, its = ([(n, m.params(without={"settings"})) for n, m in c.models.items()] for c in (self.config, config))
         return not any(model in mine for model in its)
+
+
+def _is_same(before: str, now: str) -> bool:
+    """Return whether a file is where it was, or has moved."""
+    return before == now or (Path(before).name == Path(now).name and not Path(before).exists())
 
 
 def owner(file: str | Path) -> Owner | None:

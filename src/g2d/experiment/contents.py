@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from jinja2 import TemplateError
 
 from g2d.analysis.calibration import require_levels
-from g2d.experiment.sections import Config
+from g2d.config.sections import Config
 from g2d.plain import first_line
 from g2d.policies.policy import Policy, load_tokenizer, require_whole
 from g2d.policies.settings import LocalModel

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
-from g2d.experiment.sections import Ablation, Config
+from g2d.config.sections import Ablation, Config
+from g2d.grid.expand import by_section, group_sizes, runs_of
+from g2d.grid.run import Run
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.settings import SyntheticProblems
 from g2d.problems.synthetic import shares
@@ -48,7 +49,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
         yield from _of_an_ablation(config, name, ablation, model)
     for name, entry in config.regimes.items():
         yield from _of_an_entry(config, name, entry, model)
-    trained = by_section(expanded(config))
+    trained = by_section(runs_of(config))
     for mistake in (*_of_processes(config, trained), *_of_all_weights(config, trained)):
         yield f"{mistake} ({model})"
 
@@ -165,7 +166,7 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 ONE = "needs one process: set training.processes to 1, or"
 
 
-def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
+def _of_processes(config: Config, trained: Mapping[str, list[Run]]) -> Iterator[str]:
     n = config.training.processes
     for where, arms in trained.items() if n > 1 else ():
         settings, online = arms[0].settings, arms[0].phase == "online"
@@ -213,7 +214,7 @@ def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
         yield f"{where}.precompute_reference {ONE} set it to false"
 
 
-def _of_all_weights(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
+def _of_all_weights(config: Config, trained: Mapping[str, list[Run]]) -> Iterator[str]:
     if not config.lora.trains_all:
         return
     online = [where for where, arms in trained.items() if arms[0].phase == "online"]

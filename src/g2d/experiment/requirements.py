@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from g2d.experiment.arms import by_section, expanded
-from g2d.experiment.sections import Config
+from g2d.config.sections import Config
+from g2d.grid.expand import by_section, runs_of
 from g2d.jobs.files import does_not_exist, read_json, text_value
 from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
 from g2d.plain import first_line, plain
@@ -153,7 +153,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
     drawn = ("calibration", "harvest", "evaluation", "open_ended")
-    trained = {section: arms[0].settings for section, arms in by_section(expanded(config)).items()}
+    trained = {section: arms[0].settings for section, arms in by_section(runs_of(config)).items()}
     for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
         budget = getattr(section, "max_completion_length", None)
         if budget is not None:

@@ -10,13 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from g2d.experiment.arms import Arm, Point, arms
-from g2d.experiment.config import Config, load
+from g2d.config.sections import Config
+from g2d.experiment.config import load
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Policy
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import own_name, stage
-from g2d.policies.policy import Policy, read_own_policy, read_policy, write_policy
+from g2d.policies.policy import Policy as PolicyRecord
+from g2d.policies.policy import read_own_policy, read_policy, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
@@ -40,7 +43,7 @@ PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 class GridTraining:
     snakemake: Any
     regime: Regime
-    folder: Path  # folder of the policy
+    policy: Policy
     config: Config  # resolved for the model; read only for settings that do not change the result
     params: dict[str, Any]  # settings that the result depends on
     job: TrainingJob
@@ -66,15 +69,16 @@ class GridTraining:
         from g2d.policies.adapter_rounding import recorded_effect
 
         output, job = self.snakemake.output, self.job
+        folder = Path(output.policy).parent
         stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
         write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
-                install(job.work / part, self.folder / part)
-        policy = Policy(
+                install(job.work / part, folder / part)
+        record = PolicyRecord(
             policy_id=job.policy_id,
-            model=self.snakemake.wildcards.model,
-            regime=_arm_name(self.folder),
+            model=self.policy.model,
+            regime=self.policy.run_name,
             base=job.base.base,
             group_size=job.group_size,
             k=trained.k or (read_policy(stopped[0]).k if stopped else job.k),
@@ -82,14 +86,14 @@ class GridTraining:
             revision=job.base.revision,
             base_files=job.base.base_files,
             chat_template_kwargs=job.base.chat_template_kwargs,
-            **job.lora.folders(self.folder),
+            **job.lora.folders(folder),
             weights_sha256=sha256(output.weights),
             continued_from=read_policy(job.resume_from.parent / "policy.json").k if job.resume_from else None,
             started_from=job.start.policy_id if job.start else None,
             settings=self.params | dict(trained.recorded),
-            effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, self.folder / "adapter"),
+            effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, folder / "adapter"),
         )
-        write_policy(output.policy, policy)
+        write_policy(output.policy, record)
 
 
 def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
@@ -108,31 +112,26 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     try:
         with work_folder(folder / "work") as work:
             with stage(snakemake) as meter:
-                config, model = load(snakemake.config), snakemake.wildcards.model
-                arm = arms(config, model)[_arm_name(folder)]
-                config = config.for_model(model)
-                job = _job(snakemake, arm, config, params, work=work, meter=meter)
-                yield GridTraining(snakemake, regime, folder, config, params, job)
-            if job.resume_from is not None and arm.phase == "online" and job.checkpointing.keep == "last":
+                grid = Grid(load(snakemake.config))
+                policy = grid.at(folder.relative_to("results").as_posix())
+                config = grid.settings[policy.model]
+                job = _job(snakemake, policy, config, params, work=work, meter=meter)
+                yield GridTraining(snakemake, regime, policy, config, params, job)
+            if job.resume_from is not None and job.checkpointing.keep == "last":
                 empty(job.resume_from)
     except (OSError, RuntimeError) as error:  # of the work folder; `stage` handles all others
         sys.exit(f"{snakemake.rule}: {error}")
 
 
-def _arm_name(folder: Path) -> str:
-    return "/".join(folder.parts[3:-2])
-
-
 def _job(
-    snakemake: Any, arm: Arm, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
+    snakemake: Any, policy: Policy, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
-    wildcards, policy_id = snakemake.wildcards, str(Path(*Path(snakemake.output.policy).parts[1:-1]))
     start, checkpoint = (snakemake.input.get(name) for name in ("start", "checkpoint"))
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=settings_as_run(arm, (int(wildcards.g), int(wildcards.k))),
-        seed=int(wildcards.seed),
+        settings=settings_as_run(policy),
+        seed=int(snakemake.wildcards.seed),
         work=work,
         lora=Lora.model_validate(params["lora"]),
         start=read_own_policy(start[0]) if start else None,
@@ -140,11 +139,11 @@ def _job(
         gradient_checkpointing=config.training.gradient_checkpointing,
         shared_prompts=config.training.shared_prompts,
         precision=config.training.precision,
-        tracking=tracking_arguments(config.logging, policy_id),
+        tracking=tracking_arguments(config.logging, policy.folder),
         meter=meter,
         version=snakemake.params.version,
-        k=int(wildcards.k),
-        group_size=int(wildcards.g),
+        k=policy.k,
+        group_size=policy.group_size,
         prompt=Prompt.model_validate(params.get("prompt", {})),
         prompt_mix=PromptMix.model_validate(params.get("prompts", {})),
         reward=reward_settings(params.get("reward")),
@@ -152,17 +151,19 @@ def _job(
         engine=config.engine,
         resume_from=Path(checkpoint[0]) if checkpoint else None,
         harvest=Harvest.model_validate(params.get("harvest", {})),
-        policy_id=policy_id,
+        policy_id=policy.folder,
         workers=snakemake.threads,
     )
 
 
-def settings_as_run(arm: Arm, point: Point) -> Any:
-    (g, k), settings = point, arm.settings
+def settings_as_run(policy: Policy) -> Any:
+    """Return the settings of a policy's run for its G and K only."""
+    run = policy.run
     changes: dict[str, Any] = {}
-    if arm.phase == "online":
-        changes |= {"steps": [k], "horizon": settings.total_steps}
-    if isinstance(settings, Warmup):
-        auto = settings.auto if arm.stops else None
-        changes |= {"group_sizes": [g], "horizon": settings.steps_to(k), "auto": auto}
-    return settings.model_copy(update=changes)
+    if run.phase == "online":
+        changes = {"steps": [policy.k], "horizon": run.settings.total_steps}
+    if isinstance(run.settings, Warmup):
+        changes["group_sizes"] = [policy.group_size]
+        changes["horizon"] = run.settings.steps_to(policy.k)
+        changes["auto"] = run.settings.auto if run.stops else None
+    return run.settings.model_copy(update=changes)

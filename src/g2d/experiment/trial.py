@@ -22,6 +22,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from g2d.config.sections import Config
 from g2d.experiment.config import read
 from g2d.experiment.requirements import (
     budgets,
@@ -30,7 +31,6 @@ from g2d.experiment.requirements import (
     require_repositories,
     require_windows,
 )
-from g2d.experiment.sections import Config
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say

@@ -6,16 +6,16 @@ of adapters), the forward pass again for checkpointed activations, and the refer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import mean
 from typing import Any
 
-from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
 from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
-from g2d.graph.job import Wildcards
+from g2d.grid.policy import Policy
 from g2d.policies.settings import BYTES, parameters
 from g2d.problems import synthetic
 from g2d.problems.prompts import Messages, conversation
@@ -91,23 +91,34 @@ def _tokens(messages: Messages) -> float:
 
 
 def guess(
-    config: Config, stage: str, model: str, wildcards: Wildcards, units: float, arm: Arm | None, device: Device = CARD
+    config: Config,
+    stage: str,
+    model: str,
+    wildcards: Mapping[str, str],
+    units: float,
+    policy: Policy | None,
+    device: Device = CARD,
 ) -> float:
     """Return the hours of a job on a device; `units` are completions of an online training."""
     engine, size = config.engine.name, parameters(config.models[model])
-    work = _drawing(config, stage, wildcards) if arm is None else _training(config, arm, int(wildcards.g), units)
+    work = _drawing(config, stage, wildcards) if policy is None else _training(config, policy, units)
     if not device.is_card:
-        source = config.problem_sources.get(getattr(wildcards, "benchmark", "pool"), config.pool)
+        source = config.problem_sources.get(wildcards.get("benchmark", "pool"), config.pool)
         prompt, beginning = prompt_tokens(config, source)
         work = replace(work, prompt=prompt, beginning=beginning)
         return (START_ON_CPU + core_seconds(work, size, core_operations())) / 3600
     return (START[engine] + seconds(work, size, engine)) / 3600
 
 
-def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
-    settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
+def _training(config: Config, policy: Policy, completions: float) -> Work:
+    group_size = policy.group_size
+    settings, samples, budget = (
+        policy.run.settings,
+        config.harvest.samples_per_prompt,
+        config.harvest.max_completion_length,
+    )
     shares = config.training.shared_prompts is not False
-    if arm.phase == "offline":
+    if policy.run.phase == "offline":
         sequences = config.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
         card = settings.on_card(samples, budget)
         shared = card.per_row if shares else 1
@@ -119,7 +130,7 @@ def _training(config: Config, arm: Arm, group_size: int, completions: float) -> 
     return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, group_size, shared)
 
 
-def _drawing(config: Config, stage: str, wildcards: Wildcards) -> Work:
+def _drawing(config: Config, stage: str, wildcards: Mapping[str, str]) -> Work:
     calibrate, harvest, evaluate, *_ = drawings(config)
     if stage == "harvest_rollouts":
         job, n, group = harvest, harvest.completions, config.harvest.samples_per_prompt
@@ -128,7 +139,7 @@ def _drawing(config: Config, stage: str, wildcards: Wildcards) -> Work:
         n = n or LEVELS * config.calibration.problems_per_level * config.calibration.samples_per_prompt
     else:
         job, sampled = evaluate, config.evaluation.sampled
-        source = config.problem_sources.get(getattr(wildcards, "benchmark", ""))
+        source = config.problem_sources.get(wildcards.get("benchmark", ""))
         n = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
         group = sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
         n *= group

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
-from g2d.experiment import grid
-from g2d.experiment.sections import Config
-from g2d.experiment.stages import AUTO_STAGE, ONLINE_STAGES
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
 from g2d.forecast.rates import measured_rates
-from g2d.graph.job import Job
+from g2d.grid.grid import Grid
+from g2d.grid.policy import harvest_of
+from g2d.grid.versions import AUTO_STAGE, GPU_STAGES, OFFLINE_STAGES, ONLINE_STAGES
+from g2d.jobs.planned import PlannedJob
 
 
 @dataclass(frozen=True)
@@ -41,19 +40,29 @@ class Line:
     source: str
 
 
-def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
-    model, stage, w = job.model, job.rule, job.wildcards
-    model_config, units = config.for_model(model), 1.0
-    more: dict[str, Any] = {}
-    if stage in ONLINE_STAGES:
-        assert job.arm is not None
-        steps, settings = int(w.k) - (job.continues or 0), job.arm.settings
-        units = steps * settings.completions_per_step(int(w.g))  # at most: auto-stop and iterations need fewer
-        more = {"at_most": getattr(settings, "iterations", 1) > 1}
-    work = GpuJob(stage, model, units, **more)
-    if grid.is_embedded(config, model) or not units:
+def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD) -> GpuJob:
+    policy = None
+    units = 1.0
+    at_most = False
+    if job.rule in (*ONLINE_STAGES, *OFFLINE_STAGES):
+        policy = grid.at(job.folder)
+    if policy is not None and job.rule in ONLINE_STAGES:
+        settings, before = policy.run.settings, grid.reads(policy).continues
+        steps = policy.k - (before.k if before else 0)
+        units = steps * settings.completions_per_step(policy.group_size)  # at most: auto-stop and iterations need fewer
+        at_most = getattr(settings, "iterations", 1) > 1
+    work = GpuJob(job.rule, job.model, units, at_most)
+    if grid.is_embedded(job.model) or not units:
         return work
-    return replace(work, guess=guess(model_config, stage, model, w, units, job.arm, device) / units)
+    hours = guess(grid.settings[job.model], job.rule, job.model, job.wildcards, units, policy, device)
+    return replace(work, guess=hours / units)
+
+
+def holds_device(grid: Grid, job: PlannedJob) -> bool:
+    """Return whether a job trains or samples; other jobs take seconds."""
+    if job.rule == "harvest_rollouts":
+        return grid.judged_again(harvest_of(job.wildcards)) is None
+    return job.rule in GPU_STAGES
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
@@ -74,11 +83,12 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
     ]
 
 
-def hours_left(config: Config, jobs: Iterable[Job], results: str | Path, device: Device) -> list[Line]:
+def hours_left(grid: Grid, jobs: Iterable[PlannedJob], results: str | Path, device: Device) -> list[Line]:
     """Return the hours of jobs on a device; the embedded model's take seconds and are left out."""
-    on_device = [job for job in jobs if job.holds_device and not grid.is_embedded(config, job.model)]
-    rates = measured_rates(results, config.models, device.hours) if on_device else {}
-    return estimate([gpu_job(config, job, device) for job in on_device], rates)
+    on_device = [job for job in jobs if job.rule in GPU_STAGES and not grid.is_embedded(job.model)]
+    on_device = [job for job in on_device if holds_device(grid, job)]
+    rates = measured_rates(results, grid.config.models, device.hours) if on_device else {}
+    return estimate([gpu_job(grid, job, device) for job in on_device], rates)
 
 
 def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tuple[str, str], float]:

@@ -15,8 +15,8 @@ import scipy
 
 from g2d.analysis.crossed import Error
 from g2d.analysis.statistics import LEVEL
-from g2d.experiment import grid
 from g2d.experiment.config import Config
+from g2d.grid.grid import Grid
 from g2d.markdown import literal
 from g2d.problems.settings import LocalProblems, SyntheticProblems
 from g2d.tables.dated_plan import PRIMARY
@@ -52,7 +52,7 @@ def smallest_difference(n_seeds: int, n_questions: int, seed_sd: float, family: 
 def planned_power(config: Config, n_problems: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """Yield a row per benchmark and number of seeds, for the K of the first model against K=0; none without two K."""
     model = next(iter(config.models))
-    policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
+    policies = dict.fromkeys(policy.over_seeds for policy in Grid(config).policies if policy.model == model)
     for benchmark, n in n_problems.items():
         family = len(dict(families([(policy, benchmark) for policy in policies])).get(PRIMARY, []))
         for n_seeds in sorted({*SEEDS, len(config.seeds)}) if family else ():

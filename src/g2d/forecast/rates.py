@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from g2d.experiment.stages import ONLINE_STAGES
 from g2d.forecast.devices import CARD
+from g2d.grid.versions import ONLINE_STAGES
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
 from g2d.regimes.catalogue import ENTRIES

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
-from g2d.experiment.stages import TO_K
-from g2d.graph.build import grid_jobs
+from g2d.grid.expand import by_section, group_sizes, runs_of
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
 from g2d.problems.settings import SyntheticProblems
@@ -36,18 +36,18 @@ def drawings(config: Config) -> Iterator[Drawing]:
 
 def trainings(config: Config) -> Iterator[Training]:
     settings, samples = config.training, config.harvest.samples_per_prompt
-    for section, arms in sorted(by_section(expanded(config)).items(), key=lambda item: _place(item[1][0])):
-        arm = arms[0]
-        name = f"{arm.regime} of {arm.owner}" if arm.role == "ablation" else arm.owner or arm.regime
-        sizes = sorted(group_sizes(arms)) if arm.phase == "online" else [samples]
+    for section, runs in sorted(by_section(runs_of(config)).items(), key=lambda item: _place(item[1][0])):
+        run = runs[0]
+        name = f"{run.method} of {run.owner}" if run.role == "ablation" else run.owner or run.method
+        sizes = sorted(group_sizes(runs)) if run.phase == "online" else [samples]
         for size in sizes:
-            on_card = arm.settings.on_card(size, config.harvest.max_completion_length)
+            on_card = run.settings.on_card(size, config.harvest.max_completion_length)
             shared = on_card.shared(settings.processes, settings.gradient_checkpointing)
             yield replace(shared, name=name + f" G={size}" * (len(sizes) > 1), section=section)
 
 
-def _place(arm: Arm) -> int:
-    return 2 if arm.section.startswith("regimes.") else isinstance(arm.settings, Dpo)
+def _place(run: Run) -> int:
+    return 2 if run.section.startswith("regimes.") else isinstance(run.settings, Dpo)
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,18 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights, AdamW's two averages, and
     copies of generating or reference weights.
     """
-    jobs = [job for job in grid_jobs(config) if job.wildcards.get("model") == model]
-    policies = sum(job.rule.startswith("train_") for job in jobs)
-    left, continued, copies = set(), set(), 0
-    for job in jobs:
-        if job.arm is None or job.rule not in TO_K:  # an auto-stop leaves no checkpoint
+    grid = Grid(config)
+    trainings = [policy for policy in grid.trainings if policy.model == model]
+    left: set[Policy] = set()
+    continued: set[Policy | None] = set()
+    copies = 0
+    for policy in trainings:
+        if policy.run.phase != "online" or policy.run.stops:  # an auto-stop leaves no checkpoint
             continue
-        settings, folder = job.arm.settings, Path(job.name).parent
-        left.add(folder)
-        continued.add(folder.with_name(f"k{job.continues}"))
-        on_card = settings.on_card(int(job.wildcards.g), config.harvest.max_completion_length)
+        left.add(policy)
+        continued.add(grid.reads(policy).continues)
+        on_card = policy.run.settings.on_card(policy.group_size, config.harvest.max_completion_length)
         copies = max(copies, on_card.own_copy or on_card.adapters == 2)
     trained = shape.parameters if shape.trains_all else shape.adapter
     kept = left if config.checkpoints.keep == "all" else left - continued
-    return Disk(policies, (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained)
+    return Disk(len(trainings), (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained)

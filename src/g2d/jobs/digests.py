@@ -19,7 +19,7 @@ from g2d.plain import say
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # the age of a folder that is an output
-NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
+NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "jobs.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:

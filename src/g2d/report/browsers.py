@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import pandas as pd
 from markupsafe import Markup
 
-from g2d.experiment.config import Config
-from g2d.experiment.grid import side_by_side
-from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Harvest, Policy
 from g2d.problems import Problem
 from g2d.report.markup import mathml, plain, render
 from g2d.report.styles import names
 from g2d.rollouts.pairs import Pair
+from g2d.tables.reads import side_by_side
 
 PROBLEMS_PER_SERIES = 40
 PROBLEMS_PER_CONTROL = 10
@@ -100,9 +100,9 @@ Browsed = TypeVar("Browsed", Series, Answered)
 # --------------------------------------------------------------------------------------------------------------- pairs
 
 
-def series_keys(harvests: Sequence[HarvestKey]) -> dict[At, list[HarvestKey]]:
+def series_keys(harvests: Sequence[Harvest]) -> dict[At, list[Harvest]]:
     """Return the harvests by (model, seed, variant, G), ascending in K; each series starts with M0's."""
-    by_series: dict[At, list[HarvestKey]] = {}
+    by_series: dict[At, list[Harvest]] = {}
     for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
         keys = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
         sizes: list[int | None] = [*sorted({key.group_size for key in keys} - {0})]
@@ -112,9 +112,9 @@ def series_keys(harvests: Sequence[HarvestKey]) -> dict[At, list[HarvestKey]]:
 
 
 def browse_pairs(
-    harvests: Sequence[HarvestKey],
-    pairs: Callable[[HarvestKey], Sequence[Pair]],
-    rollouts: Callable[[HarvestKey], pd.DataFrame],
+    harvests: Sequence[Harvest],
+    pairs: Callable[[Harvest], Sequence[Pair]],
+    rollouts: Callable[[Harvest], pd.DataFrame],
     problems: Mapping[str, Mapping[str, Problem]],
 ) -> list[Series]:
     """Return the series with the problems to show, fewer if the texts exceed `MAX_CHARACTERS`.
@@ -174,13 +174,13 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
 
 
 def browse_answers(
-    config: Config, answers: Callable[[PolicyKey, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
+    grid: Grid, answers: Callable[[Policy, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
 ) -> list[Answered]:
     questions = {}
-    for name in config.benchmarks:
+    for name in grid.config.benchmarks:
         questions[name] = {problem.problem_id: problem for problem in problems(name)}
     shown = []
-    for (model, benchmark), keys in side_by_side(config).items():
+    for (model, benchmark), keys in side_by_side(grid).items():
         by_policy = [_first_answers(answers(key, benchmark)) for key in keys]
         shown.append(_answered(model, benchmark, questions[benchmark], _called(keys), by_policy))
     return within_budget(shown)
@@ -193,7 +193,7 @@ def _first_answers(frame: pd.DataFrame) -> Answers:
     return frame[frame["sample"] == 0].set_index("problem_id").to_dict("index")
 
 
-def _called(keys: Sequence[PolicyKey]) -> list[str]:
+def _called(keys: Sequence[Policy]) -> list[str]:
     rows = [{"policy": key.label, "K": key.shown_k, "group_size": key.group_size or None} for key in keys]
     return names(pd.DataFrame(rows, columns=["policy", "K", "group_size"]))
 

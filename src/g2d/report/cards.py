@@ -13,10 +13,10 @@ import yaml
 from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard, ModelCardData
 
 from g2d.analysis.informativeness import Informativeness
-from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.grid.policy import Harvest, Policy
 from g2d.markdown import code, fenced, literal
 from g2d.policies.gguf import origin
-from g2d.policies.policy import Policy
+from g2d.policies.policy import Policy as PolicyRecord
 from g2d.regimes.catalogue import REGIMES
 from g2d.report.provenance import without_folders
 from g2d.report.win_rates import TRAINED_ON
@@ -26,7 +26,9 @@ HERE = "path/to/this/folder"
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def model_card(key: PolicyKey, policy: Policy, base: Policy, results: pd.DataFrame, demonstration: str | None) -> str:
+def model_card(
+    key: Policy, policy: PolicyRecord, base: PolicyRecord, results: pd.DataFrame, demonstration: str | None
+) -> str:
     """Return the card of one policy; `results` has its rows of the main or the ablations table."""
     rows = results.to_dict("records")
     data = ModelCardData(
@@ -64,7 +66,7 @@ def _eval_result(row: Mapping[Any, Any]) -> EvalResult:
     )
 
 
-def _use(policy: Policy, base: Policy) -> tuple[str, str]:
+def _use(policy: PolicyRecord, base: PolicyRecord) -> tuple[str, str]:
     """Return code that loads a policy, and the command that serves it."""
     name = base.public_base
     of_base = json.dumps(name) + (f', revision="{base.revision}"' if base.revision else "")
@@ -88,7 +90,7 @@ def _use(policy: Policy, base: Policy) -> tuple[str, str]:
     return fenced("\n".join(lines), "python"), fenced(f"vllm serve {serve}")
 
 
-def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonstration: str | None) -> str:
+def harvest_card(key: Harvest, base: PolicyRecord, counts: Informativeness, demonstration: str | None) -> str:
     """Return the card of the pairs and rollouts of one harvest."""
     data = DatasetCardData(
         # `datasets` reads one format per folder; the rollouts are Parquet.
@@ -108,33 +110,33 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
     return f"{card}\n"
 
 
-def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
+def results_of(table: pd.DataFrame, key: Policy) -> pd.DataFrame:
     mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
     return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
 
 
-def _training(key: PolicyKey, policy: Policy) -> str:
-    harvested = _warmup(policy.k, key.arm.online.regime, key.start)
-    how = REGIMES[key.kind].card.format(
+def _training(key: Policy, policy: PolicyRecord) -> str:
+    harvested = _warmup(policy.k, key.run.online.method, key.start)
+    how = REGIMES[key.method].card.format(
         regime=code(policy.regime), k=policy.k, group_size=policy.group_size, harvested=harvested
     )
-    if key.arm.phase == "online" and key.start:
-        how += f", begun {_warmup(key.start.k, key.start.kind, key.start.start)}"
-    settings = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
+    if key.run.phase == "online" and key.start:
+        how += f", begun {_warmup(key.start.k, key.start.method, key.start.start)}"
+    settings = {**policy.settings.get(key.method, {}), **policy.settings.get("prompts", {})}
     if (prompts := settings.get("prompts", "verifiable")) != "verifiable":
         how += f", on {TRAINED_ON[prompts]}"
-    return f"{how}, on {key.arm.other_reward} instead of the truth," if key.arm.other_reward else how
+    return f"{how}, on {key.run.other_reward} instead of the truth," if key.run.other_reward else how
 
 
-def _warmup(k: int, online: str = "grpo", start: PolicyKey | None = None) -> str:
+def _warmup(k: int, online: str = "grpo", start: Policy | None = None) -> str:
     steps = [f"{k} {REGIMES[online].unit}"] if k else []
     while start:
-        steps.insert(0, f"{start.k} {REGIMES[start.kind].unit}")
+        steps.insert(0, f"{start.k} {REGIMES[start.method].unit}")
         start = start.start
     return f"after {' and '.join(steps)}" if steps else "before any online training"
 
 
-def _model(base: Policy) -> str:
+def _model(base: PolicyRecord) -> str:
     revision = f" at revision {code(base.revision)}" if base.revision else ""
     converted = f" ({literal(origin(base.converted_from))})" if base.converted_from else ""
     return f"{code(base.settings.get('id') or base.model)}{revision}{converted}"

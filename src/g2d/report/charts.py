@@ -10,8 +10,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from g2d.experiment.keys import POLICY_NAMES
-from g2d.experiment.stages import RUNNING_ORDER
+from g2d.grid.policy import POLICY_NAMES
+from g2d.grid.versions import GPU_STAGES
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
@@ -212,7 +212,7 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
     hours["device_hours"] /= hours["name"].map(seeds)
     unit, factor = time_unit(hours.groupby("name")["device_hours"].sum().max())
-    order = RUNNING_ORDER
+    order = GPU_STAGES
     stages = sorted(hours["stage"].unique(), key=lambda stage: order.index(stage) if stage in order else len(order))
     colors = [STAGE_COLORS.get(stage, "#bbbbbb") for stage in stages]
     hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))

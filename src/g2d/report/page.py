@@ -22,9 +22,8 @@ import vl_convert
 import yaml
 from markupsafe import Markup
 
-from g2d.experiment.config import Config
-from g2d.experiment.grid import other_reward
-from g2d.graph import catalogue
+from g2d.grid.grid import Grid
+from g2d.grid.policy import online_run
 from g2d.plain import plain
 from g2d.report import charts, summary, training
 from g2d.report.browsers import (
@@ -41,6 +40,7 @@ from g2d.report.styles import Styles, series_styles
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
+from g2d.tables import catalogue
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -94,7 +94,7 @@ def build(
     tables: Mapping[str, str | Path],
     figures: Mapping[str, str | Path],
     captions: Mapping[str, Mapping[str, Any]],
-    config: Config,
+    grid: Grid,
     series: Sequence[Series],
     answered: Sequence[Answered],
     provenance: Mapping[str, Any],
@@ -109,12 +109,13 @@ def build(
         folder: folder of the page; links are relative to it.
         plan: `g2d.tables.dated_plan.plan_words`.
     """
+    config = grid.config
     benchmarks = config.tested_benchmarks
     specs: dict[str, Spec] = {}
-    styles = series_styles(config)
+    styles = series_styles(grid)
     frames = {name: read_by_name(path) for name, path in tables.items()}
     caveats = {model: summary.model_caveats(model, config, provenance, frames) for model in config.models}
-    panels = summary.panels(frames, config, specs, styles, caveats)
+    panels = summary.panels(frames, grid, specs, styles, caveats)
     answered_benchmarks = {panel.answer.benchmark for panel in panels}
     entries = []
     for name, path in tables.items():
@@ -148,13 +149,13 @@ def build(
         config=config,
         sections=[_section(title, entries, frames) for title in catalogue.SECTIONS],
         figures=[_figure(name, path, captions[name]["caption"], folder) for name, path in figures.items()],
-        series=[_harvests(entry, config) for entry in series],
+        series=[_harvests(entry, grid) for entry in series],
         answered=answered,
         questions_per_benchmark=QUESTIONS_PER_BENCHMARK,
         problems_per_series=PROBLEMS_PER_SERIES,
         problems_per_control=PROBLEMS_PER_CONTROL,
         plan=plan,
-        trained_on=other_reward(config, ""),
+        trained_on=grid.any_runs["grpo"].other_reward,
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key not in OF_POLICIES},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),
@@ -227,11 +228,11 @@ def _visible(value: Any) -> Any:
     return plain(value, lines=True) if type(value) is str else value
 
 
-def _harvests(entry: Series, config: Config) -> Harvests:
+def _harvests(entry: Series, grid: Grid) -> Harvests:
     label = f"{entry.model}, seed {entry.seed}"
     if entry.group_size is not None:
         label += f", G={entry.group_size}"
-    reward = other_reward(config, entry.variant)
+    reward = grid.any_runs[online_run(entry.variant)].other_reward
     if reward:
         label += f", {entry.variant}: {reward}"
     return Harvests(label, reward, entry.shown)

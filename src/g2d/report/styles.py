@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.experiment.config import Config
-from g2d.experiment.grid import policies
-from g2d.experiment.keys import PolicyKey, called
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Policy, called
 from g2d.regimes.catalogue import REGIMES
 
 # Okabe and Ito's colours for colour-blind readers.
@@ -19,8 +18,8 @@ OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
 
-KINDS = ("base", "dpo", *(name for name in REGIMES if name != "dpo"))
-COLORS = {kind: OKABE_ITO[i % len(OKABE_ITO)] for i, kind in enumerate(KINDS)}
+METHODS = ("base", "dpo", *(name for name in REGIMES if name != "dpo"))
+COLORS = {kind: OKABE_ITO[i % len(OKABE_ITO)] for i, kind in enumerate(METHODS)}
 SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grpo": "GRPO alone"}
 
 
@@ -40,24 +39,24 @@ def numbered_style(number: int, series: str, color: str) -> Style:
     return Style(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
 
 
-def series_styles(config: Config) -> Styles:
-    grid: dict[str, list[PolicyKey]] = {}
-    for key in policies(config):
-        grid.setdefault(_name(key.label), []).append(key)
+def series_styles(grid: Grid) -> Styles:
+    by_name: dict[str, list[Policy]] = {}
+    for policy in grid.policies:
+        by_name.setdefault(_name(policy.label), []).append(policy)
     made: dict[tuple[str, int], Style] = {}
     drawn: Counter[str] = Counter()
-    for name, (first, *others) in sorted(grid.items(), key=lambda item: KINDS.index(item[1][0].kind)):
+    for name, (first, *others) in sorted(by_name.items(), key=lambda item: METHODS.index(item[1][0].method)):
         sizes = sorted({key.group_size for key in (first, *others)} - {0}) or [0]
         for size in sizes:
-            series = SERIES.get(name) or _series(name, REGIMES[first.kind].label)
+            series = SERIES.get(name) or _series(name, REGIMES[first.method].label)
             made[name, size] = Style(
                 series=f"{series}, G={size}" if len(sizes) > 1 else series,
-                color=COLORS[first.kind],
-                shape=SHAPES[(KINDS.index(first.kind) + drawn[first.kind]) % len(SHAPES)],
-                dash=DASHES[drawn[first.kind] % len(DASHES)],
-                of_warmup=first.arm.online.regime == "grpo" and first.role != "ablation",
+                color=COLORS[first.method],
+                shape=SHAPES[(METHODS.index(first.method) + drawn[first.method]) % len(SHAPES)],
+                dash=DASHES[drawn[first.method] % len(DASHES)],
+                of_warmup=first.run.online.method == "grpo" and first.role != "ablation",
             )
-            drawn[first.kind] += 1
+            drawn[first.method] += 1
         made.setdefault((name, 0), made[name, sizes[0]])
     return made
 

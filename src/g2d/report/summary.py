@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.calibration import few_mixed
-from g2d.experiment.arms import arms
 from g2d.experiment.config import Config
-from g2d.experiment.keys import called
+from g2d.grid.grid import Grid
+from g2d.grid.policy import called
 from g2d.policies.gguf import origin
 from g2d.report import charts, training
 from g2d.report.answer import Answer, answer
@@ -38,7 +38,7 @@ class Panel:
 
 def panels(
     tables: Mapping[str, pd.DataFrame],
-    config: Config,
+    grid: Grid,
     specs: dict[str, Spec],
     styles: Styles,
     more: Mapping[str, tuple[str, ...]],
@@ -47,17 +47,17 @@ def panels(
     to `specs`."""
     main = tables["main"]
     shown = []
-    for benchmark in config.tested_benchmarks:
+    for benchmark in grid.config.tested_benchmarks:
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
             parts = {name: table[table["model"] == model] for name, table in tables.items() if "model" in table}
             parts |= {name: rows[rows["benchmark"] == benchmark] for name, rows in parts.items() if "benchmark" in rows}
-            shown.append(_panel(parts, config, model, benchmark, specs, styles, more.get(model, ())))
+            shown.append(_panel(parts, grid, model, benchmark, specs, styles, more.get(model, ())))
     return shown
 
 
 def _panel(
     tables: Mapping[str, pd.DataFrame],
-    config: Config,
+    grid: Grid,
     model: str,
     benchmark: str,
     specs: dict[str, Spec],
@@ -66,9 +66,9 @@ def _panel(
 ) -> Panel:
     every = tables["main"]
     rows = charts.without_ablations(every)
-    reward = arms(config, model)["grpo"].other_reward
-    measured = sampling_words(config) + (f", trained on {reward}" if reward else "")
-    answered = answer(rows, model, benchmark, measured, config.margin, tables.get("comparisons"))
+    reward = grid.runs[model]["grpo"].other_reward
+    measured = sampling_words(grid.config) + (f", trained on {reward}" if reward else "")
+    answered = answer(rows, model, benchmark, measured, grid.config.margin, tables.get("comparisons"))
     caveats = zero_caveats(every)
     if "training" in tables:
         caveats += training.mismatch_caveats(tables["training"])

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.experiment.keys import called
-from g2d.experiment.prompt_counts import THEN
+from g2d.grid.policy import called
+from g2d.grid.run import THEN
 from g2d.report.phrases import NBSP, percent, percent_of, sentence, signed, these_weights
 
 FEW = 0.05  # share of comparisons with the shorter or longer reply below which equal length is extrapolated

@@ -13,7 +13,7 @@ from typing import Any
 from g2d.plain import say
 from g2d.settings.arguments import at_least
 from g2d.status.screen import screen
-from g2d.status.snapshot import Grid, Snapshot
+from g2d.status.snapshot import Folder, Snapshot
 
 CLEAR = "\033[H\033[2J"
 UNCUT = 1_000_000  # if the output is no terminal
@@ -45,10 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not (results / "config.yaml").is_file():
         raise FileNotFoundError(f"{results}/config.yaml is not there: no run has begun in this folder")
     gc.set_threshold(1_000_000)  # collecting takes as long as reading ten thousand records
-    grid = Grid(results)
+    folder = Folder(results)
     try:
         while True:
-            snapshot = grid.look()
+            snapshot = folder.look()
             _print(snapshot, again=arguments.watch is not None)
             if arguments.watch is None or snapshot.counts["finished"] == len(snapshot.states):
                 return 0

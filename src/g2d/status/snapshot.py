@@ -12,8 +12,9 @@ from pathlib import Path
 from g2d.experiment.config import Config, read_record
 from g2d.forecast.devices import CARD, Device, device_here
 from g2d.forecast.hours import Line, hours_left
-from g2d.graph.build import grid_jobs
+from g2d.grid.grid import Grid
 from g2d.jobs.attempts import Attempt, log_of
+from g2d.jobs.planned import FILE, read_jobs
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
 from g2d.status.states import JobState, Records, State, job_states
@@ -64,39 +65,42 @@ class Snapshot:
         return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
 
 
-class Grid:
+class Folder:
+    """A results folder that is looked at again and again."""
+
     def __init__(self, results: Path) -> None:
         self.results = results
         self.records = Records(results / "attempts")
-        self._recorded = 0.0  # time stamp of the configuration
-        self._read_config()
+        self._recorded = (0.0, 0.0)  # time stamps of the configuration and the jobs
+        self._read_plan()
 
     def look(self) -> Snapshot:
-        self._read_config()
+        self._read_plan()
         records = self.records.read()
         states = job_states(self.results, self.jobs, records)
         attempts = [recorded.attempt for recorded_ones in records.values() for recorded in recorded_ones]
-        device = _device(self.config, attempts)
+        device = _device(self.grid.config, attempts)
         unfinished = [state.job for state in states if state.state != "finished"]
         return Snapshot(
             results=self.results,
-            title=plain(self.config.title),
+            title=plain(self.grid.config.title),
             now=time.time(),
             states=states,
             device_hours=sum(attempt.cost.device_s for attempt in attempts) / 3600,
-            to_go=hours_left(self.config, unfinished, self.results, device),
+            to_go=hours_left(self.grid, unfinished, self.results, device),
             device=device,
             is_locked=is_locked(self.results.resolve().parent),
             unreadable=[plain(reason) for reason in self.records.unreadable],
         )
 
-    def _read_config(self) -> None:
-        file = self.results / "config.yaml"
-        recorded = file.stat().st_mtime
+    def _read_plan(self) -> None:
+        """Read the configuration and the jobs, if a run has begun since."""
+        file, jobs = self.results / "config.yaml", self.results / FILE
+        recorded = (file.stat().st_mtime, jobs.stat().st_mtime if jobs.exists() else 0.0)
         if recorded != self._recorded:
+            self.grid = Grid(read_record(file))
+            self.jobs = read_jobs(self.results)
             self._recorded = recorded
-            self.config: Config = read_record(file)
-            self.jobs = grid_jobs(self.config)
 
 
 def _device(config: Config, attempts: Sequence[Attempt]) -> Device:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from g2d.graph.job import Job
 from g2d.jobs.attempts import Attempt, is_alive, read_attempt
+from g2d.jobs.planned import PlannedJob
 
 State = Literal[
     "finished",  # its files are there
@@ -68,7 +68,7 @@ def _json_files(folder: Path) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    job: Job
+    job: PlannedJob
     state: State
     attempts: tuple[Recorded, ...] = ()
     kept_step: int | None = None  # newest checkpoint, if the training does not run
@@ -85,11 +85,13 @@ class JobState:
         return None if step is None else (step, self.last.progress.steps)
 
 
-def job_states(results: Path, jobs: Sequence[Job], records: Mapping[tuple[str, str], list[Recorded]]) -> list[JobState]:
+def job_states(
+    results: Path, jobs: Sequence[PlannedJob], records: Mapping[tuple[str, str], list[Recorded]]
+) -> list[JobState]:
     return [_state(str(results), job, tuple(records.get((job.rule, job.name), ()))) for job in jobs]
 
 
-def _state(results: str, job: Job, attempts: tuple[Recorded, ...]) -> JobState:
+def _state(results: str, job: PlannedJob, attempts: tuple[Recorded, ...]) -> JobState:
     last = attempts[-1].attempt if attempts else None
     alive = is_alive(last) if last is not None and last.status == "running" else False
     if alive:
@@ -104,7 +106,7 @@ def _state(results: str, job: Job, attempts: tuple[Recorded, ...]) -> JobState:
     return JobState(job, state, attempts, _newest_checkpoint(Path(_inside(results, job.name)).parent / "work"))
 
 
-def _is_there(results: str, job: Job) -> bool:
+def _is_there(results: str, job: PlannedJob) -> bool:
     exists = os.path.exists  # twice as fast as `Path` for thousands of files
     return all(exists(_inside(results, output)) for output in job.done)
 

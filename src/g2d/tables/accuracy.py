@@ -9,7 +9,7 @@ import pandas as pd
 
 from g2d.analysis.margins import smallest_margins
 from g2d.analysis.statistics import standard_deviation
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
 from g2d.tables.evaluations import (
     ROW,
     Evaluations,
@@ -35,10 +35,9 @@ MAIN_COLUMNS = columns(
 @table_of(MAIN_COLUMNS)
 def main_table(
     evaluations: Evaluations,
-    device_hours: Mapping[PolicyKey, float],
-    calibration: Mapping[PolicyKey, float] | None = None,
-    spent: Mapping[PolicyKey, Mapping[str, float]] | None = None,
-    changes: Mapping[str, Mapping[str, Any]] | None = None,
+    device_hours: Mapping[Policy, float],
+    calibration: Mapping[Policy, float] | None = None,
+    spent: Mapping[Policy, Mapping[str, float]] | None = None,
     select_by: str | None = None,
 ) -> Rows:
     """Table 1: a row per policy and benchmark; K of g2d-auto is the rounded mean over seeds.
@@ -46,10 +45,10 @@ def main_table(
     Args:
         calibration: calibration's part of the device-hours.
         spent: `SPENT` and n_pairs of each policy.
-        changes: changed keys and values of each ablation.
         select_by: benchmark without tests.
     """
-    calibration, spent, changes = calibration or {}, spent or {}, changes or {}
+    calibration = calibration or {}
+    spent = spent or {}
     rest = {key: hours - calibration.get(key, 0.0) for key, hours in device_hours.items()}
     grouped = by_policy(evaluations)
     bounds = _bounds({at: by_key for at, by_key in grouped.items() if at[1] != select_by})
@@ -57,8 +56,8 @@ def main_table(
         row = accuracy_row(by_key, at[1]) | bounds.get(at, {})
         row |= dict(zip(HOURS, (mean(hours.get(key) for key in by_key) for hours in (device_hours, rest)), strict=True))
         row |= {name: mean(spent.get(key, {}).get(name) for key in by_key) for name in (*SPENT, "n_pairs")}
-        if at[0].regime in changes:
-            row["change"] = ", ".join(f"{name}={value}" for name, value in changes[at[0].regime].items())
+        if at[0].run.changes:
+            row["change"] = ", ".join(f"{name}={value}" for name, value in at[0].run.changes.items())
         yield row
 
 
@@ -75,7 +74,7 @@ def _bounds(grouped: Grouped) -> dict[Row, dict[str, float]]:
     return bounds
 
 
-def accuracy_row(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> dict[str, Any]:
+def accuracy_row(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> dict[str, Any]:
     correct = crossed(by_key, benchmark)
     by_seed = correct.mean(axis=1)
     return {

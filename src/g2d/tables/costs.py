@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
 from g2d.tables.frames import Rows, columns, table_of
@@ -20,7 +20,7 @@ COST_COLUMNS = columns(
 
 
 @table_of(COST_COLUMNS)
-def cost_table(costs: Mapping[PolicyKey, Sequence[Cost]]) -> Rows:
+def cost_table(costs: Mapping[Policy, Sequence[Cost]]) -> Rows:
     """A row per policy, seed and stage, in the order in which the stages ran; devices and peaks (1e9 bytes) are maxima.
 
     `costs` has the jobs charged to each policy, oldest first.
@@ -30,7 +30,7 @@ def cost_table(costs: Mapping[PolicyKey, Sequence[Cost]]) -> Rows:
             jobs = [record for record in records if record.stage == stage]
             yield {
                 **{"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": key.group_size or None},
-                **{"seed": key.seed, "regime": key.regime, "stage": stage, "n_jobs": len(jobs)},
+                **{"seed": key.seed, "regime": key.run_name, "stage": stage, "n_jobs": len(jobs)},
                 **_totals(jobs),
                 "devices": max(job.devices for job in jobs),
                 "device": ", ".join(dict.fromkeys(job.device for job in jobs)),

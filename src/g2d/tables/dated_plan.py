@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from g2d.experiment import grid
-from g2d.experiment.config import Config
+from g2d.grid.grid import Grid
 from g2d.jobs.files import json_sha256, read_json, write_json
 from g2d.settings import ConfigError
 from g2d.tables.families import families
@@ -21,37 +20,37 @@ PRIMARY = "DPO against K=0"  # the family that answers how much online RL is eno
 NOT_PLANNED = frozenset({"title", "demonstration"})  # keys that change no comparison
 
 
-def primary(config: Config) -> dict[str, Any]:
+def primary(grid: Grid) -> dict[str, Any]:
     """Return each model's primary comparison on the first benchmark: `PRIMARY`, or the grid's first family."""
-    benchmark = config.tested_benchmarks[0]
+    benchmark = grid.config.tested_benchmarks[0]
     comparisons = {}
-    for model in config.models:
-        policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
+    for model in grid.config.models:
+        policies = dict.fromkeys(policy.over_seeds for policy in grid.policies if policy.model == model)
         by_name = dict(families([(key, benchmark) for key in policies]))
         name = PRIMARY if PRIMARY in by_name else next(iter(by_name), None)
         if name is not None:
             pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in by_name[name]]
             comparisons[model] = {"family": name, "policies_and_references": pairs}
-    reward = grid.other_reward(config, "")
-    return {
-        "benchmark": benchmark,
-        "margin": config.margin,
-        "models": comparisons,
-        **({} if config.verifier is None else {"judged_by": config.verifier.file}),
-        **({"trained_on": reward} if reward else {}),
-    }
+    plan = {"benchmark": benchmark, "margin": grid.config.margin, "models": comparisons}
+    if grid.config.verifier is not None:
+        plan["judged_by"] = grid.config.verifier.file
+    reward = grid.any_runs["grpo"].other_reward
+    if reward:
+        plan["trained_on"] = reward
+    return plan
 
 
-def planned(config: Config) -> dict[str, Any]:
+def planned(grid: Grid) -> dict[str, Any]:
+    config = grid.config
     settings = {name: value for name, value in config.identity.items() if name not in NOT_PLANNED}
-    return {"primary": primary(config), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
+    return {"primary": primary(grid), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
 
 
-def write_plan(config: Config, results: str | Path = "results") -> None:
+def write_plan(grid: Grid, results: str | Path = "results") -> None:
     """Write `plan.json`: a changed configuration replaces the plan until a trained policy has been evaluated, and then
     adds an entry.
     """
-    entries, plan = read_plan(results), planned(config)
+    entries, plan = read_plan(results), planned(grid)
     if entries and entries[-1]["plan"] == plan:
         return
     evaluations = len([*Path(results).glob("*/seed*/**/eval/*.parquet")])

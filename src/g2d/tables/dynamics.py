@@ -8,16 +8,16 @@ from itertools import product
 import pandas as pd
 
 from g2d.analysis.dynamics import MEASURES, binned
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 TRAINING_COLUMNS = columns("model measure policy group_size n_seeds step tokens value value_low value_high")
 
 
 @table_of(TRAINING_COLUMNS)
-def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
+def training_table(logs: Mapping[Policy, pd.DataFrame]) -> Rows:
     """A row per online training, logged measure and twentieth of its steps: mean and range over seeds."""
-    grouped: dict[PolicyKey, list[pd.DataFrame]] = {}
+    grouped: dict[Policy, list[pd.DataFrame]] = {}
     for key, steps in logs.items():
         grouped.setdefault(key.over_seeds, []).append(binned(steps))
     for measure, (key, courses) in product(MEASURES, grouped.items()):
@@ -26,7 +26,7 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
         mean = mean.assign(low=stretches[measure].min(), high=stretches[measure].max())
         for row in mean.dropna().to_dict("records"):
             yield {
-                **{"model": key.model, "measure": measure, "policy": key.regime, "group_size": key.group_size},
+                **{"model": key.model, "measure": measure, "policy": key.run_name, "group_size": key.group_size},
                 **{"n_seeds": len(courses), "step": round(row["step"]), "tokens": row["tokens"]},
                 **estimate("value", row[measure], (row["low"], row["high"])),
             }

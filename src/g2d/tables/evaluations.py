@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis.statistics import accuracy_interval
-from g2d.experiment.keys import ROLES, PolicyKey
+from g2d.grid.policy import Policy
+from g2d.grid.run import ROLES
 from g2d.tables.frames import interval
 
-Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
-Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`), on a benchmark
-Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]  # answers by seed
+Evaluations = Mapping[tuple[Policy, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
+Row = tuple[Policy, str]  # a policy over its seeds (`Policy.over_seeds`), on a benchmark
+Grouped = Mapping[Row, Mapping[Policy, pd.DataFrame]]  # answers by seed
 
 # Columns that identify a row of most tables (`named`), in two orders.
 ROW = "model policy K group_size benchmark"
@@ -22,30 +23,30 @@ BY_BENCHMARK = "model benchmark policy K group_size"
 
 
 def by_policy(
-    evaluations: Evaluations, keep: Callable[[PolicyKey], bool] = lambda key: True
-) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
+    evaluations: Evaluations, keep: Callable[[Policy], bool] = lambda key: True
+) -> dict[Row, dict[Policy, pd.DataFrame]]:
     """Group the answers of the policies to keep by row, in `grid_order`, and inside by ascending seed."""
-    grouped: dict[Row, dict[PolicyKey, pd.DataFrame]] = {}
+    grouped: dict[Row, dict[Policy, pd.DataFrame]] = {}
     for (key, benchmark), answers in evaluations.items():
         if keep(key):
             grouped.setdefault((key.over_seeds, benchmark), {})[key] = answers
     return {at: {key: grouped[at][key] for key in sorted(grouped[at])} for at in grid_order(grouped)}
 
 
-def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool = False) -> list[Row]:
-    """Sort rows by model, regime, G, K and benchmark; with `k_first` by K before the regime.
+def grid_order(rows: Iterable[Row], runs: Sequence[str] = (), k_first: bool = False) -> list[Row]:
+    """Sort rows by model, run, G, K and benchmark; with `k_first` by K before the run.
 
-    Models and benchmarks keep their order of appearance; regimes are as listed, or by role and appearance.
+    Models and benchmarks keep their order of appearance; runs are as listed, or by role and appearance.
     """
     rows = list(rows)
     models = list(dict.fromkeys(policy.model for policy, _ in rows))
     benchmarks = list(dict.fromkeys(benchmark for _, benchmark in rows))
     by_role = sorted(rows, key=lambda row: ROLES.index(row[0].role))
-    names = regimes or list(dict.fromkeys(policy.regime for policy, _ in by_role))
+    names = runs or list(dict.fromkeys(policy.run_name for policy, _ in by_role))
 
     def position(row: Row) -> tuple[int, ...]:
         policy, benchmark = row
-        place = (names.index(policy.regime), policy.group_size, policy.k)
+        place = (names.index(policy.run_name), policy.group_size, policy.k)
         return (models.index(policy.model), *((policy.k, *place) if k_first else place), benchmarks.index(benchmark))
 
     return sorted(rows, key=position)
@@ -58,13 +59,13 @@ def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     return grids
 
 
-def named(seeds: Iterable[PolicyKey], benchmark: str) -> dict[str, Any]:
+def named(seeds: Iterable[Policy], benchmark: str) -> dict[str, Any]:
     key = next(iter(seeds))
     group_size = key.group_size or None
     return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
 
 
-def row_of(seeds: Iterable[PolicyKey], benchmark: str, values: np.ndarray) -> dict[str, Any]:
+def row_of(seeds: Iterable[Policy], benchmark: str, values: np.ndarray) -> dict[str, Any]:
     """Return the cells of `named` and the shape of the policy's values, (n_seeds, n_problems)."""
     return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
 
@@ -75,10 +76,10 @@ def share(values: np.ndarray, name: str = "accuracy") -> dict[str, float | None]
 
 
 def m0_of(at: Row) -> Row:
-    return PolicyKey(at[0].model, "base", 0, 0, None), at[1]
+    return Policy(at[0].model), at[1]
 
 
-def crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str = "reward") -> np.ndarray:
+def crossed(by_key: Mapping[Policy, pd.DataFrame], benchmark: str, column: str = "reward") -> np.ndarray:
     """Return the mean of a column by seed and problem, (n_seeds, n_problems), problems in one order for all seeds.
 
     Raises:

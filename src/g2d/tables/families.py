@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
     Evaluations,
@@ -22,7 +22,7 @@ from g2d.tables.evaluations import (
 )
 from g2d.tables.frames import Rows, columns, table_of
 
-Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
+Family = tuple[str, list[tuple[Policy, Policy]]]  # its name, and pairs (policy, reference)
 
 # Names of families by the role of their policies; M0 and GRPO before its last K have none.
 CALLED = {
@@ -64,7 +64,7 @@ def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]
                     yield name, [((policy, benchmark), (reference, benchmark)) for policy, reference in pairs]
 
 
-def _main_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iterator[Family]:
+def _main_families(members: list[Policy], policies: list[Policy]) -> Iterator[Family]:
     role = members[0].role
     references = {
         "M0": [policy for policy in policies if policy.role == "base"],
@@ -82,28 +82,34 @@ def _main_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Itera
         yield f"{CALLED[role]} against K > 0", [(policy, fixed) for policy in members for fixed in warmed]
 
 
-def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iterator[Family]:
+def _added_families(members: list[Policy], policies: list[Policy]) -> Iterator[Family]:
     role, name = members[0].role, CALLED[members[0].role]
     yield f"{name} against M0", [(policy, other) for other in policies if other.role == "base" for policy in members]
-    against_reference = [(policy, policy.reference) for policy in members if policy.reference in policies]
+    against_reference = [(policy, other) for policy in members for other in policies if _is_reference(other, policy)]
     yield f"{name} against what they differ from", against_reference
     if role == "entry":
         pairs = [(policy, other) for other in policies for policy in members if _is_common(other)]
         yield ENTRIES_AGAINST_COMMON, [pair for pair in pairs if pair not in against_reference]
     if role == "entry":
-        online = [policy for policy in members if policy.arm.phase == "online"]
+        online = [policy for policy in members if policy.run.phase == "online"]
         pairs = [(policy, other) for n, policy in enumerate(online) for other in online[:n]]
         yield "online regimes against each other", [pair for pair in pairs if _equally_online(*pair)]
         starts = [(policy, policy.start.over_seeds) for policy in online if policy.start]
         yield "online regimes against their start", [pair for pair in starts if pair[1] in policies]
 
 
-def _is_common(policy: PolicyKey) -> bool:
+def _is_reference(other: Policy, policy: Policy) -> bool:
+    """Return whether a policy is that of the main grid at the same K and G, by the same phase (Table 3)."""
+    name = "grpo" if policy.method == "grpo" else "dpo"
+    return (other.run_name, other.group_size, other.k) == (name, policy.group_size, policy.k)
+
+
+def _is_common(policy: Policy) -> bool:
     """Return whether entries are compared with a policy: DPO at K=0, or GRPO at the largest K."""
     return (policy.role == "dpo" and policy.k == 0) or policy.role == "grpo"
 
 
-def _equally_online(policy: PolicyKey, other: PolicyKey) -> bool:
+def _equally_online(policy: Policy, other: Policy) -> bool:
     return (other.online_steps, other.group_size) == (policy.online_steps, policy.group_size)
 
 

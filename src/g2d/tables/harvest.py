@@ -14,7 +14,7 @@ import scipy
 from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import Informativeness, informative_parts, success_counts
 from g2d.analysis.statistics import mean_interval, standard_deviation
-from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.grid.policy import Harvest, Policy
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import Rows, columns, interval, mean, table_of
@@ -37,11 +37,11 @@ AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 
 @table_of(HARVEST_COLUMNS)
-def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]) -> Rows:
+def harvest_table(harvests: Mapping[Harvest, Informativeness], counts: Mapping[Harvest, pd.DataFrame]) -> Rows:
     """Table 2: a row per harvest, mean and sample standard deviation over the seeds in which a metric is not null;
     ValueError if seeds harvested different prompts."""
     models = list(dict.fromkeys(key.model for key in harvests))
-    groups: dict[tuple[str, int, int], list[HarvestKey]] = {}
+    groups: dict[tuple[str, int, int], list[Harvest]] = {}
     for key in sorted(harvests, key=lambda key: (models.index(key.model), key.group_size, key.k, key.seed)):
         groups.setdefault((key.model, key.group_size, key.k), []).append(key)
     for (model, group_size, k), keys in groups.items():
@@ -68,10 +68,10 @@ def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str,
 
 
 @table_of(POINT_COLUMNS)
-def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluations: Evaluations) -> Rows:
+def correlation_points(harvests: Mapping[Harvest, Informativeness], evaluations: Evaluations) -> Rows:
     """A row per harvest and benchmark, with the accuracy of DPO on it; group_size is 0 for K=0."""
     for (policy, benchmark), answers in evaluations.items():
-        key = HarvestKey(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
+        key = Harvest(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
         if policy.role == "dpo" and key in harvests:
             accuracy = float(answers.groupby("problem_id")["reward"].mean().mean())
             yield asdict(harvests[key]) | asdict(key) | {"K": key.k, "benchmark": benchmark, "accuracy": accuracy}
@@ -90,7 +90,7 @@ def correlation_table(points: pd.DataFrame) -> Rows:
 
 
 @table_of(AUTO_COLUMNS)
-def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
+def auto_table(probes: Mapping[Policy, pd.DataFrame]) -> Rows:
     """A row per automatic warm-up, seed and probe; H and mu are null if no prompt was pairable."""
     models = list(dict.fromkeys(key.model for key in probes))
     for key in sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed)):

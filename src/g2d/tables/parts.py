@@ -9,7 +9,7 @@ import pandas as pd
 
 from g2d.analysis import decomposition
 from g2d.analysis.statistics import mean_interval
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
     Evaluations,
@@ -54,7 +54,7 @@ def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
     return values
 
 
-def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> np.ndarray:
+def _reached(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> np.ndarray:
     """Return shares of a problem's answers, (3 stages, policies, problems)."""
     reached = {key: answers.join(decomposition.stages(answers["verdict"])) for key, answers in by_key.items()}
     return np.stack([crossed(reached, benchmark, stage) for stage in decomposition.STAGES])

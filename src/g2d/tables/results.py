@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -11,14 +11,14 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.experiment import grid
 from g2d.experiment.config import read_record
-from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.graph import catalogue
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Harvest, Policy
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.rollouts.pairs import read_pairs
+from g2d.tables import catalogue
 from g2d.tables.costs import read_log
 from g2d.tables.frames import read_table
 from g2d.tables.inputs import Inputs
@@ -43,7 +43,7 @@ class Results(Inputs):
             raise FileNotFoundError(
                 f"{folder}: no results folder (it has no config.yaml): name the results folder of a run"
             )
-        super().__init__(Path(folder), read_record(recorded))
+        super().__init__(Grid(read_record(recorded)), Path(folder))
 
     def __repr__(self) -> str:
         return f"g2d.open({str(self.folder)!r})"
@@ -56,7 +56,7 @@ class Results(Inputs):
     @cached_property
     def tables(self) -> Mapping[str, pd.DataFrame]:
         """Tables that were written, by name (`main`, `harvest`, `cost` ...)."""
-        return _Tables(self.folder / "tables", list(catalogue.tables_of(self.config)))
+        return _Tables(self.folder / "tables", list(catalogue.tables_of(self.grid)))
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
@@ -68,7 +68,7 @@ class Results(Inputs):
     def policies(self) -> pd.DataFrame:
         """A row per configured policy: `role`, `kind` (its training), `folder`, and `finished` (its record exists)."""
         return _frame(
-            {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self.records}
+            {**_key(key), "role": key.role, "kind": key.method, "folder": key.folder, "finished": key in self.records}
             for key in self._policies
         )
 
@@ -80,7 +80,7 @@ class Results(Inputs):
     @cached_property
     def harvests(self) -> pd.DataFrame:
         """A row per completion of the main grid's harvests; the policy is the harvested one, `base` or `grpo`."""
-        return _together((_key(_harvested(key)), rows) for key, rows in self.harvested.items())
+        return _together((_key(self._harvested(key)), rows) for key, rows in self.harvested.items())
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -97,7 +97,7 @@ class Results(Inputs):
 
         `benchmark` is null for the jobs that made the policy; these add up to the tables' device-hours.
         """
-        files: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in self._trained]
+        files: list[tuple[Policy, str, str | None]] = [(key, "cost.json", None) for key in self._trained]
         files += [(key, f"eval/{name}.cost.json", name) for key in self._policies for name in self.config.benchmarks]
         return _frame(
             {**_key(key), "benchmark": benchmark, **asdict(record)}
@@ -106,7 +106,7 @@ class Results(Inputs):
             for record in read_cost(file).records
         )
 
-    def rollouts(self, of: PolicyKey | HarvestKey | str, benchmark: str | None = None) -> pd.DataFrame:
+    def rollouts(self, of: Policy | Harvest | str, benchmark: str | None = None) -> pd.DataFrame:
         """Read completions with all columns and texts: answers to a benchmark, or rollouts of a training, a harvest or
         the calibration.
 
@@ -115,26 +115,30 @@ class Results(Inputs):
         """
         return pd.read_parquet(self._of(of) / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"))
 
-    def samples(self, of: PolicyKey | str, benchmark: str) -> pd.DataFrame:
+    def samples(self, of: Policy | str, benchmark: str) -> pd.DataFrame:
         return pd.read_parquet(self._of(of) / f"samples/{benchmark}.parquet")
 
-    def pairs(self, of: HarvestKey | str) -> pd.DataFrame:
+    def pairs(self, of: Harvest | str) -> pd.DataFrame:
         return pd.DataFrame(read_pairs(self._of(of) / "pairs.jsonl"))
 
     def problems(self, name: str) -> pd.DataFrame:
         return pd.DataFrame([asdict(problem) for problem in read_problems(self.folder / f"problems/{name}.jsonl")])
 
-    def _of(self, of: PolicyKey | HarvestKey | str) -> Path:
+    def _of(self, of: Policy | Harvest | str) -> Path:
         return self.folder / (of if isinstance(of, str) else of.folder)
 
-    @cached_property
-    def _policies(self) -> list[PolicyKey]:
-        return [self.finished.get(key, key) for key in grid.policies(self.config)]
+    def _harvested(self, harvest: Harvest) -> Policy:
+        """Return pi_K with the G and seed of the harvest, also if it is M0."""
+        return replace(self.grid.harvested(harvest), group_size=harvest.group_size, seed=harvest.seed)
 
     @cached_property
-    def _trained(self) -> list[PolicyKey]:
+    def _policies(self) -> list[Policy]:
+        return [self.finished.get(policy, policy) for policy in self.grid.policies]
+
+    @cached_property
+    def _trained(self) -> list[Policy]:
         shown = {key: key for key in self._policies}
-        return [shown.get(key, key) for key in grid.trainings(self.config)]
+        return [shown.get(policy, policy) for policy in self.grid.trainings]
 
 
 _TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # a single level is text; the others are integers
@@ -164,13 +168,9 @@ class _Tables(Mapping[str, pd.DataFrame]):
         return len(self._files)
 
 
-def _key(key: PolicyKey) -> dict[str, Any]:
-    values = (key.model, key.label, key.regime, key.shown_k, key.group_size, pd.NA if key.seed is None else key.seed)
+def _key(key: Policy) -> dict[str, Any]:
+    values = (key.model, key.label, key.run_name, key.shown_k, key.group_size, pd.NA if key.seed is None else key.seed)
     return dict(zip(KEY_COLUMNS, values, strict=True))
-
-
-def _harvested(key: HarvestKey) -> PolicyKey:
-    return PolicyKey(key.model, "grpo" if key.k else "base", key.group_size, key.k, key.seed)
 
 
 def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:

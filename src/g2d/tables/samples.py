@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
 from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, row_of, share
 from g2d.tables.frames import Rows, columns, table_of
 from g2d.verifier.normalise import normalise
@@ -28,7 +28,7 @@ def sample_table(samples: Evaluations, equal: Equal) -> Rows:
         yield from _rows(by_key, benchmark, equal)
 
 
-def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
+def _rows(by_key: Mapping[Policy, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
     counts = {key: rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"]) for key, rows in by_key.items()}
     n = int(next(iter(counts.values()))["size"].iloc[0])
     for key, count in counts.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import Rows, columns, table_of
 
-Run = tuple[str, str, int, int | None]  # model, folder of its policies, G, seed
+At = tuple[str, str, int, int | None]  # model, run, G, seed
 
 SELECTION_COLUMNS = columns("model policy group_size seed K n_checkpoints selected_accuracy benchmark accuracy")
 
@@ -26,16 +26,16 @@ def selection_table(evaluations: Evaluations, select_by: str) -> Rows:
             yield run | {"benchmark": benchmark, "accuracy": accuracies[chosen, benchmark]}
 
 
-def _runs(evaluations: Evaluations) -> dict[Run, list[PolicyKey]]:
+def _runs(evaluations: Evaluations) -> dict[At, list[Policy]]:
     """Return the policies of each run with several K. DPO on the harvest of M0 (K=0) belongs to the runs of every G."""
     policies = [key for key in dict.fromkeys(key for key, _ in evaluations) if key.role != "base"]
-    runs: dict[Run, list[PolicyKey]] = {}
+    runs: dict[At, list[Policy]] = {}
     for key in policies:
         if key.k:
-            runs.setdefault((key.model, key.regime, key.group_size, key.seed), []).append(key)
+            runs.setdefault((key.model, key.run_name, key.group_size, key.seed), []).append(key)
     for key in policies:
         if not key.k:
             for (model, regime, _, seed), keys in runs.items():
-                if (model, regime, seed) == (key.model, key.regime, key.seed):
+                if (model, regime, seed) == (key.model, key.run_name, key.seed):
                     keys.append(key)
     return {run: keys for run, keys in runs.items() if len(keys) > 1}

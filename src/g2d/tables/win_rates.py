@@ -9,7 +9,7 @@ import pandas as pd
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.win_rates import length_controlled, preferences, raw, share_longer
-from g2d.experiment.keys import PolicyKey
+from g2d.grid.policy import Policy
 from g2d.tables.evaluations import Grouped, by_grid, by_policy, m0_of, named
 from g2d.tables.frames import Rows, columns, interval, table_of
 
@@ -23,12 +23,11 @@ BENCHMARK = "open-ended"  # the prompts, as the benchmark of a `Row`
 
 
 @table_of(WIN_RATE_COLUMNS)
-def win_rate_table(replies: Mapping[PolicyKey, pd.DataFrame], prompts: Mapping[str, str]) -> Rows:
+def win_rate_table(replies: Mapping[Policy, pd.DataFrame]) -> Rows:
     """A row per policy except M0; null if there is no rate at equal length (`g2d.analysis.win_rates`).
 
     Args:
         replies: replies of each policy and M0 to the same prompts; `reward` is the judge's score.
-        prompts: kinds of prompts behind each regime.
 
     Raises:
         ValueError: two policies replied to different prompts.
@@ -41,7 +40,7 @@ def win_rate_table(replies: Mapping[PolicyKey, pd.DataFrame], prompts: Mapping[s
             for at in rows
             if at[0].role != "base"
         }
-        yield from _of_model(aligned, prompts)
+        yield from _of_model(aligned)
 
 
 def _aligned(policy: pd.DataFrame, base: pd.DataFrame, folder: str) -> pd.DataFrame:
@@ -51,7 +50,7 @@ def _aligned(policy: pd.DataFrame, base: pd.DataFrame, folder: str) -> pd.DataFr
     return policy.join(base, rsuffix="_of_base")
 
 
-def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
+def _of_model(aligned: Grouped) -> Rows:
     rates = [_rates([*seeds.values()]) for seeds in aligned.values()]
     tests = _tested([rate for rate, _ in rates], len(rates))
     with_rate = {at: rate for at, (_, rate) in zip(aligned, rates, strict=True) if rate is not None}
@@ -61,7 +60,7 @@ def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
         replies = pd.concat(seeds.values())
         scores = replies[["reward", "reward_of_base"]]
         lengths = replies[["completion_text", "completion_text_of_base"]].apply(lambda texts: texts.str.len())
-        row = named(seeds, BENCHMARK) | {"prompts": prompts[at[0].regime], "family_size": len(aligned)}
+        row = named(seeds, BENCHMARK) | {"prompts": at[0].run.kinds_of_prompts, "family_size": len(aligned)}
         row |= {"n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(replies)}
         row |= {"win_rate": float(rate.mean())} | _interval("win", won)
         if at in with_rate:

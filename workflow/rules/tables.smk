@@ -1,9 +1,13 @@
 # Tables and figures.
 
+TABLES = catalogue.tables_of(GRID)
+TITLES = {name: table.title for name, table in TABLES.items()}
+FIGURES = {figure.name: figure for figure in catalogue.FIGURES}
+
 
 rule make_tables:
     input:
-        **JOBS["make_tables",].inputs,  # what the tables read (g2d.graph.catalogue)
+        **{read.name: read.files(GRID) for read in catalogue.reads_of(TABLES.values()).values()},
     output:
         **{name: table_file(name) for name in TABLES},
     log:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from g2d.experiment import grid
-from g2d.experiment.arms import arms
 from g2d.experiment.config import Config, load, read
+from g2d.grid.grid import Grid
 from tests.experiment.test_config import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
@@ -21,8 +20,8 @@ def small(**changes: object) -> Config:
 def test_papers_table_1_has_nine_rows_per_model() -> None:
     rows = [
         (p.label, p.group_size, p.k)
-        for p in grid.policies(PAPER)
-        if p.model == "qwen2.5-7b-instruct" and p.seed in (None, 0) and p.regime in ("base", "dpo", "grpo")
+        for p in Grid(PAPER).policies
+        if p.model == "qwen2.5-7b-instruct" and p.seed in (None, 0) and p.run_name in ("base", "dpo", "grpo")
     ]
     assert rows == [
         ("base", 0, 0),
@@ -34,13 +33,13 @@ def test_papers_table_1_has_nine_rows_per_model() -> None:
 
 
 def test_a_chain_continues_the_largest_smaller_k() -> None:
-    chain = arms(small(warmup={"steps": [0, 2, 4, 6]}), "demo")["grpo"]
-    assert [chain.before(2, k) for k in (2, 4, 6)] == [None, 2, 4]
+    chain = Grid(small(warmup={"steps": [0, 2, 4, 6]})).runs["demo"]["grpo"]
+    assert [chain.step_before(2, k) for k in (2, 4, 6)] == [None, 2, 4]
 
 
 def test_independent_runs_continue_no_checkpoint() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
-    assert arms(config, "demo")["grpo"].before(2, 4) is None
+    assert Grid(config).runs["demo"]["grpo"].step_before(2, 4) is None
     assert [config.warmup.trajectory(k, 2)["horizon"] for k in (2, 4)] == [2, 4]
 
 
@@ -50,7 +49,7 @@ def test_a_chains_trajectory_does_not_depend_on_the_grid() -> None:
 
 
 def test_without_k_0_there_is_no_plain_dpo() -> None:
-    regimes = {(p.label, p.k) for p in grid.policies(small(warmup={"steps": [2], "horizon": 8}))}
+    regimes = {(p.label, p.k) for p in Grid(small(warmup={"steps": [2], "horizon": 8})).policies}
     assert regimes == {("base", 0), ("g2d", 2), ("grpo", 2)}
 
 
@@ -61,25 +60,25 @@ AUTO = {"steps": [0, 2, 4], "horizon": 8, "group_sizes": [2, 4], "auto": {"every
 
 def test_one_policy_per_group_size_and_seed_stops_early() -> None:
     config = small(warmup=AUTO)
-    folders = [p.folder for p in grid.policies(config) if p.label == "g2d-auto"]
+    folders = [p.folder for p in Grid(config).policies if p.label == "g2d-auto"]
     assert folders == ["demo/seed0/auto/dpo/g2/k8", "demo/seed0/auto/dpo/g4/k8"]
-    assert [p.folder for p in grid.auto_warmups(config)] == [folder.replace("dpo", "grpo") for folder in folders]
-    assert grid.variants(config) == ["auto"]
+    assert [p.folder for p in Grid(config).automatic_warmups] == [folder.replace("dpo", "grpo") for folder in folders]
+    assert Grid(config).variants == ["auto"]
     fixed = small(warmup=AUTO | {"auto": None})
-    assert grid.harvests(config) == grid.harvests(fixed)
+    assert Grid(config).harvests == Grid(fixed).harvests
     assert config.warmup.trajectory(4, 2) == fixed.warmup.trajectory(4, 2)
 
 
 def test_an_ablated_warmup_does_not_stop_early() -> None:
     config = small(warmup=AUTO, ablations={"alone": {"steps": [2], "warmup": {"schedule": "per_k"}}})
     assert config.warmup_of("alone").auto is None
-    assert sorted(grid.variants(config)) == ["alone", "auto"]
+    assert sorted(Grid(config).variants) == ["alone", "auto"]
 
 
 def test_it_can_be_the_setting_of_one_model() -> None:
     models = {"demo": {"source": "embedded"}, "other": {"source": "embedded", "settings": {"warmup": {"auto": {}}}}}
     config = small(models=models, warmup={"steps": [0, 2], "horizon": 500})
-    assert [p.model for p in grid.policies(config) if p.label == "g2d-auto"] == ["other"]
+    assert [p.model for p in Grid(config).policies if p.label == "g2d-auto"] == ["other"]
 
 
 # --------------------------------------------------------------------------------------------------------- ablations
@@ -91,31 +90,33 @@ CONFOUNDERS = load(
 
 
 def test_an_ablation_of_every_k_follows_the_grid() -> None:
-    by_name = arms(CONFOUNDERS, "qwen2.5-7b-instruct")
+    by_name = Grid(CONFOUNDERS).runs["qwen2.5-7b-instruct"]
     assert by_name["n-matched"].points == ((0, 0), *((2, k) for k in PAPER.warmup.steps[1:]))
     assert by_name["from-warmup"].points[0] == (2, 150)  # there is no warm-up at K=0
 
 
 def test_an_ablated_warmup_has_separate_folders_and_a_separate_chain() -> None:
     config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
-    folders = [policy.folder for policy in grid.policies(config) if policy.regime == "long/dpo"]
+    folders = [policy.folder for policy in Grid(config).policies if policy.run_name == "long/dpo"]
     assert folders == ["demo/seed0/long/dpo/g4/k3", "demo/seed0/long/dpo/g4/k6"]
-    assert arms(config, "demo")["long/grpo"].before(4, 6) == 3
-    assert arms(config, "demo")["grpo"].before(4, 4) is None  # a baseline that is trained at one K only
+    assert Grid(config).runs["demo"]["long/grpo"].step_before(4, 6) == 3
+    assert Grid(config).runs["demo"]["grpo"].step_before(4, 4) is None  # a baseline that is trained at one K only
     main, longer = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
     assert {key for key in main if main[key] != longer[key]} == {"max_completion_length"}  # not the horizon
 
 
 def test_policies_of_an_ablation_are_named_by_their_changes() -> None:
-    changes = grid.ablation_changes(CONFOUNDERS)
-    assert changes["equal-steps"] == {"max_steps": 128}
-    assert changes["per-k/dpo"] == changes["per-k/grpo"] == {"warmup.schedule": "per_k"}
-    mixed = small(ablations={"x": {"steps": [2], "warmup": {"beta": 0.1}, "dpo": {"loss": "ipo"}}})
-    assert grid.ablation_changes(mixed) == {"x/dpo": {"warmup.beta": 0.1, "loss": "ipo"}}
+    runs = Grid(CONFOUNDERS).any_runs
+    assert runs["equal-steps"].changes == {"max_steps": 128}
+    assert runs["per-k/dpo"].changes == runs["per-k/grpo"].changes == {"warmup.schedule": "per_k"}
+    mixed = Grid(small(ablations={"x": {"steps": [2], "warmup": {"beta": 0.1}, "dpo": {"loss": "ipo"}}})).any_runs
+    assert mixed["x/dpo"].changes == {"warmup.beta": 0.1, "loss": "ipo"}
+    assert mixed["x/grpo"].changes == {"warmup.beta": 0.1}
+    assert mixed["dpo"].changes == {}
     retires = {"steps": "all", "policies": ["grpo"], "warmup": {"retire": {"after": 2}}}
-    assert grid.ablation_changes(small(ablations={"x": retires})) == {"x/grpo": {"warmup.retire.after": 2}}
+    assert Grid(small(ablations={"x": retires})).any_runs["x/grpo"].changes == {"warmup.retire.after": 2}
 
 
 def test_confounders_have_separate_folders() -> None:
-    keys = [*grid.policies(CONFOUNDERS), *grid.harvests(CONFOUNDERS)]
+    keys = [*Grid(CONFOUNDERS).policies, *Grid(CONFOUNDERS).harvests]
     assert len({key.folder for key in keys}) == len(keys)

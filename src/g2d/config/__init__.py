@@ -1,0 +1,1 @@
+"""Keys of the configuration: `Config` and its sections."""

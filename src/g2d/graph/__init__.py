@@ -1,1 +1,0 @@
-"""The table of jobs of a grid: inputs, outputs and params."""

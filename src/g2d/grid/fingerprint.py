@@ -1,0 +1,138 @@
+"""Settings that a job depends on: params of its rule. A job is stale if they change."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from g2d.config.sections import Config
+from g2d.grid.policy import Policy
+from g2d.grid.run import Run
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.run.prompts import PromptMix
+from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
+from g2d.rollouts.settings import Evaluation, Sampling
+from g2d.settings import Section
+from g2d.verifier.settings import verifier_params
+
+Settings = dict[str, Any]  # by section or method
+# Token budgets were removed; finished evaluations without any have this key.
+NO_TOKEN_BUDGETS: Settings = {"token_budgets": []}
+Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a training or judge of policies
+
+
+class Fingerprint:
+    """The settings that the jobs of one model depend on.
+
+    Args:
+        config: the whole configuration.
+        resolved: that of the model.
+    """
+
+    def __init__(self, config: Config, resolved: Config) -> None:
+        self.config = config
+        self.resolved = resolved
+
+    def sections(self, *names: str) -> Settings:
+        return {name: getattr(self.resolved, name).params() for name in names}
+
+    @property
+    def engine(self) -> str:
+        """Engine that samples. Its GPUs and memory change no result."""
+        return self.resolved.engine.name
+
+    @property
+    def verifier(self) -> Settings:
+        return verifier_params(self.config.verifier)
+
+    # -------------------------------------------------------------------------------------------------------- sampling
+
+    def calibration(self, temperature: str | None = None) -> Settings:
+        chosen_by = {"window", "factorial_temperatures"}
+        if self.resolved.calibration.only is None:
+            chosen_by.add("levels")
+        settings = self.resolved.calibration.params(without=chosen_by)
+        if temperature is not None:
+            settings["temperature"] = float(temperature)
+        return {"calibration": settings, "prompt": self.resolved.prompt.params()} | self.verifier
+
+    def training_set(self) -> Settings:
+        chosen_by = self.resolved.calibration.params(only={"levels", "window"})
+        return {"calibration": chosen_by, "training_set": self.resolved.training_set.params()}
+
+    def answers(self) -> Settings:
+        return self._evaluation(self.resolved.evaluation.answers)
+
+    def samples(self) -> Settings:
+        return self._evaluation(self.resolved.evaluation.samples)
+
+    def _evaluation(self, evaluation: Evaluation | None) -> Settings:
+        settings = {} if evaluation is None else {"evaluation": evaluation.params() | NO_TOKEN_BUDGETS}
+        return settings | self.sections("prompt") | self.verifier
+
+    def replies(self) -> Settings:
+        assert self.config.open_ended is not None
+        sampling = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})
+        judge = reward_params(self.judge_of_replies("judged_by"))
+        return {"open_ended": sampling, "reward": judge, **self.sections("prompt")}
+
+    def harvest(self, online: Run) -> Settings:
+        return self.sections("harvest", "prompt") | self.verifier | self._reward(online)
+
+    def pairs(self) -> Settings:
+        return self.sections("prompt", "pairs")
+
+    # --------------------------------------------------------------------------------------------------------- rewards
+
+    def judge_of_replies(self, by: Judge) -> Section:
+        assert self.config.open_ended is not None
+        judge: Section = self.config.rewards[getattr(self.config.open_ended, by)]
+        return judge
+
+    def reward_of(self, run: Run) -> Section | None:
+        """Return the reward of the online training behind a run, and of its harvests; None for correctness."""
+        reward = run.online.reward
+        if not run.asked.asks_open_ended:
+            return reward
+        return ByKind(verifiable=reward or TRUTH, open_ended=self.judge_of_replies("reward"))
+
+    def _reward(self, run: Run) -> Settings:
+        reward = self.reward_of(run)
+        return {} if reward is None else {"reward": reward_params(reward)}
+
+    # ------------------------------------------------------------------------------------------------------- trainings
+
+    def training(self, policy: Policy) -> Settings:
+        run = policy.run
+        if run.phase == "offline":
+            return self._offline(run)
+        if run.method != "grpo":
+            return self._online_entry(run)
+        return self._automatic(policy) if run.stops else self._warmup(policy)
+
+    def _offline(self, run: Run) -> Settings:
+        values = run.settings.params(without={"steps", "regime"})
+        section = REGIMES[run.method].section
+        if section:
+            return {section: values, **self.sections("lora")}
+        return {run.method: values, **self.sections("lora", "prompt")}
+
+    def _online_entry(self, run: Run) -> Settings:
+        values = {run.method: run.settings.trajectory(), "engine": self.engine}
+        return values | self.sections("lora", "prompt") | self.verifier | self._reward(run)
+
+    def _warmup(self, policy: Policy) -> Settings:
+        run = policy.run
+        drawn_by = run.settings.drawn_by(self.resolved.engine, self.resolved.lora, self.reward_of(run) or TRUTH)
+        settings = {"warmup": run.settings.trajectory(policy.k, policy.group_size)}
+        settings |= self.verifier | self.sections("lora", "prompt") | drawn_by
+        prompts = run.asked.params(only={*PromptMix.model_fields})
+        if prompts:
+            settings["prompts"] = prompts
+        return settings | self._reward(run)
+
+    def _automatic(self, policy: Policy) -> Settings:
+        warmup = policy.run.settings
+        settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
+        settings |= self.verifier | {"auto": warmup.auto.params()}
+        settings |= warmup.drawn_by(self.resolved.engine, self.resolved.lora)
+        return settings | self.sections("harvest", "lora", "prompt")

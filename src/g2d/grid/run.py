@@ -1,0 +1,153 @@
+"""One way to make policies, expanded from a configuration by `g2d.grid.expand`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from g2d.config.sections import Ablation
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.regime import Phase
+from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
+from g2d.regimes.run.training import AUTO
+from g2d.rewards.catalogue import TRUTH, words_of
+from g2d.settings import Section
+
+THEN = ", then "  # between the kinds of prompts of successive trainings
+
+Point = tuple[int, int]  # G and K; (0, 0) is M0
+
+Role = Literal["base", "dpo", "auto", "entry", "grpo", "curve", "ablation"]
+# In the order of the tables. dpo, auto: DPO and G2D, auto after a warm-up that stopped automatically; entry: of
+# `regimes`; grpo, curve: the baseline at the largest K and at smaller K; ablation: Table 3.
+ROLES: tuple[Role, ...] = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One way to make policies of a model: one policy for each of `points` and each seed.
+
+    Runs of one model are equal if their names are.
+
+    Args:
+        name: folder of its policies: base, grpo, dpo, auto/dpo, NAME of an ablation (NAME/dpo and NAME/grpo if it has
+            its own warm-up), or NAME of an entry of `regimes`.
+        method: a name in `g2d.regimes.catalogue`, or base.
+        role: place in the tables.
+        settings: keys of the training, with an ablation's values filled in.
+        points: G and K of its policies, K ascending for each G.
+        evaluated: those of its policies that are evaluated.
+        variant: folder of the harvests that it makes or reads: an ablation, `AUTO`, or "" for the main grid.
+        source: the run whose harvests it trains on.
+        start: run and point of the policy that an online training starts from; None for M0.
+        owner: the ablation or entry that configures it.
+        written: that ablation or entry.
+        reward: reward of an online training; None for correctness.
+    """
+
+    name: str
+    method: str = field(compare=False)
+    role: Role = field(compare=False)
+    settings: Any = field(default=None, compare=False)
+    points: tuple[Point, ...] = field(default=(), compare=False)
+    evaluated: tuple[Point, ...] = field(default=(), compare=False)
+    variant: str = field(default="", compare=False)
+    source: Run | None = field(default=None, compare=False)
+    start: tuple[Run, Point] | None = field(default=None, compare=False)
+    owner: str = field(default="", compare=False)
+    written: Section | None = field(default=None, compare=False)
+    reward: Section | None = field(default=None, compare=False)
+
+    @property
+    def phase(self) -> Phase | None:
+        """K counts its own steps (online), or the steps before its harvest (offline). None for M0."""
+        return REGIMES[self.method].phase if self.method in REGIMES else None
+
+    @property
+    def section(self) -> str:
+        """Where its keys are in the configuration."""
+        section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
+        if isinstance(self.written, Ablation):
+            return f"ablations.{self.owner}.{section}"
+        return f"regimes.{self.owner}" if self.owner else section
+
+    @property
+    def online(self) -> Run:
+        """The online training behind it, or itself."""
+        return self.source.online if self.source else self
+
+    @property
+    def other_reward(self) -> str:
+        """The reward of the online training in words; "" for correctness."""
+        reward = self.online.reward
+        if reward is None or reward == TRUTH:
+            return ""
+        return words_of(reward)
+
+    @property
+    def asked(self) -> PromptMix:
+        """Kinds of prompts of the online training."""
+        written = self.online.written
+        return written if isinstance(written, PromptMix) else VERIFIABLE
+
+    @property
+    def kinds_of_prompts(self) -> str:
+        """Kinds of prompts of its online trainings, such as "verifiable, then open_ended"; "" for M0."""
+        if self == M0:
+            return ""
+        online = self.online
+        kind = online.asked.prompts
+        before = online.start[0].kinds_of_prompts if online.start else ""
+        if not before:
+            return kind
+        return before if before.split(THEN)[-1] == kind else f"{before}{THEN}{kind}"
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Keys and values that an ablation changes."""
+        if not isinstance(self.written, Ablation):
+            return {}
+        changes = dict(_flat("warmup", self.written.warmup))
+        if self.written.reward is not None:
+            changes["reward"] = self.written.reward
+        changes |= self.written.params(only={*PromptMix.model_fields})
+        if self.method == "dpo":
+            changes |= self.written.dpo
+        return changes
+
+    @property
+    def stops(self) -> bool:
+        """Whether the online training stops automatically."""
+        return self.variant == AUTO
+
+    @property
+    def harvest_points(self) -> tuple[Point, ...]:
+        """G and K of its harvests: the first group size of GRPO only, and M0 (K=0)."""
+        settings = self.settings
+        if not isinstance(settings, Warmup) or self.stops:
+            return self.points
+        return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
+
+    def step_before(self, group_size: int, k: int) -> int | None:
+        """Return the K whose checkpoint a training continues: the next smaller one, or None if it starts anew."""
+        settings = self.settings
+        if self.stops:
+            return None
+        if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
+            return None
+        return max((step for step in settings.steps if 0 < step < k), default=None)
+
+
+M0 = Run("base", "base", "base")
+
+
+def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        at = f"{path}.{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(at, value)
+        else:
+            yield at, value

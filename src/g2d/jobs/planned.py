@@ -1,0 +1,59 @@
+"""Jobs of a plan of Snakemake, written when a run starts and read by `g2d status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from g2d.jobs.files import read_json, write_json
+
+FILE = "jobs.json"
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """One job.
+
+    Args:
+        done: files that exist when it has finished: its first output and its costs, which are written last.
+    """
+
+    rule: str
+    wildcards: Mapping[str, str]
+    done: tuple[str, ...]
+
+    @property
+    def model(self) -> str:
+        """The model that it belongs to, or ""."""
+        return self.wildcards.get("model") or self.wildcards.get("policy", "").partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.done[-1].rpartition(".")[0]
+
+    @property
+    def folder(self) -> str:
+        """Folder of its outputs below the results folder, such as demo/seed0/dpo/g2/k50."""
+        return Path(self.done[0]).parent.relative_to("results").as_posix()
+
+
+def write_jobs(results: Path, jobs: Iterable[PlannedJob]) -> None:
+    write_json(results / FILE, {"jobs": [asdict(job) for job in jobs]})
+
+
+def read_jobs(results: Path) -> list[PlannedJob]:
+    """Read the jobs of the last run.
+
+    Raises:
+        FileNotFoundError: no run of this version has begun in the folder.
+        ValueError: the file cannot be read.
+    """
+    file = results / FILE
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} is not there: it lists the jobs of a run, and the next snakemake writes it")
+    try:
+        jobs = read_json(file)["jobs"]
+        return [PlannedJob(job["rule"], job["wildcards"], tuple(job["done"])) for job in jobs]
+    except (KeyError, TypeError):
+        raise ValueError(f"{file}: not a list of jobs: delete it, and the next snakemake writes it again") from None

@@ -1,0 +1,148 @@
+"""Tables and figures: titles, sections of the page, and the configurations that have them.
+
+CONTRIBUTING.md describes how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from g2d.grid.grid import Grid
+from g2d.tables.reads import (
+    ANSWER_COSTS,
+    ANSWERS,
+    COSTS,
+    HARVESTED,
+    LEVELS,
+    LOGS,
+    PROBES,
+    RECORDS,
+    REPLIES,
+    REPLY_COSTS,
+    SAMPLE_COSTS,
+    SAMPLES,
+    SUMMARIES,
+    TEMPERATURES,
+    TRAINING_LOGS,
+    TRAINING_ROLLOUTS,
+    Read,
+)
+
+# Headings of the page, in order; the first is for tables without a section.
+OTHERS = "Tables"
+TRAINING = "Online training"
+OPEN_ENDED = "Open-ended prompts"
+GAINS = "Decomposition of gains"
+BILL = "Cost"
+BESIDE = "Published results"
+SECTIONS = (OTHERS, TRAINING, OPEN_ENDED, GAINS, BILL, BESIDE)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page.
+
+    Args:
+        function: computes it, as "module:function" (planning must not import pandas).
+        arguments: its arguments: attributes of `g2d.tables.inputs.Inputs`, separated by spaces.
+        reads: files behind these arguments, which are inputs of the rule.
+        section: heading on the page.
+        enabled: whether a configuration has it.
+    """
+
+    name: str
+    title: str
+    function: str
+    arguments: str
+    reads: tuple[Read, ...]
+    section: str = OTHERS
+    enabled: Callable[[Grid], bool] = lambda grid: True
+
+    @property
+    def build(self) -> Any:
+        module, _, function = self.function.partition(":")
+        return getattr(import_module(f"g2d.tables.{module}"), function)
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    title: str
+
+
+def _has_temperatures(grid: Grid) -> bool:
+    return any(grid.temperatures(model) for model in grid.config.models)
+
+
+# fmt: off
+TABLES = (
+    Table("main", "Table 1: accuracy and cost", "accuracy:main_table",
+          "answers device_hours calibrated spent select_by", (ANSWERS, RECORDS, COSTS, TRAINING_LOGS)),
+    Table("comparisons", "Paired tests between policies", "families:comparison_table",
+          "tested", (ANSWERS, RECORDS)),
+    Table("decomposition", "Gains by finishing, format and reasoning", "parts:decomposition_table",
+          "answers", (ANSWERS, RECORDS), section=GAINS),
+    Table("harvest", "Table 2: informativeness of the harvests", "harvest:harvest_table",
+          "summaries counts", (SUMMARIES, HARVESTED)),
+    Table("correlations", "Table 2: correlation of informativeness with accuracy", "harvest:correlation_table",
+          "points", (SUMMARIES, ANSWERS, RECORDS)),
+    Table("calibration", "Table 4: difficulty by level", "harvest:calibration_table",
+          "levels", (LEVELS,)),
+    Table("cost", "Cost by policy and stage", "costs:cost_table",
+          "charged", (RECORDS, COSTS, ANSWER_COSTS, SAMPLE_COSTS, REPLY_COSTS), section=BILL),
+    Table("published", "Table 1 of the paper and of this grid", "paper:published_table",
+          "main config", (ANSWERS, RECORDS, COSTS, TRAINING_LOGS), section=BESIDE),
+    Table("factorial", "Difficulty by level and temperature", "harvest:factorial_table",
+          "temperatures", (TEMPERATURES,), enabled=_has_temperatures),
+    Table("samples", "pass@k and maj@n", "samples:sample_table",
+          "sampled equal", (SAMPLES, RECORDS), enabled=lambda grid: bool(grid.sampled or grid.sampled_beside)),
+    Table("auto", "Probes of the automatic warm-up", "harvest:auto_table",
+          "probes", (PROBES,), enabled=lambda grid: bool(grid.automatic_warmups)),
+    Table("training", "Training curves", "dynamics:training_table",
+          "logs", (LOGS, TRAINING_ROLLOUTS), section=TRAINING, enabled=lambda grid: bool(grid.trajectories)),
+    Table("selection", "Checkpoint selection", "selection:selection_table",
+          "answers select_by", (ANSWERS, RECORDS), section=TRAINING,
+          enabled=lambda grid: grid.config.select_by is not None),
+    Table("win_rates", "Win rate against M0", "win_rates:win_rate_table",
+          "replies", (REPLIES, RECORDS), section=OPEN_ENDED, enabled=lambda grid: grid.config.open_ended is not None),
+)
+# fmt: on
+FIGURES = (
+    Figure("accuracy", "Figure 2: accuracy against K"),
+    Figure("informativeness", "Figure 3: informativeness against K"),
+    Figure("gains", "Gains by finishing, format and reasoning"),
+)
+
+
+def table(name: str) -> Table:
+    """Return a table by name; raises KeyError."""
+    return {one.name: one for one in TABLES}[name]
+
+
+def tables_of(grid: Grid) -> dict[str, Table]:
+    return {one.name: one for one in TABLES if one.enabled(grid)}
+
+
+def reads_of(tables: Iterable[Table]) -> dict[str, Read]:
+    """Return all that these tables read, by name."""
+    return {read.name: read for one in tables for read in one.reads}
+
+
+def left_over(grid: Grid, folder: Path) -> list[Path]:
+    """Return files in a folder of tables that belong to other configurations."""
+    others = {table.name for table in TABLES} - tables_of(grid).keys()
+    files = [folder / f"{name}.csv" for name in sorted(others)]
+    return [file for file in files if file.exists()]
+
+
+def figure(name: str) -> Figure:
+    """Return a figure by name; raises KeyError."""
+    return {one.name: one for one in FIGURES}[name]
+
+
+def section_of(name: str) -> str:
+    return next((table.section for table in TABLES if table.name == name), OTHERS)

@@ -1,0 +1,117 @@
+"""Files that tables, cards and the page read. Planning imports this module, so it reads none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Harvest, Policy
+
+Key = Any  # a policy, a harvest, a model, or a tuple of these with a benchmark or temperature
+
+
+@dataclass(frozen=True)
+class Read:
+    """Files that a job reads: one for each of `keys`, at `pattern` below the results folder.
+
+    Args:
+        name: name of the files as an input of a rule.
+        pattern: format string of a key, or of the members of a tuple.
+    """
+
+    name: str
+    keys: Callable[[Grid], Iterable[Key]]
+    pattern: str
+
+    def files(self, grid: Grid) -> list[str]:
+        return [self.file(key) for key in self.keys(grid)]
+
+    def file(self, key: Key) -> str:
+        members = key if isinstance(key, tuple) else (key,)
+        return f"results/{self.pattern.format(*members)}"
+
+    def by_key(self, grid: Grid, files: Sequence[str]) -> dict[Key, str]:
+        """Return the files that a rule names for this, by key."""
+        return dict(zip(self.keys(grid), files, strict=True))
+
+
+def _answered(grid: Grid) -> list[tuple[Policy, str]]:
+    return [(policy, benchmark) for policy in grid.policies for benchmark in grid.config.benchmarks]
+
+
+def _replied(grid: Grid) -> list[Policy]:
+    return grid.policies if grid.config.open_ended else []
+
+
+def _sampled(grid: Grid) -> list[tuple[Policy, str, str]]:
+    beside = [(policy, "samples", benchmark) for policy, benchmark in grid.sampled_beside]
+    return beside + [(policy, "eval", benchmark) for policy, benchmark in grid.sampled]
+
+
+def _along_trajectories(grid: Grid) -> list[Policy]:
+    return [policy for along in grid.trajectories.values() for policy in along]
+
+
+def _temperatures(grid: Grid) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for model in grid.config.models:
+        found += [(file, temperature) for temperature, file in grid.temperatures(model).items()]
+    return found
+
+
+def shown_harvests(grid: Grid) -> list[Harvest]:
+    """Return the harvests whose pairs the page shows: the main grid's, then those that another reward judged."""
+    controls: list[Harvest] = []
+    main = grid.any_runs["grpo"].other_reward
+    for policy in grid.trained:
+        is_first = policy.seed == grid.config.seeds[0]
+        if policy.method == "dpo" and is_first and policy.run.other_reward != main:
+            controls.append(grid.harvest(policy.model, policy.seed, policy.run.variant, (policy.group_size, policy.k)))
+    return grid.harvests + controls
+
+
+def side_by_side(grid: Grid) -> dict[tuple[str, str], list[Policy]]:
+    """Return the policies whose answers the page shows side by side, if a model has two: main grid, first seed."""
+    shown: dict[tuple[str, str], list[Policy]] = {}
+    for model in grid.config.models:
+        policies = [policy for policy in grid.policies if policy.model == model and _is_shown(grid, policy)]
+        if len(policies) > 1:
+            shown |= {(model, benchmark): policies for benchmark in grid.config.benchmarks}
+    return shown
+
+
+def _is_shown(grid: Grid, policy: Policy) -> bool:
+    return policy.role in ("base", "dpo", "auto", "grpo") and policy.seed in (None, grid.config.seeds[0])
+
+
+def _side_by_side(grid: Grid) -> list[tuple[Policy, str]]:
+    return [(policy, benchmark) for (_, benchmark), shown in side_by_side(grid).items() for policy in shown]
+
+
+# Policies.
+RECORDS = Read("records", lambda grid: grid.policies, "{.folder}/policy.json")
+TRAINED = Read("trained", lambda grid: grid.trained, "{.folder}/policy.json")
+COSTS = Read("costs", lambda grid: grid.trained, "{.folder}/cost.json")
+TRAINING_LOGS = Read("logs_of_trainings", lambda grid: grid.trainings, "{.folder}/metrics.jsonl")
+LOGS = Read("logs", lambda grid: grid.trajectories, "{.folder}/metrics.jsonl")
+TRAINING_ROLLOUTS = Read("ages", _along_trajectories, "{.folder}/rollouts.parquet")
+PROBES = Read("probes", lambda grid: grid.automatic_warmups, "{.folder}/probes.csv")
+# Policies and benchmarks.
+ANSWERS = Read("answers", _answered, "{.folder}/eval/{}.parquet")
+ANSWER_COSTS = Read("answer_costs", _answered, "{.folder}/eval/{}.cost.json")
+SAMPLES = Read("sampled", _sampled, "{.folder}/{}/{}.parquet")
+SAMPLE_COSTS = Read("sample_costs", lambda grid: grid.sampled_beside, "{.folder}/samples/{}.cost.json")
+REPLIES = Read("replies", _replied, "{.folder}/open-ended/rollouts.parquet")
+REPLY_COSTS = Read("reply_costs", _replied, "{.folder}/open-ended/cost.json")
+# Harvests.
+SUMMARIES = Read("summaries", lambda grid: grid.harvests, "{.folder}/informativeness.json")
+HARVESTED = Read("harvested", lambda grid: grid.harvests, "{.folder}/rollouts.parquet")
+# Calibrations.
+LEVELS = Read("levels", lambda grid: grid.config.models, "{}/calibration/levels.csv")
+TEMPERATURES = Read("temperatures", _temperatures, "{}")
+# The page.
+SHOWN_PAIRS = Read("pairs", shown_harvests, "{.folder}/pairs.jsonl")
+SHOWN_ROLLOUTS = Read("rollouts", shown_harvests, "{.folder}/rollouts.parquet")
+SHOWN_ANSWERS = Read("shown_answers", _side_by_side, "{.folder}/eval/{}.parquet")

@@ -1,0 +1,259 @@
+"""What a training reads, before and after it has finished, and the settings that it depends on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from g2d.experiment.config import load, read
+from g2d.experiment.training import settings_as_run
+from g2d.grid.finished import continued_by
+from g2d.grid.grid import Grid
+from g2d.grid.policy import Harvest, Policy
+from g2d.policies.policy import Policy as PolicyRecord
+from g2d.policies.policy import write_policy
+from g2d.settings import ConfigError
+from tests.experiment.test_config import CONFIG, MINIMAL
+from tests.open_ended import HELD_OUT, JUDGE, POOL
+
+SHIPPED = sorted(CONFIG.glob("*.yaml"))
+
+
+def configured(**changes: Any) -> Grid:
+    return Grid(load(MINIMAL | {"seeds": [0], "warmup": {"steps": [0, 2, 4, 6], "horizon": 8}} | changes))
+
+
+def policy(grid: Grid, folder: str) -> Policy:
+    return grid.at(f"demo/seed0/{folder}")
+
+
+def settings_of(grid: Grid, folder: str) -> Any:
+    return grid.fingerprints["demo"].training(policy(grid, folder))
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_every_policy_is_found_by_its_folder_and_runs_with_the_settings_that_are_recorded(file: Path) -> None:
+    grid = Grid(read(file))
+    for trained in grid.trainings:
+        assert grid.at(trained.folder) == trained
+        run = replace(trained.run, settings=settings_as_run(trained))
+        fingerprint = grid.fingerprints[trained.model]
+        assert fingerprint.training(replace(trained, run=run)) == fingerprint.training(trained), trained.folder
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        *("demo", "other/base", "demo/seed1/dpo/g0/k0", "demo/seed0/rft/g0/k0", "demo/seed0/dpo/g2/k5"),
+        *("demo/seed0/grpo/g2/k9", "demo/seed0/grpo/g2/k0", "demo/seed0/grpo/k2", "demo/seed0/grpo/gx/k2"),
+    ],
+)
+def test_a_policy_that_is_not_asked_for_is_named(folder: str) -> None:
+    with pytest.raises(LookupError, match=f"no policy {folder}"):
+        configured().at(folder)
+
+
+def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = configured()
+    second, third, fourth, sixth = (policy(grid, f"grpo/g2/k{k}") for k in (2, 3, 4, 6))
+    assert continued_by(grid, second) is None
+    assert continued_by(grid, sixth) == fourth
+    settings = settings_of(grid, "grpo/g2/k6")
+    done = PolicyRecord(sixth.folder, "demo", "grpo", "m", continued_from=3, settings=settings)
+    write_policy(f"results/{sixth.folder}/policy.json", done)
+    assert continued_by(grid, sixth) == third
+    assert continued_by(grid, third) == second  # no K of the grid, and still a policy
+    other = configured(warmup={"steps": [0, 2, 4, 6], "horizon": 8, "learning_rate": 1e-3})
+    # The existing policy had other settings, so it is trained again.
+    assert continued_by(other, policy(other, "grpo/g2/k6")) == fourth
+
+
+@pytest.mark.parametrize(
+    ("engine", "dropout", "ratio", "more"),
+    [
+        ("vllm", 0.05, "sampler", {"ratios": "without dropout"}),
+        ("vllm", 0.05, "none", {}),
+        ("vllm", 0, "sampler", {}),
+        ("transformers", 0.05, "sampler", {"rollouts": "by g2d.rollouts"}),
+        ("transformers", 0.05, "none", {"rollouts": "by g2d.rollouts"}),
+        ("transformers", 0, "sampler", {"rollouts": "by g2d.rollouts"}),
+    ],
+)
+def test_only_grpo_drawn_by_trl_or_with_dropout_is_trained_again(
+    engine: str, dropout: float, ratio: str, more: dict[str, str]
+) -> None:
+    warmup = {"steps": [0, 2, 4, 6], "horizon": 8, "ratio": ratio}
+    grid = configured(engine={"name": engine}, lora={"dropout": dropout}, warmup=warmup)
+    settings = settings_of(grid, "grpo/g2/k6")
+    others = {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt"}}
+    assert others == {"engine": engine} | more
+
+
+@pytest.mark.parametrize(
+    ("reward", "masked", "more"), [("taste", True, {"masked": "by rewards"}), ("taste", False, {}), ("coin", True, {})]
+)
+def test_masks_by_the_advantages_of_scalar_rewards_are_trained_again_and_no_others(
+    reward: str, masked: bool, more: dict[str, str]
+) -> None:
+    rewards = {"taste": JUDGE, "coin": {"reward": "random"}}
+    entry = {"steps": [2], "reward": reward, "warmup": {"mask_uniform_groups": masked}}
+    grid = configured(rewards=rewards, ablations={"own": entry}, lora={"dropout": 0}, engine={"name": "vllm"})
+    settings = settings_of(grid, "own/grpo/g2/k2")
+    assert settings["reward"]["reward"] == rewards[reward]["reward"]
+    assert {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt", "reward", "engine"}} == more
+
+
+def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
+    ablations = {
+        "n-matched": {"steps": [0], "dpo": {"match_pairs_to": 4}},
+        "fewest": {"steps": [0], "dpo": {"match_pairs_to": "min"}},
+        "longer": {"steps": [4], "warmup": {"learning_rate": 1e-3}, "dpo": {"match_pairs_to": 4}},
+    }
+    grid = configured(ablations=ablations)
+    counted = {name: grid.reads(policy(grid, f"{name}/g0/k0")).counted for name in ("dpo", "n-matched", "fewest")}
+    assert counted["dpo"] == ()
+    assert counted["n-matched"] == (Harvest("demo", 2, 4, 0),)
+    assert counted["fewest"] == tuple(Harvest("demo", g, k, 0) for g, k in ((0, 0), (2, 2), (2, 4), (2, 6)))
+    assert grid.reads(policy(grid, "longer/dpo/g2/k4")).counted == (Harvest("demo", 2, 4, 0, "longer"),)
+    assert settings_of(grid, "longer/grpo/g2/k4")["warmup"]["learning_rate"] == 1e-3
+
+
+def test_an_entry_depends_only_on_its_keys_and_its_k() -> None:
+    entry = {"regime": "rft", "epochs": 2, "start": "warmup"}
+    both = configured(regimes={"right": entry}), configured(regimes={"right": entry | {"steps": [4]}})
+    first, second = (settings_of(grid, "right/g2/k4") for grid in both)
+    assert first == second
+    assert first["rft"] == {
+        **{"start": "warmup", "per_prompt": None, "epochs": 2, "learning_rate": 5e-5, "lr_schedule": "cosine"},
+        **{"per_device_batch_size": 4, "gradient_accumulation_steps": 4},
+    }
+    assert set(first) == {"rft", "lora", "prompt"}
+    reads = both[0].reads(policy(both[0], "right/g2/k4"))
+    assert (reads.start, reads.harvest) == (policy(both[0], "grpo/g2/k4"), Harvest("demo", 2, 4, 0))
+
+
+def test_an_online_entry_may_start_from_another() -> None:
+    online = {"regime": "semi_online_dpo", "steps": [2, 4], "sync_every": 1}
+    grid = configured(
+        regimes={"first": online | {"responses": 4}, "then": online | {"start": "first", "start_step": 2}}
+    )
+    then = policy(grid, "then/g8/k4")
+    assert grid.reads(then).start == policy(grid, "first/g4/k2")
+    assert grid.reads(then).continues == policy(grid, "then/g8/k2")
+    assert then.online_steps == 2 + 4
+    assert grid.reads(policy(grid, "first/g4/k2")).start is None
+
+
+def test_a_warmup_that_stops_automatically_continues_nothing() -> None:
+    grid = configured(warmup={"steps": [0, 2, 4], "horizon": 4, "auto": {"every": 2, "patience": 1}})
+    stopped = policy(grid, "auto/grpo/g2/k4")
+    assert grid.reads(stopped).continues is None
+    harvest = grid.reads(policy(grid, "auto/dpo/g2/k4")).harvest
+    assert harvest == Harvest("demo", 2, 4, 0, "auto")
+    assert grid.harvested(harvest) == stopped
+
+
+def test_another_reward_judges_the_harvest_of_m0_again_and_draws_its_own_later() -> None:
+    control = {"steps": [0, 4], "reward": "coin"}
+    keys = {"rewards": {"coin": {"reward": "random"}}, "ablations": {"control": control}}
+    grid, of_m0, later = configured(**keys), Harvest("demo", 0, 0, 0, "control"), Harvest("demo", 2, 4, 0, "control")
+    assert grid.judged_again(of_m0) == Harvest("demo", 0, 0, 0)
+    assert grid.judged_again(later) is None
+    assert (grid.harvested(of_m0), grid.harvested(later)) == (Policy("demo"), policy(grid, "control/grpo/g2/k4"))
+    without = configured(**keys, warmup={"steps": [4], "horizon": 8})
+    assert without.judged_again(of_m0) is None
+
+
+def test_chosen_levels_are_a_setting_of_the_selection_and_sampled_ones_of_the_calibration() -> None:
+    for sampled, of_calibration in (("all", None), ("pinned", [2])):
+        grid = configured(calibration={"levels": [2], "sampled_levels": sampled}, training_set={"n": 100})
+        fingerprint = grid.fingerprints["demo"]
+        assert fingerprint.calibration()["calibration"].get("levels") == of_calibration
+        assert fingerprint.training_set()["calibration"]["levels"] == [2]
+
+
+def test_prompts_are_a_setting_of_the_warmup_that_asks_open_ended_ones() -> None:
+    grid = configured(
+        ablations={"open": {"steps": [4], "prompts": "open_ended", "policies": ["grpo"]}},
+        rewards={"taste": JUDGE},
+        open_ended={"pool": POOL, "held_out": HELD_OUT, "reward": "taste"},
+    )
+    assert settings_of(grid, "open/grpo/g2/k4")["prompts"] == {"prompts": "open_ended"}
+    assert "prompts" not in settings_of(grid, "grpo/g2/k4")
+
+
+def test_the_verifier_is_a_setting_of_what_judges_and_of_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    entries = {"online": {"regime": "semi_online_dpo", "steps": [2], "prompts_per_update": 4}, "rft": {"regime": "rft"}}
+    keys = {"training_set": {"n": 60}, "warmup": {"steps": [0, 2], "horizon": 8}, "regimes": entries}
+
+    def settings(**more: Any) -> dict[str, str]:
+        grid = configured(**keys, **more)
+        fingerprint = grid.fingerprints["demo"]
+        found = {trained.run_name: repr(fingerprint.training(trained)) for trained in grid.trainings}
+        found |= {"calibrate": repr(fingerprint.calibration()), "answers": repr(fingerprint.answers())}
+        return found | {"harvest": repr(fingerprint.harvest(grid.any_runs["grpo"])), "pairs": repr(fingerprint.pairs())}
+
+    Path("mine.py").write_text("def judge(problem, completion): ...\n")
+    verifier = {"source": "python", "file": "mine.py"}
+    without, own = settings(), settings(verifier=verifier)
+    assert {name for name in own if own[name] != without[name]} == {"calibrate", "grpo", "harvest", "online", "answers"}
+    Path("mine.py").write_text("def judge(problem, completion): ...  # edited\n")
+    edited = settings(verifier=verifier)
+    assert {name for name in own if own[name] != edited[name]} == {"calibrate", "grpo", "harvest", "online", "answers"}
+
+
+def test_a_benchmark_that_selects_is_loaded_with_the_same_settings() -> None:
+    def params(**marked: bool) -> Any:
+        picks = yaml.safe_load(yaml.safe_dump(MINIMAL["benchmarks"]["held-out"])) | {"seed": 1} | marked
+        grid = configured(benchmarks=MINIMAL["benchmarks"] | {"picks": picks})
+        return grid.config.problem_sources["picks"].params(without={"select_by"})
+
+    assert params(select_by=True) == params()
+
+
+def test_the_reward_of_the_warm_up_holds_for_the_main_grid_and_whatever_names_no_other() -> None:
+    rewards = {"mine": {"reward": "random"}, "truth": {"reward": "math_verify"}}
+    control = {"steps": [0, 4], "reward": "truth", "policies": ["dpo", "grpo"]}
+    grid = configured(
+        warmup={"steps": [0, 4], "horizon": 8, "reward": "mine"},
+        rewards=rewards,
+        ablations={"faster": {"steps": [4], "warmup": {"learning_rate": 1e-3}}, "control": control},
+        regimes={"fresh": {"regime": "semi_online_dpo", "steps": [2]}},
+    )
+    expected = {"grpo/g2/k4": "random", "faster/grpo/g2/k4": "random", "control/grpo/g2/k4": "math_verify"}
+    for folder, reward in (expected | {"fresh/g8/k2": "random"}).items():
+        assert settings_of(grid, folder)["reward"]["reward"] == reward
+    assert "reward" not in settings_of(grid, "grpo/g2/k4")["warmup"]  # another name is no other training
+    assert grid.fingerprints["demo"].harvest(grid.any_runs["grpo"])["reward"]["reward"] == "random"
+    main = Harvest("demo", 0, 0, 0)
+    assert grid.judged_again(main) is None
+    assert grid.judged_again(Harvest("demo", 0, 0, 0, "control")) == main
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"warmup": {"reward": "mine"}}, "warmup.reward: mine is no entry of rewards: add it there"),
+        (
+            {"warmup": {"reward": {"file": "mine.py"}, "auto": {"every": 50}}},
+            "warmup: auto stops by the share of right rollouts",
+        ),
+        (
+            {"ablations": {"other": {"steps": [150], "warmup": {"reward": "mine"}}}},
+            "ablations.other: warmup.reward: write it as the ablation's reward",
+        ),
+    ],
+)
+def test_a_reward_of_the_warm_up_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(MINIMAL | changes)

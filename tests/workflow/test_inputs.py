@@ -1,0 +1,189 @@
+"""The files that Snakemake names for each kind of job, worked out by hand, and its GPUs."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.rewards.models import reward_model
+from tests.workflow.conftest import Project
+from tests.workflow.test_dry_run import everything
+
+Job = dict[str, Any]
+BASE = ["results/micro/base/policy.json", "results/micro/base/model/model.safetensors"]
+CALIBRATION = "results/micro/calibration/cost.json"
+TRAINING_SET = "results/micro/calibration/train.jsonl"
+SEED = "results/micro/seed0"
+
+
+def made(folder: str) -> list[str]:
+    return [f"{SEED}/{folder}/policy.json", f"{SEED}/{folder}/adapter/adapter_model.safetensors"]
+
+
+def jobs_by_output(project: Project, values: dict[str, Any]) -> dict[str, Job]:
+    file = project.root / "planned.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return {output: job for job in project.planned_jobs("--configfile", str(file)) for output in job["output"]}
+
+
+@pytest.fixture(scope="module")
+def jobs(project: Project, micro_config: dict[str, Any]) -> dict[str, Job]:
+    """Every kind of job, by output."""
+    reward_model(project.root / "judge")
+    values = everything(micro_config)
+    values["rewards"]["coin"] = {"reward": "random"}
+    values["ablations"]["on-coin"] = {"steps": [0, 2], "reward": "coin"}
+    return jobs_by_output(project, values)
+
+
+def inputs(jobs: dict[str, Job], output: str) -> dict[str, list[str]]:
+    """Inputs of the job of a file by name; "" for those without one."""
+    job = jobs[output]
+    named = {name: files for name, files in job["named"]["input"].items() if files}
+    known = {file for files in named.values() for file in files}
+    unnamed = [file for file in job["input"] if file not in known]
+    return named | {"": unnamed}
+
+
+def test_grpo_continues_the_k_before_and_is_charged_for_it(jobs: dict[str, Job]) -> None:
+    first, second = (inputs(jobs, f"{SEED}/grpo/g2/k{k}/policy.json") for k in (2, 4))
+    assert first == {"base": BASE[:1], "": BASE[1:], "problems": [TRAINING_SET], "costs": [CALIBRATION]}
+    before = f"{SEED}/grpo/g2/k2"
+    assert second == first | {"checkpoint": [f"{before}/checkpoint"], "costs": [CALIBRATION, f"{before}/cost.json"]}
+
+
+def test_a_warmup_that_stops_automatically_starts_anew_and_its_record_says_where(jobs: dict[str, Job]) -> None:
+    [folder] = {
+        output.rpartition("/")[0]
+        for output in jobs
+        if output.startswith(f"{SEED}/auto/grpo/g2/k") and output.endswith("/policy.json")
+    }
+    warmup, k = inputs(jobs, f"{folder}/policy.json"), folder.rpartition("/")[2]
+    assert warmup == {"base": BASE[:1], "": BASE[1:], "problems": [TRAINING_SET], "costs": [CALIBRATION]}
+    assert "checkpoint" not in jobs[f"{folder}/policy.json"]["named"]["output"]
+    after = inputs(jobs, f"{SEED}/auto/dpo/g2/{k}/policy.json")
+    assert after["warmup"] == [f"{folder}/policy.json"]
+    assert after["pairs"] == [f"{SEED}/auto/harvest/g2/{k}/pairs.jsonl"]
+    assert "warmup" not in inputs(jobs, f"{SEED}/dpo/g2/k2/policy.json")
+
+
+def test_an_online_entry_reads_its_prompts_and_the_policy_that_it_starts_from(jobs: dict[str, Job]) -> None:
+    open_ended = "results/problems/open-ended.jsonl"
+    read = {name: inputs(jobs, f"{SEED}/{name}/g4/k2/policy.json") for name in ("online", "chat", "both")}
+    asked = {name: files["problems"] for name, files in read.items()}
+    assert asked == {"online": [TRAINING_SET], "chat": [open_ended], "both": [TRAINING_SET, open_ended]}
+    assert read["chat"]["start"] == made("online/g4/k4")
+    assert read["chat"]["costs"] == [CALIBRATION, f"{SEED}/online/g4/k4/cost.json"]
+    assert "start" not in read["online"] and read["online"]["costs"] == [CALIBRATION]
+    later = inputs(jobs, f"{SEED}/chat/g4/k4/policy.json")
+    assert later["checkpoint"] == [f"{SEED}/chat/g4/k2/checkpoint"]
+    assert later["costs"] == [CALIBRATION, f"{SEED}/online/g4/k4/cost.json", f"{SEED}/chat/g4/k2/cost.json"]
+
+
+def test_a_harvest_samples_pi_k_and_m0_at_k_0(jobs: dict[str, Job]) -> None:
+    of_m0, of_2 = (inputs(jobs, f"{SEED}/harvest/{at}/rollouts.parquet") for at in ("g0/k0", "g2/k2"))
+    assert of_m0 == {"policy": BASE[:1], "": BASE[1:], "problems": [TRAINING_SET], "costs": [CALIBRATION]}
+    record, weights = made("grpo/g2/k2")
+    assert of_2 == {
+        **{"policy": [record], "": [weights, *BASE], "problems": [TRAINING_SET]},
+        "costs": [f"{SEED}/grpo/g2/k2/cost.json"],
+    }
+    pairs = inputs(jobs, f"{SEED}/harvest/g2/k2/pairs.jsonl")
+    assert pairs == {
+        **{"base": BASE[:1], "rollouts": [f"{SEED}/harvest/g2/k2/rollouts.parquet"]},
+        **{"problems": [TRAINING_SET], "": []},
+    }
+
+
+def test_another_reward_judges_the_rollouts_of_m0_again(jobs: dict[str, Job]) -> None:
+    folder, of_m0 = f"{SEED}/on-coin/harvest", f"{SEED}/harvest/g0/k0"
+    again, later = (inputs(jobs, f"{folder}/{at}/rollouts.parquet") for at in ("g0/k0", "g2/k2"))
+    assert (again["judged"], again["costs"]) == ([f"{of_m0}/rollouts.parquet"], [f"{of_m0}/cost.json"])
+    assert "judged" not in later and later["policy"] == made("on-coin/grpo/g2/k2")[:1]
+    gpus = [jobs[f"{folder}/{at}/rollouts.parquet"]["gpus"] for at in ("g0/k0", "g2/k2")]
+    assert gpus == [0, 1]
+
+
+def test_dpo_reads_its_pairs_and_counts_those_it_is_matched_to(jobs: dict[str, Job]) -> None:
+    plain = inputs(jobs, f"{SEED}/dpo/g2/k2/policy.json")
+    harvest = f"{SEED}/harvest/g2/k2"
+    assert plain == {
+        **{"base": BASE[:1], "": BASE[1:]},
+        **{"pairs": [f"{harvest}/pairs.jsonl"], "costs": [f"{harvest}/cost.json"]},
+    }
+    matched = inputs(jobs, f"{SEED}/n-matched/g0/k0/policy.json")
+    assert matched["matched"] == [f"{SEED}/harvest/g2/k4/pairs.jsonl"]
+    own = inputs(jobs, f"{SEED}/hot-matched/dpo/g2/k4/policy.json")
+    assert own["matched"] == [f"{SEED}/hot-matched/harvest/g2/k{k}/pairs.jsonl" for k in (2, 4)]
+    assert inputs(jobs, f"{SEED}/from-warmup/g2/k2/policy.json")["start"] == made("grpo/g2/k2")
+
+
+def test_rft_reads_rollouts_and_pairs_only_for_chosen_completions(jobs: dict[str, Job]) -> None:
+    harvest = f"{SEED}/harvest/g2/k2"
+    right, chosen = (inputs(jobs, f"{SEED}/{name}/g2/k2/policy.json") for name in ("rft", "chosen"))
+    assert right == {
+        **{"base": BASE[:1], "": BASE[1:], "rollouts": [f"{harvest}/rollouts.parquet"]},
+        **{"problems": [TRAINING_SET], "costs": [f"{harvest}/cost.json"]},
+    }
+    assert chosen == right | {"pairs": [f"{harvest}/pairs.jsonl"]}
+
+
+def test_a_policy_is_evaluated_after_the_check_of_the_benchmark(jobs: dict[str, Job]) -> None:
+    record, weights = made("dpo/g2/k2")
+    for kind in ("eval", "samples"):
+        read = inputs(jobs, f"{SEED}/dpo/g2/k2/{kind}/arithmetic.parquet")
+        assert read == {
+            **{"policy": [record], "": [weights, *BASE], "benchmark": ["results/problems/arithmetic.jsonl"]},
+            "leakage": ["results/problems/arithmetic.leakage.json"],
+        }
+    assert inputs(jobs, "results/micro/base/eval/arithmetic.parquet")["policy"] == BASE[:1]
+
+
+def test_every_trained_policy_and_harvest_has_a_card(jobs: dict[str, Job]) -> None:
+    [cards] = [job["output"] for job in jobs.values() if job["rule"] == "write_cards"][:1]
+    evaluated = {file.rpartition("/eval/")[0] for file in jobs if "/eval/" in file and "/base/" not in file}
+    main_harvests = {file.rpartition("/")[0] for file in jobs if "/harvest/" in file and file.count("/") == 6}
+    expected = {f"{folder}/adapter/README.md" for folder in evaluated} | {f"{at}/README.md" for at in main_harvests}
+    assert set(cards) == expected
+
+
+def test_gpus_of_processes_and_of_a_policy_that_vllm_divides(project: Project, micro_config: dict[str, Any]) -> None:
+    values = copy.deepcopy(micro_config)
+    values["models"] = {
+        "small": {"source": "embedded"},
+        "large": {"source": "embedded", "settings": {"training": {"processes": 2}}},
+    }
+    values["engine"] = {"name": "vllm", "tensor_parallel_size": 2}
+    jobs = jobs_by_output(project, values)
+    gpus = {job["rule"]: job["gpus"] for job in jobs.values() if job["wildcards"].get("model") != "small"}
+    assert {
+        rule: gpus[rule] for rule in ("train_dpo", "train_grpo", "calibrate", "harvest_rollouts", "build_pairs")
+    } == {**{"train_dpo": 2, "train_grpo": 2, "calibrate": 2, "harvest_rollouts": 2, "build_pairs": 0}}
+    assert {job["params"]["engine"] for job in jobs.values() if job["rule"] == "calibrate"} == {"'vllm'"}
+    small = [job for job in jobs.values() if job["rule"] == "train_dpo" and job["wildcards"]["model"] == "small"]
+    assert {job["gpus"] for job in small} == {1}
+
+
+def test_a_job_that_is_not_asked_for_is_named(project: Project) -> None:
+    for folder in ("seed9/dpo/g2/k2", "seed0/dpo/g2/k3"):
+        done = project.snakemake("-n", f"results/micro/{folder}/policy.json")
+        assert done.returncode == 1
+        assert f"this configuration has no policy micro/{folder}" in done.stdout
+
+
+def test_a_rule_is_found_by_its_name() -> None:
+    """`grep -rnw train_grpo workflow` finds each rule, and no loop defines one."""
+    rules = "\n".join(file.read_text() for file in (Path(__file__).parents[2] / "workflow/rules").glob("*.smk"))
+    for name in (
+        "train_grpo",
+        "train_grpo_auto",
+        "train_semi_online_dpo",
+        "train_dpo",
+        "train_rft",
+        "harvest_rollouts",
+    ):
+        assert f"rule {name}:" in rules or f"as {name} with:" in rules, name

@@ -1,0 +1,190 @@
+# Functions that rules name: inputs, params and GPUs that depend on the wildcards.
+
+
+@cache
+def policy_at(folder):
+    """Policy of a folder below results/."""
+    try:
+        return GRID.at(folder)
+    except LookupError as error:
+        raise WorkflowError(plain(error.args[0]))
+
+
+def policy_of(wildcards):
+    """Policy that a training makes; of a harvest's wildcards, the GRPO policy at its K."""
+    w = wildcards
+    run = w.get("variant", "") + w.get("regime", "grpo")
+    return policy_at(f"{w.model}/seed{w.seed}/{run}/g{w.g}/k{w.k}")
+
+
+def model_of(wildcards):
+    return wildcards.get("model") or wildcards.policy.partition("/")[0]
+
+
+def reads_of(wildcards):
+    return GRID.reads(policy_of(wildcards))
+
+
+@cache
+def continued(policy):
+    """Policy whose checkpoint a training continues, or continued if it has finished; None if it started anew."""
+    try:
+        return continued_by(GRID, policy)
+    except (OSError, ValueError) as error:
+        raise WorkflowError(plain(str(error), lines=True))
+
+
+if workflow.is_main_process:
+    # Snakemake drops the error of an input function if the output exists, so unreadable records are named here.
+    for policy in GRID.trainings:
+        if policy.run.phase == "online":
+            continued(policy)
+
+
+# Inputs.
+
+
+def base_files(wildcards):
+    """Record of M0, and its weights if a rule makes them."""
+    model = model_of(wildcards)
+    files = [f"results/{model}/base/policy.json"]
+    if GRID.is_made(model):
+        files.append(f"results/{model}/base/model/model.safetensors")
+    return files
+
+
+def trained_files(policy):
+    """Record and weights of a policy; none of M0."""
+    if policy is None or policy.run == M0:
+        return []
+    return [f"results/{policy.folder}/policy.json", f"results/{policy.folder}/{WEIGHTS}"]
+
+
+def start_files(wildcards):
+    """Record and weights of the policy that a training starts from, if not M0."""
+    return trained_files(reads_of(wildcards).start)
+
+
+def prompts(wildcards):
+    """The training set, the open-ended prompts, or both."""
+    asked = policy_of(wildcards).run.asked.prompts
+    files = []
+    if asked != "open_ended":
+        files.append(f"results/{wildcards.model}/calibration/train.jsonl")
+    if asked != "verifiable":
+        files.append(f"results/problems/{OPEN_ENDED}.jsonl")
+    return files
+
+
+def checkpoint_before(wildcards):
+    """Checkpoint of the next smaller K."""
+    before = continued(policy_of(wildcards))
+    return [f"results/{before.folder}/checkpoint"] if before else []
+
+
+def costs_before(wildcards):
+    """Costs of the jobs before a policy, which it is charged: calibration, the start, and the K before."""
+    files = [f"results/{wildcards.model}/calibration/cost.json"]
+    policy = policy_of(wildcards)
+    for before in (GRID.reads(policy).start, continued(policy)):
+        if before:
+            files.append(f"results/{before.folder}/cost.json")
+    return files
+
+
+def harvested(wildcards):
+    """pi_K: the GRPO policy at K, or M0 at K=0."""
+    return GRID.harvested(harvest_of(wildcards))
+
+
+def harvested_files(wildcards):
+    return trained_files(harvested(wildcards)) + base_files(wildcards)
+
+
+def harvested_record(wildcards):
+    return f"results/{harvested(wildcards).folder}/policy.json"
+
+
+def rollouts_to_judge(wildcards):
+    """Rollouts of M0 in the main grid, which an ablation with another reward judges again."""
+    again = GRID.judged_again(harvest_of(wildcards))
+    return [f"results/{again.folder}/rollouts.parquet"] if again else []
+
+
+def costs_of_harvested(wildcards):
+    """Costs that the harvest is charged: of pi_K, or of the harvest that is judged again."""
+    again = GRID.judged_again(harvest_of(wildcards))
+    if again:
+        return [f"results/{again.folder}/cost.json"]
+    policy = harvested(wildcards)
+    folder = f"{policy.model}/calibration" if policy.run == M0 else policy.folder
+    return [f"results/{folder}/cost.json"]
+
+
+def automatic_warmup(wildcards):
+    """Record of a warm-up that stopped automatically: it has its K."""
+    policy = policy_of(wildcards)
+    if not policy.run.stops:
+        return []
+    w = wildcards
+    return [f"results/{w.model}/seed{w.seed}/{AUTO}/grpo/g{w.g}/k{w.k}/policy.json"]
+
+
+def matched_pairs(wildcards):
+    """Pairs of the harvests that DPO has no more pairs of (`match_pairs_to`)."""
+    return [f"results/{harvest.folder}/pairs.jsonl" for harvest in reads_of(wildcards).counted]
+
+
+def chosen_pairs(wildcards):
+    """Pairs of the harvest, if RFT trains on their chosen completions."""
+    policy = policy_of(wildcards)
+    if not policy.run.settings.needs_pairs:
+        return []
+    return [f"results/{GRID.reads(policy).harvest.folder}/pairs.jsonl"]
+
+
+def policy_files(wildcards):
+    """Record and weights of a policy, and of M0."""
+    return trained_files(policy_at(wildcards.policy)) + base_files(wildcards)
+
+
+# Params.
+
+
+def training_settings(wildcards):
+    return GRID.fingerprints[wildcards.model].training(policy_of(wildcards))
+
+
+def automatic_settings(wildcards):
+    w = wildcards
+    policy = policy_at(f"{w.model}/seed{w.seed}/{AUTO}/grpo/g{w.g}/k{w.k}")
+    return GRID.fingerprints[w.model].training(policy)
+
+
+def harvest_settings(wildcards):
+    run = GRID.runs[wildcards.model][harvest_of(wildcards).run_name]
+    return GRID.fingerprints[wildcards.model].harvest(run)
+
+
+def engine_name(wildcards):
+    return GRID.fingerprints[model_of(wildcards)].engine
+
+
+# GPUs.
+
+
+def training_gpus(wildcards):
+    return GRID.settings[wildcards.model].training.processes
+
+
+def engine_gpus(wildcards):
+    engine = GRID.settings[model_of(wildcards)].engine
+    return engine.tensor_parallel_size if engine.name == "vllm" else 1
+
+
+def harvest_gpus(wildcards):
+    harvest = harvest_of(wildcards)
+    if not GRID.judged_again(harvest):
+        return engine_gpus(wildcards)
+    reward = GRID.fingerprints[harvest.model].reward_of(GRID.runs[harvest.model][harvest.run_name])
+    return int(reward is not None and reward_of(reward).gpu)

@@ -1,0 +1,70 @@
+# Stage 3: trainings on a harvest, by default from a fresh copy of M0.
+
+OF_DPO = "results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}"
+
+
+# DPO on the pairs in the harvest of pi_K.
+rule train_dpo:
+    input:
+        base_files,
+        pairs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/pairs.jsonl",
+        warmup=automatic_warmup,
+        matched=matched_pairs,
+        start=start_files,
+        costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
+        base="results/{model}/base/policy.json",
+    output:
+        policy=f"{OF_DPO}/policy.json",
+        weights=f"{OF_DPO}/{WEIGHTS}",
+        weights_config=f"{OF_DPO}/{WEIGHTS_CONFIG}",
+        metrics=f"{OF_DPO}/metrics.jsonl",
+        cost=f"{OF_DPO}/cost.json",
+    log:
+        "results/logs/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        regime=names(GRID.names_of("dpo")),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: CONFIG.training.threads
+    resources:
+        gpu=training_gpus,
+    params:
+        version=VERSIONS["train_dpo"],
+        settings=training_settings,
+    message:
+        "Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
+        "G={wildcards.g}, seed {wildcards.seed}"
+    script:
+        "../scripts/train.py"
+
+
+# RFT on the right rollouts in the harvest of pi_K, or on the chosen completions of its pairs.
+use rule train_dpo as train_rft with:
+    input:
+        base_files,
+        rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
+        problems="results/{model}/calibration/train.jsonl",
+        pairs=chosen_pairs,
+        start=start_files,
+        costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
+        base="results/{model}/base/policy.json",
+    output:
+        policy=f"{OF_ENTRY}/policy.json",
+        weights=f"{OF_ENTRY}/{WEIGHTS}",
+        weights_config=f"{OF_ENTRY}/{WEIGHTS_CONFIG}",
+        metrics=f"{OF_ENTRY}/metrics.jsonl",
+        cost=f"{OF_ENTRY}/cost.json",
+    log:
+        "results/logs/train_rft/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_rft/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        regime=names(GRID.names_of("rft")),
+    params:
+        version=VERSIONS["train_rft"],
+        settings=training_settings,
+    message:
+        "Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.regime}), "
+        "G={wildcards.g}, seed {wildcards.seed}"
