@@ -181,7 +181,7 @@ class Rows:
         self.cache = RowCache(columns, self.by_row)
         self.end_ids = torch.tensor(sorted(end_ids), dtype=torch.long, device=self.device)
         self.every = torch.arange(rows, device=self.device)
-        self.options: dict[str, Any] = {"use_cache": True}  # of every pass
+        self.options: dict[str, Any] = {"use_cache": True}  # arguments of every pass
         if "logits_to_keep" in parameters(model):
             self.options["logits_to_keep"] = 1
         self.kinds = kinds_of_layers(model.config)

@@ -8,8 +8,8 @@ In bfloat16 the effect of an adapter can be smaller. So its missing share, 0 for
 by regressing the differences from the policy on those from M0, and must not exceed 0.75 by four standard errors. An
 adapter that changes less than rounding always passes.
 
-Beside a trainer, the engine is compared with the trainer's model at the syncs 1, 4, 16, 64, ... of a process. For other
-transformers engines, only the adapter is compared with its file.
+Beside a trainer, the engine is compared with the trainer's model at the syncs 1, 4, 16, 64, ... of a process. Other
+transformers engines only compare the adapter with its file.
 """
 
 from __future__ import annotations

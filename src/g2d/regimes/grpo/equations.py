@@ -11,7 +11,7 @@ import torch
 def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
     """Return rewards minus their group's mean, over sqrt(var + 1e-4), (B,); missing ones are NaN and get 0.
 
-    This is eq. 2 without its epsilon. With `of_batch`, the variance is that of all rewards.
+    This is eq. 2 without its epsilon. `of_batch` takes the variance of all rewards instead of the group's.
     """
     grouped = rewards.view(-1, group_size)
     centred = grouped - grouped.nanmean(dim=1, keepdim=True)

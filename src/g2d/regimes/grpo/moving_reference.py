@@ -16,7 +16,7 @@ REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which th
 
 
 class MovingReference(GRPOTrainer):
-    """Keeps the reference in checkpoints, and replaces it as `warmup.reference_every` says."""
+    """Keeps the reference in checkpoints, and replaces it at the steps of `warmup.reference_every`."""
 
     warmup: Warmup
 

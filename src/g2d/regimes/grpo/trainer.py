@@ -26,8 +26,8 @@ from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training import evaluation_mode
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 
-PROMPTS = "prompts.json"  # in a checkpoint
-Row = dict[str, Any]  # of the data set: a prompt
+PROMPTS = "prompts.json"  # file in a checkpoint
+Row = dict[str, Any]  # a prompt of the data set
 Batch = dict[str, Any]  # tensors with a row per completion of this process, and numbers
 
 
@@ -90,7 +90,7 @@ class Grpo(Checkpointed, MovingReference):
         return batch
 
     def _of_chosen_prompts(self, choice: PromptChoice, n_prompts: int) -> Batch:
-        """Ask the prompts of `choice` instead of the data set's, and tell it which groups had a signal."""
+        """Ask the prompts of `choice` instead of the data set's, and note which groups had a signal."""
         update = self.state.global_step
         numbers = choice.take(n_prompts, update)
         rows: list[Row] = []

@@ -86,7 +86,7 @@ def right_completions(
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
-    by_text: dict[str, dict[str, RightCompletion]] = {}  # of each problem
+    by_text: dict[str, dict[str, RightCompletion]] = {}  # keys: problem_id, text
     for row in right[["problem_id", "completion_text", *IDS]].itertuples(index=False, name=None):
         name, text, prompt, completion = row
         example = RightCompletion(prompt_ids=prompt.tolist(), completion_ids=completion.tolist())

@@ -131,7 +131,7 @@ class OnPolicyRollouts:
     def _drawn(self, first: int, last: int) -> pd.DataFrame:
         """Sample the rollouts of the updates from `first` to before `last`."""
         numbers: list[int] = []  # positions of their prompts
-        updates: list[int] = []  # of each prompt
+        updates: list[int] = []  # one for each prompt
         for update in range(first, last):
             if self.choice is None:
                 start = update * self.prompts_per_step

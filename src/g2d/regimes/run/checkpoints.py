@@ -158,7 +158,7 @@ class Checkpointed:
     """Mixin for transformers' trainers: a checkpoint is complete when it gets its place in the work folder."""
 
     checkpoints: Checkpoints  # set by `train`
-    save_more: Callable[[Path], None]  # as `save` of `train`
+    save_more: Callable[[Path], None]  # argument `save` of `train`
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         step: int = self.state.global_step  # type: ignore[attr-defined]
@@ -221,7 +221,7 @@ def train(
             return _of_the_first(resumed)
     trainer.checkpoints = checkpoints
     trainer.save_more = save
-    trainer.model.create_or_update_model_card = nothing  # PEFT's card, which takes as long as TRL's
+    trainer.model.create_or_update_model_card = nothing  # PEFT's card takes as long as TRL's
     sort_target_modules(trainer.model)
     with stop_requests() as requests:
         trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
@@ -253,7 +253,7 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
 
     class Schedule(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            self.step = state.global_step  # of the last checkpoint
+            self.step = state.global_step  # step of the last checkpoint
             self.time = time.monotonic()
             meter.reached(state.global_step, until or state.max_steps)
 

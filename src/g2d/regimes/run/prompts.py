@@ -94,10 +94,10 @@ class Retire(Section):
 
 
 class OnlineKeys(Section):
-    """What all online trainings have: how much a step samples, and prompts to leave out.
+    """Base class of the keys of all online trainings: how much a step samples, and which prompts to leave out.
 
-    The keys have other names in `warmup` (steps, group_sizes) than in `regimes` (updates, responses); the methods have
-    one set. `group_size` is a warm-up's G.
+    `warmup` and `regimes` have different keys for the same numbers (steps and updates, group_sizes and responses);
+    these methods have one name for each. Entries of `regimes` ignore `group_size`, the warm-up's G.
     """
 
     retire: Retire | None = key(None, "Leave out prompts without signal.", paper="none", neutral=None)
@@ -150,7 +150,7 @@ def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_upd
         by_kind[problem.kind].append(number)
     updates = math.ceil(n_prompts / per_update)
     n_open_ended = asked.open_ended_of(per_update)
-    parts: list[list[int]] = [[] for _ in range(updates)]  # of each update
+    parts: list[list[int]] = [[] for _ in range(updates)]  # problems of each update
     for kind, n in (("verifiable", per_update - n_open_ended), ("open_ended", n_open_ended)):
         numbers = by_kind[kind]
         if n and not numbers:

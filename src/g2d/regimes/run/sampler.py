@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from g2d.rollouts.transformers_engine import TransformersEngine
     from g2d.rollouts.vllm_engine import VllmEngine
 
-FOLDER = "generator"  # in a checkpoint: the engine's weights, if they are not those of the start
+FOLDER = "generator"  # folder in a checkpoint with the engine's weights, after a synchronisation
 WEIGHTS = "adapter_model.safetensors"
 ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 

@@ -39,7 +39,7 @@ class Record:
         self.frames: list[pd.DataFrame] = []
 
     def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[str | None]:
-        """Return the texts to keep, else None: all, or those of the first prompt if `sampled`."""
+        """Return each text, or None if it is not kept; `sampled`: this process keeps its first prompt's texts."""
         kept: set[str] = set()
         if self.keep == "completions":
             kept.update(prompts)
