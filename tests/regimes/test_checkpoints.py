@@ -62,6 +62,12 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
     assert require_intact(latest)["step"] == 1
 
 
+def test_a_trainer_whose_checkpoints_would_not_be_sealed_is_refused(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "work", {}, Meter("job", "train_toy"))
+    with pytest.raises(TypeError, match="SimpleNamespace: its first base class must be Checkpointed"):
+        train(SimpleNamespace(), checkpoints, Checkpointing())
+
+
 @pytest.mark.parametrize("others", [0, signal.SIGTERM])
 def test_a_signal_that_comes_during_the_vote_waits_for_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int

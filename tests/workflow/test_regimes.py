@@ -287,7 +287,11 @@ def train(job: TrainingJob) -> Trained:
     def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
-        return SFTTrainer(args=SFTConfig(**arguments, packing=False), **parts)
+        from g2d.regimes.run.checkpoints import Checkpointed
+
+        class ToyTrainer(Checkpointed, SFTTrainer): ...
+
+        return ToyTrainer(args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest([], (row["input_ids"] for row in job.data))
     parts = {"data": {"rows": job.data}, "statistics": {"n_completions": len(job.data)}, "lengths": lengths}

@@ -208,8 +208,11 @@ def train(
         NotTheFirstError: another process does the rest.
         TrainingStoppedError: a signal stopped the training early.
         RuntimeError: the training ended at another step.
+        TypeError: the trainer is not `Checkpointed`.
         ValueError: a checkpoint is damaged.
     """
+    if not issubclass(type(trainer), Checkpointed):  # `isinstance` would hide transformers' attributes from mypy
+        raise TypeError(f"{type(trainer).__name__}: its first base class must be Checkpointed, or nothing is resumed")
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a checkpoint from elsewhere must not run code
     if start is not None and until is not None:
         _require_steps_left(start, until)
