@@ -39,7 +39,7 @@ def train(seed: int, folder: Path) -> None:
 
 def accuracy(folder: Path, verifier: Any) -> float:
     """Greedy accuracy of a candidate on the development problems."""
-    from g2d.policies import Policy
+    from g2d.policies import PolicyRecord
     from g2d.problems.prompts import Prompt
     from g2d.problems.synthetic import generate
     from g2d.rollouts.draw import draw_rollouts, engine_for
@@ -47,7 +47,7 @@ def accuracy(folder: Path, verifier: Any) -> float:
     from g2d.rollouts.settings import EngineSettings
 
     problems = generate(**PROBLEMS)
-    policy = Policy("m/base", "m", "base", base=str(folder))
+    policy = PolicyRecord("m/base", "m", "base", base=str(folder))
     rollouts = draw_rollouts(
         policy,
         problems,

@@ -260,7 +260,7 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
 
 
 def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
-    from g2d.policies import Policy, load_tokenizer
+    from g2d.policies import PolicyRecord, load_tokenizer
     from g2d.policies.settings import Lora
     from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
     from g2d.problems.synthetic import generate
@@ -272,7 +272,7 @@ def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
     folder = setting.out / f"shape-{name}"
     tokenizer().save_pretrained(folder)
     configuration(name).save_pretrained(folder)
-    base = Policy(f"{name}/base", name, "base", base=str(folder))
+    base = PolicyRecord(f"{name}/base", name, "base", base=str(folder))
     work = setting.out / f"work-{regime}"
     shutil.rmtree(work, ignore_errors=True)
     problems = [replace(p, prompt=QUESTION + p.prompt) for p in generate("arithmetic", "train", 64, seed=0)]
@@ -451,10 +451,10 @@ def random_model(name: str, setting: Setting) -> Any:
 
 
 def embedded_policy() -> Any:
-    from g2d.policies import Policy
+    from g2d.policies import PolicyRecord
     from g2d.policies.embedded import FOLDER
 
-    return Policy("embedded/base", "embedded", "base", base=str(FOLDER))
+    return PolicyRecord("embedded/base", "embedded", "base", base=str(FOLDER))
 
 
 def tokenizer() -> Any:

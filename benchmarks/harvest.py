@@ -27,7 +27,7 @@ from tempfile import mkdtemp
 
 import torch
 
-from g2d.policies import Policy, embedded, load_base, load_model, load_tokenizer
+from g2d.policies import PolicyRecord, embedded, load_base, load_model, load_tokenizer
 from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
@@ -58,7 +58,7 @@ def main() -> None:
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     unit = "CPU second" if arguments.cpu_time else "second"
     print(f"{device}; G'={arguments.samples}, T=1.3, at most {arguments.tokens} tokens\n", flush=True)
-    base = Policy("base", "base", "base", base=str(arguments.model or embedded.FOLDER))
+    base = PolicyRecord("base", "base", "base", base=str(arguments.model or embedded.FOLDER))
     adapted = replace(base, policy_id="adapted", adapter=str(fresh_adapter(base)))
     decoding = Decoding(arguments.samples, 1.3, 1.0, arguments.tokens, arguments.batch_size, 0)
     problems = generate("arithmetic", "train", max(arguments.prompts), seed=0)
@@ -82,7 +82,7 @@ def main() -> None:
         print(f"greedy completions that vllm and transformers share: {agreement(base)}")
 
 
-def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callable[[], Draw]]:
+def ways(base: PolicyRecord, adapted: PolicyRecord, decoding: Decoding) -> dict[str, Callable[[], Draw]]:
     """Engines to compare, by name; each is created when it is measured."""
     engines: dict[str, Callable[[], Draw]] = {
         "loop": lambda: loop(base, decoding),
@@ -94,7 +94,7 @@ def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callabl
         return engines
     from g2d.rollouts.vllm_engine import VllmEngine
 
-    def vllm(policy: Policy, adapters: str) -> Callable[[], Draw]:
+    def vllm(policy: PolicyRecord, adapters: str) -> Callable[[], Draw]:
         settings = EngineSettings.model_validate({"name": "vllm", "adapters": adapters})
 
         return lambda: engine(VllmEngine(policy, settings), decoding)
@@ -124,7 +124,7 @@ def engine(engine: Engine, decoding: Decoding) -> Draw:
     return draw
 
 
-def loop(base: Policy, decoding: Decoding) -> Draw:
+def loop(base: PolicyRecord, decoding: Decoding) -> Draw:
     model, tokenizer = load_model(base), load_tokenizer(base)
 
     def draw(problems: list[Problem]) -> int:
@@ -150,7 +150,7 @@ def loop(base: Policy, decoding: Decoding) -> Draw:
     return draw
 
 
-def trl(base: Policy, decoding: Decoding) -> Draw:
+def trl(base: PolicyRecord, decoding: Decoding) -> Draw:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -181,7 +181,7 @@ def trl(base: Policy, decoding: Decoding) -> Draw:
     return draw
 
 
-def agreement(base: Policy) -> str:
+def agreement(base: PolicyRecord) -> str:
     """Count the demonstration's test problems on which both engines give the same tokens."""
     from g2d.rollouts.vllm_engine import VllmEngine
 
@@ -194,7 +194,7 @@ def agreement(base: Policy) -> str:
     return f"{sum(a == b for a, b in zip(*answers, strict=True))} of {len(problems)}"
 
 
-def fresh_adapter(base: Policy) -> Path:
+def fresh_adapter(base: PolicyRecord) -> Path:
     from peft import get_peft_model
 
     folder = Path(mkdtemp(prefix="g2d-benchmark-"))

@@ -129,7 +129,7 @@ def random_model(folder: Path, shape: str, dtype: Any) -> Any:
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from g2d.policies import Policy
+    from g2d.policies import PolicyRecord
     from g2d.policies.embedded import FOLDER
 
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
@@ -140,7 +140,7 @@ def random_model(folder: Path, shape: str, dtype: Any) -> Any:
     torch.set_default_dtype(torch.float32)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return Policy(f"{shape}/base", shape, "base", base=str(folder))
+    return PolicyRecord(f"{shape}/base", shape, "base", base=str(folder))
 
 
 @contextmanager

@@ -112,9 +112,9 @@ def _problems(n: int) -> list[Any]:
 
 
 def _policy(model: Path) -> Any:
-    from g2d.policies.policy import Policy
+    from g2d.policies.policy import PolicyRecord
 
-    return Policy("real/base", "real", "base", base=str(model), settings={"source": "local"})
+    return PolicyRecord("real/base", "real", "base", base=str(model), settings={"source": "local"})
 
 
 def _job(model: Path, data: Any, settings: Any, work: str, code: str, **own: Any) -> Any:

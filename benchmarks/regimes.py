@@ -23,7 +23,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from g2d.policies.policy import Policy, load_base, load_tokenizer, read_policy
+from g2d.policies.policy import PolicyRecord, load_base, load_tokenizer, read_policy
 from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
@@ -67,7 +67,7 @@ def timed(owner: Any, name: str, phase: str) -> Iterator[None]:
 
 def trained(
     train: Callable[[TrainingJob], Any],
-    base: Policy,
+    base: PolicyRecord,
     problems: list[Problem],
     settings: Any,
     updates: int,
@@ -80,7 +80,7 @@ def trained(
         train(TrainingJob(base, problems, settings, **keywords))
 
 
-def semi_online(base: Policy, problems: list[Problem], updates: int, engine: str, **keys: Any) -> None:
+def semi_online(base: PolicyRecord, problems: list[Problem], updates: int, engine: str, **keys: Any) -> None:
     values = {
         "regime": "semi_online_dpo",
         "steps": [updates],
@@ -95,7 +95,7 @@ def semi_online(base: Policy, problems: list[Problem], updates: int, engine: str
     trained(train_semi_online_dpo, base, problems, settings, updates, engine)
 
 
-def grpo(base: Policy, problems: list[Problem], updates: int, engine: str, **keys: Any) -> None:
+def grpo(base: PolicyRecord, problems: list[Problem], updates: int, engine: str, **keys: Any) -> None:
     warmup = Warmup(
         steps=[updates],
         group_sizes=[8],
@@ -110,7 +110,7 @@ def grpo(base: Policy, problems: list[Problem], updates: int, engine: str, **key
     trained(train_grpo, base, problems, warmup, updates, engine, group_size=8)
 
 
-def trl_online_dpo(base: Policy, problems: list[Problem], updates: int, engine: str) -> None:
+def trl_online_dpo(base: PolicyRecord, problems: list[Problem], updates: int, engine: str) -> None:
     """TRL's experimental trainer, generating with transformers whatever the engine."""
     from datasets import Dataset
     from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.files import sha256
-from g2d.policies import Policy, load_base, load_model, load_tokenizer
+from g2d.policies import PolicyRecord, load_base, load_model, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, render
@@ -29,14 +29,14 @@ SEED = int(os.environ.get("G2D_TEST_SEED", "0"))
 
 
 @cache
-def tiny_policy(heads: int = 4) -> Policy:
+def tiny_policy(heads: int = 4) -> PolicyRecord:
     """M0 for a test. vLLM's CPU kernels need heads of at least 32, so `heads=1` at this width.
 
     It answers 0 in about half of its samples and another digit in the others. If 0 is right, only some rollouts earn a
     reward, so GRPO can learn.
     """
     folder = made_once(f"tiny-{heads}", lambda folder: _make(folder, heads))
-    return Policy("tiny/base", "tiny", "base", base=str(folder))
+    return PolicyRecord("tiny/base", "tiny", "base", base=str(folder))
 
 
 def _make(folder: Path, heads: int) -> None:
@@ -46,7 +46,7 @@ def _make(folder: Path, heads: int) -> None:
 
     shape = {"hidden_size": 32, "layers": 1, "heads": heads}
     train_scratch(Recipe(steps=20, batch_size=32, seed=SEED, **shape), folder)
-    policy = Policy("tiny/base", "tiny", "base", base=str(folder))
+    policy = PolicyRecord("tiny/base", "tiny", "base", base=str(folder))
     model, tokenizer, rng = load_base(policy), load_tokenizer(policy), random.Random(SEED)
     problems = generate("arithmetic", "train", 200, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
@@ -73,10 +73,10 @@ def _answer(rng: random.Random) -> str:
 
 
 @cache
-def two_ends_policy(heads: int = 4) -> Policy:
+def two_ends_policy(heads: int = 4) -> PolicyRecord:
     """M0 that declares two end tokens and ends with the second, also its padding token (as in Qwen2.5)."""
     folder = made_once(f"two-ends-{heads}", lambda folder: _with_two_ends(folder, heads))
-    return Policy("two/base", "two", "base", base=str(folder))
+    return PolicyRecord("two/base", "two", "base", base=str(folder))
 
 
 def _with_two_ends(folder: Path, heads: int) -> None:
@@ -145,7 +145,7 @@ def random_model(kind: str) -> Any:
     return model
 
 
-def completion_logprobs(policy: Policy, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:
+def completion_logprobs(policy: PolicyRecord, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:
     """Compute the log-probability of every token of a completion."""
     import torch
 
@@ -155,7 +155,7 @@ def completion_logprobs(policy: Policy, prompt: Sequence[int], completion: Seque
     return [float(scores[i - 1, whole[i]]) for i in range(len(prompt), len(whole))]
 
 
-def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0, dropout: float = 0.05) -> Policy:
+def adapted(base: PolicyRecord, folder: Path, *, std: float, seed: int = 0, dropout: float = 0.05) -> PolicyRecord:
     """Return the policy with an adapter in `folder`; a larger `std` changes its outputs more."""
     import torch
     from peft import get_peft_model
@@ -173,7 +173,7 @@ def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0, dropout: f
 
 
 def rollouts_of(
-    policy: Policy,
+    policy: PolicyRecord,
     problems: Sequence[Problem],
     prompt: Prompt,
     decoding: Decoding,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from docs import keys as config_docs
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.requirements import require_files, require_installed
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
@@ -470,7 +470,7 @@ def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest
     pairs = [{"prompt_ids": [1], "chosen_ids": [2], "rejected_ids": [3]}]
 
     def job(train: Any, settings: Any, data: Sequence[Any] = (), **others: Any) -> dict[str, Any]:
-        base = Policy("m/base", "m", "base", "m")
+        base = PolicyRecord("m/base", "m", "base", "m")
         with pytest.raises(SeenError) as seen:
             train(TrainingJob(base, data, settings, seed=0, work=tmp_path, lora=Lora(), **others))
         return seen.value.args[0]

@@ -19,7 +19,7 @@ from g2d.forecast.rates import measured_rates
 from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.planned import PlannedJob
-from g2d.policies import Policy, write_policy
+from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup
 from tests.experiment.test_config import CONFIG, MINIMAL
@@ -145,7 +145,7 @@ def test_an_early_stopping_warmup_costs_at_most_its_schedule(tmp_path: Path) -> 
     folder = tmp_path / "mine/seed0/auto/grpo/g2/k1000"
     folder.mkdir(parents=True)
     settings = {"steps_trained": 250, "warmup": Warmup().trajectory(1000, 2)}
-    write_policy(folder / "policy.json", Policy("p", "mine", "g", "m0", 2, k=150, settings=settings))
+    write_policy(folder / "policy.json", PolicyRecord("p", "mine", "g", "m0", 2, k=150, settings=settings))
     write_cost(folder / "cost.json", replace(COST, stage="train_grpo_auto", device_s=7200.0))
     assert measured_rates(tmp_path, ["mine"]) == {("train_grpo_auto", "mine"): [2 / (250 * 16)]}
 
@@ -167,7 +167,7 @@ def test_measured_rates_are_preferred_for_their_model() -> None:
 def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> None:
     folder = tmp_path / "mine/seed0/grpo/g4/k150"
     settings = {"warmup": Warmup(prompts_per_step=8).trajectory(150, 4)}
-    policy = Policy("p", "mine", "grpo", "m0", group_size=4, k=150, seed=0, continued_from=50, settings=settings)
+    policy = PolicyRecord("p", "mine", "grpo", "m0", group_size=4, k=150, seed=0, continued_from=50, settings=settings)
     folder.mkdir(parents=True)
     write_policy(folder / "policy.json", policy)
     write_cost(folder / "cost.json", replace(COST, stage="train_grpo", device_s=7200.0))

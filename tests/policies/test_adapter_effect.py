@@ -11,7 +11,7 @@ from peft import LoraConfig
 from peft.tuners.lora import Linear
 from safetensors.torch import save_file
 
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.adapter_rounding import effect_left, recorded_effect
 from g2d.policies.policy import as_json
 from tests.models import adapted, tiny_policy
@@ -73,5 +73,5 @@ def test_it_is_recorded_if_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert recorded_effect(tiny_policy().base, tmp_path) is None
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert recorded_effect(tiny_policy().base, tmp_path) == effect_left(tiny_policy().base, tmp_path)
-    assert "effect_left" not in as_json(Policy("m/grpo", "m", "grpo", "base"))  # like older records
-    assert as_json(Policy("m/grpo", "m", "grpo", "base", effect_left=0.5))["effect_left"] == 0.5
+    assert "effect_left" not in as_json(PolicyRecord("m/grpo", "m", "grpo", "base"))  # like older records
+    assert as_json(PolicyRecord("m/grpo", "m", "grpo", "base", effect_left=0.5))["effect_left"] == 0.5

@@ -13,7 +13,7 @@ import pytest
 
 from g2d.policies.policy import (
     BASE_FILES,
-    Policy,
+    PolicyRecord,
     as_json,
     base_files,
     load_base,
@@ -35,7 +35,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def record(folder: Path) -> Policy:
+def record(folder: Path) -> PolicyRecord:
     return resolve_base("mine", LocalModel(source="local", path=str(folder)))
 
 
@@ -145,7 +145,7 @@ def test_an_adapter_that_was_rounded_once_is_not_applied_as_peft_does(model: Pat
 
 
 def test_only_the_embedded_model_is_one() -> None:
-    kinds = {source: Policy("m", "m", "base", "m", settings={"source": source}).is_embedded for source in SOURCES}
+    kinds = {source: PolicyRecord("m", "m", "base", "m", settings={"source": source}).is_embedded for source in SOURCES}
     assert kinds == {"embedded": True, "local": False, "hub": False}
 
 

@@ -15,7 +15,7 @@ import pytest
 from g2d.experiment.config import load
 from g2d.experiment.requirements import require_files
 from g2d.policies.gguf import READER, file_in, origin
-from g2d.policies.policy import Policy, end_tokens, load_base, load_tokenizer, read_policy, write_policy
+from g2d.policies.policy import PolicyRecord, end_tokens, load_base, load_tokenizer, read_policy, write_policy
 from g2d.policies.pretrained import make_base
 from g2d.policies.settings import ASSUMED_PARAMETERS, GgufModel, parameters
 from g2d.settings import ConfigError
@@ -180,12 +180,12 @@ def test_a_file_that_names_no_end_is_refused(tiny: Path, tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> Policy:
+def smollm2() -> PolicyRecord:
     folder = made_once("smollm2", lambda folder: write_policy(folder / "policy.json", _converted(folder)))
     return read_policy(folder / "policy.json")
 
 
-def _converted(folder: Path) -> Policy:
+def _converted(folder: Path) -> PolicyRecord:
     return make_base("smollm2", GgufModel(source="gguf", **SMOLLM2), folder / "model")
 
 
@@ -194,7 +194,7 @@ def _converted(folder: Path) -> Policy:
 class TestSmolLM2:
     """The real model, against what transformers and the package gguf read from the same file."""
 
-    def test_texts_are_the_same_tokens(self, smollm2: Policy, texts: list[str]) -> None:
+    def test_texts_are_the_same_tokens(self, smollm2: PolicyRecord, texts: list[str]) -> None:
         from transformers import AutoTokenizer
 
         file = file_in(GgufModel(source="gguf", **SMOLLM2))
@@ -205,7 +205,7 @@ class TestSmolLM2:
         assert (ours.eos_token, ours.eos_token_id, ours.pad_token_id) == ("<|im_end|>", 2, 2)
         assert end_tokens(smollm2, ours) == {2}
 
-    def test_the_template_is_the_makers(self, smollm2: Policy) -> None:
+    def test_the_template_is_the_makers(self, smollm2: PolicyRecord) -> None:
         from gguf import GGUFReader
         from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -221,7 +221,7 @@ class TestSmolLM2:
             assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == theirs
             assert ("named SmolLM" in theirs) == (turns[0][0] == "user")
 
-    def test_the_weights_equal_the_file(self, smollm2: Policy) -> None:
+    def test_the_weights_equal_the_file(self, smollm2: PolicyRecord) -> None:
         import torch
         from transformers import AutoModelForCausalLM
 
@@ -235,7 +235,7 @@ class TestSmolLM2:
         with torch.inference_mode():
             assert torch.equal(ours(ids).logits, theirs(ids).logits)
 
-    def test_the_record_says_that_it_was_quantized(self, smollm2: Policy) -> None:
+    def test_the_record_says_that_it_was_quantized(self, smollm2: PolicyRecord) -> None:
         record, file = smollm2.converted_from, file_in(GgufModel(source="gguf", **SMOLLM2))
         assert record == {
             "file": SMOLLM2["file"],

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from g2d.policies.policy import Policy, as_json, load_base, load_model, load_tokenizer, read_policy, write_policy
+from g2d.policies.policy import PolicyRecord, as_json, load_base, load_model, load_tokenizer, read_policy, write_policy
 from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import LocalModel, Lora
 from g2d.problems import Problem, prompts
@@ -33,7 +33,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def policy(folder: Path) -> Policy:
+def policy(folder: Path) -> PolicyRecord:
     return resolve_base("mine", LocalModel(source="local", path=str(folder)))
 
 
@@ -50,7 +50,7 @@ def test_a_model_with_only_pickled_weights_is_refused(model: Path) -> None:
     with pytest.raises(ValueError, match=r"no \*\.safetensors in it; convert the model with save_pretrained"):
         policy(model)
     with pytest.raises(OSError, match="safetensors"):  # nor is it loaded when somebody writes the record by hand
-        load_base(Policy("mine/base", "mine", "base", base=str(model)))
+        load_base(PolicyRecord("mine/base", "mine", "base", base=str(model)))
 
 
 def test_pickled_weights_beside_safetensors_are_never_opened(model: Path) -> None:
@@ -105,7 +105,7 @@ def test_values_for_a_template_leave_its_first_line_as_it_is(model: Path, first:
     assert rendered == f"{shown[:blank]}brief length 7{shown[blank:]}"
 
 
-def prompt_of(base: Policy, system: str | None = None, examples: Sequence[Example] = ()) -> str:
+def prompt_of(base: PolicyRecord, system: str | None = None, examples: Sequence[Example] = ()) -> str:
     tokenizer = load_tokenizer(base)
     problem = Problem("p", "1 + 1?", "2", None, None, "tests")
     asked = conversation(problem, Prompt(system=system, examples=list(examples)))
@@ -139,7 +139,7 @@ def test_a_template_that_prints_todays_date_needs_a_fixed_one(
     with pytest.raises(ValueError, match=f"{model}: the chat template prints today's date.*{fix}"):
         policy(model)
     with pytest.raises(ValueError, match="prints today's date"):  # recorded by an earlier version
-        prompt_of(Policy("mine/base", "mine", "base", base=str(model)), system="Think.")
+        prompt_of(PolicyRecord("mine/base", "mine", "base", base=str(model)), system="Think.")
 
     source = LocalModel(source="local", path=str(model), chat_template_kwargs={"date_string": date})
     base = resolve_base("mine", source)
@@ -153,7 +153,7 @@ def test_a_template_may_have_a_date_that_the_prompts_do_not_print(model: Path) -
     """Mistral's prints it only in its own system message."""
     own = "{% set today = strftime_now('%Y-%m-%d') %}{% if messages[0].role != 'system' %}{{ today }}{% endif %}"
     (model / "chat_template.jinja").write_text(own + load_tokenizer(policy(model)).get_chat_template())
-    recorded = Policy("mine/base", "mine", "base", base=str(model))
+    recorded = PolicyRecord("mine/base", "mine", "base", base=str(model))
     assert "1 + 1?" in prompt_of(recorded, system="Think.")
     with pytest.raises(ValueError, match="prints today's date"):
         prompt_of(recorded)
@@ -207,7 +207,7 @@ def test_truncated_weights_name_the_folder_and_a_way_back_that_exists(model: Pat
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ValueError, match=f"{model}: its weights cannot be read .*; {fix}") as error:
-        load_base(Policy("mine/base", "mine", "base", base=str(model), settings={"source": source}))
+        load_base(PolicyRecord("mine/base", "mine", "base", base=str(model), settings={"source": source}))
     assert ("delete" in str(error.value)) == (source != "local")
 
 
@@ -239,7 +239,7 @@ def test_weights_that_would_be_drawn_at_random_are_named(model: Path, change: Ch
     with pytest.raises(ValueError, match=message):
         policy(model)
     with pytest.raises(ValueError, match=message):  # a record that was written before the weights changed
-        load_base(Policy("mine/base", "mine", "base", base=str(model)))
+        load_base(PolicyRecord("mine/base", "mine", "base", base=str(model)))
 
 
 def test_an_adapter_without_some_of_its_weights_is_refused_by_every_loader(tmp_path: Path) -> None:

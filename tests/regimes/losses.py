@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.regimes.run.job import Trained, TrainingJob
 from tests.models import tiny_policy
@@ -20,7 +20,7 @@ def losses(
     settings: Any,
     work: Path,
     *,
-    base: Policy | None = None,
+    base: PolicyRecord | None = None,
     lora: Lora | None = None,
     **job: Any,
 ) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from g2d.jobs.files import read_json
-from g2d.policies import Policy, load_base, load_model
+from g2d.policies import PolicyRecord, load_base, load_model
 from g2d.policies.policy import with_trained
 from g2d.policies.settings import Lora
 from g2d.regimes.grpo import train as grpo
@@ -38,7 +38,7 @@ def test_an_adapter_loads_elsewhere_and_names_nothing_of_this_machine(tmp_path: 
     hub = replace(tiny_policy(), base=str(folder), revision=REVISION, settings={"source": "hub", "id": "them/tiny"})
     warm_up(work / "warm", easy(10), base=hub, k=1)
     # Continues an adapter whose configuration has the name of M0 on the Hub.
-    start = Policy("x/warm", "x", "grpo", hub.base, adapter=str(work / "warm/adapter"))
+    start = PolicyRecord("x/warm", "x", "grpo", hub.base, adapter=str(work / "warm/adapter"))
     train_dpo(TrainingJob(hub, pairs(8), Dpo(max_steps=1), lora=Lora(), seed=0, work=work, start=start))
     for adapter in ("warm/adapter", "adapter"):
         moved = Path(shutil.move(work / adapter, tmp_path / "elsewhere" / adapter))
@@ -64,7 +64,7 @@ def test_an_adapter_loads_elsewhere_and_names_nothing_of_this_machine(tmp_path: 
 def test_an_adapter_names_its_base(tmp_path: Path, base: str, settings: dict[str, Any], name: str) -> None:
     (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "r": 16}))
-    policy = Policy("mine/base", "mine", "base", base=base, settings=settings)
+    policy = PolicyRecord("mine/base", "mine", "base", base=base, settings=settings)
     export_trained(tmp_path, tmp_path, policy)
     described = read_json(tmp_path / "adapter/adapter_config.json")
     assert described == {"base_model_name_or_path": name, "revision": None, "inference_mode": True, "r": 16}
@@ -118,7 +118,7 @@ def test_a_training_in_half_precision_trains(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("load", [load_model, VllmEngine])
-def test_adapters_in_each_others_folders_are_refused(tmp_path: Path, load: Callable[[Policy], Any]) -> None:
+def test_adapters_in_each_others_folders_are_refused(tmp_path: Path, load: Callable[[PolicyRecord], Any]) -> None:
     """Two seeds of one policy, and the policies of two models of the same shape: only the weights tell them apart."""
     mine, *others = (
         adapted(base, tmp_path / str(seed), std=0.05, seed=seed)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from g2d.jobs.digests import MARK
 from g2d.jobs.files import sha256
-from g2d.policies import Policy, load_model
+from g2d.policies import PolicyRecord, load_model
 from g2d.policies.policy import as_json
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
@@ -76,7 +76,7 @@ def weights(work: Path) -> dict[str, torch.Tensor]:
     return load_file(work / FILE)
 
 
-def left(work: Path, **fields: Any) -> Policy:
+def left(work: Path, **fields: Any) -> PolicyRecord:
     return replace(tiny_policy(), weights=str(work / "weights"), weights_sha256=sha256(work / FILE), **fields)
 
 
@@ -110,7 +110,7 @@ def test_training_begins_at_its_reference_and_continues_trained_weights(tmp_path
 
 
 def test_a_synced_reference_equals_the_synced_policy(tmp_path: Path) -> None:
-    """Policy and reference agree before every update at s = 1, so the margins stay 0."""
+    """PolicyRecord and reference agree before every update at s = 1, so the margins stay 0."""
     log = RUNS["semi_online_dpo with a reference"](tmp_path)
     assert [row["rewards/margins"] for row in log] == pytest.approx([0] * STEPS, abs=1e-5)
 

@@ -13,7 +13,7 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import read_json, sha256
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo.train import train_grpo
@@ -130,7 +130,7 @@ def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
     job = job_of(work)
     for seen in outcome.probes:
         adapter = str(adapters[seen.step].parent)
-        policy = Policy("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
+        policy = PolicyRecord("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
         harvest = rollouts_of(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
         rows = probe_rollouts(job, policy)
         assert rows == harvest[: 6 * 8]

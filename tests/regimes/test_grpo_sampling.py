@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from g2d.policies import Policy, load_base, load_tokenizer
+from g2d.policies import PolicyRecord, load_base, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt, conversation, conversation_ids
 from g2d.regimes.grpo.keys import Warmup
@@ -36,14 +36,16 @@ WARMUP = Warmup(
 SURE, NOISY = Lora(dropout=0.0), Lora(dropout=0.5)
 
 
-def warm_up(work: Path, base: Policy, k: int, lora: Lora = SURE, keys: dict[str, Any] | None = None, **job: Any) -> Any:
+def warm_up(
+    work: Path, base: PolicyRecord, k: int, lora: Lora = SURE, keys: dict[str, Any] | None = None, **job: Any
+) -> Any:
     warmup = WARMUP.model_copy(update=keys or {})
     job |= {"prompt": Prompt(), "group_size": 2, "seed": 0, "work": work, "lora": lora}
     train_grpo(TrainingJob(base, easy(20), warmup, k=k, **job))
     return pd.read_parquet(work / "rollouts.parquet")
 
 
-def changed(folder: Path, file: str, **values: Any) -> Policy:
+def changed(folder: Path, file: str, **values: Any) -> PolicyRecord:
     """Return M0 with further values in one of its JSON files."""
     base = tiny_policy()
     shutil.copytree(base.base, folder)

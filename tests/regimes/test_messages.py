@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from g2d.jobs.cost import Meter, Progress
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.problems.problem import Problem
 from g2d.regimes.distributed.messages import TYPE, read_message, write_message
@@ -26,7 +26,7 @@ from g2d.rewards.catalogue import reward_settings
 from tests.regimes.test_groups import PROBLEMS, rollouts
 
 JOB = TrainingJob(
-    Policy("tiny/base", "tiny", "base", base="results/tiny/base/model", settings={"source": "local", "n": 3}),
+    PolicyRecord("tiny/base", "tiny", "base", base="results/tiny/base/model", settings={"source": "local", "n": 3}),
     [Problem("p1", "2 + 2?", "4", 1, None, "here")],
     Dpo(learning_rate=0.1 + 0.2),
     seed=3,

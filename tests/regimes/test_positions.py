@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from g2d.policies import Policy, load_base
+from g2d.policies import PolicyRecord, load_base
 from g2d.policies.settings import Lora
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.positions import has_absolute_positions
@@ -31,7 +31,7 @@ from tests.regimes.test_training import easy, pairs
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+def learned(tmp_path_factory: pytest.TempPathFactory) -> PolicyRecord:
     """M0 with learned positions, on which its probabilities depend."""
     folder = tmp_path_factory.mktemp("learned") / "base"
     shutil.copytree(tiny_policy().base, folder)
@@ -43,7 +43,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     model = transformers.GPT2LMHeadModel(config)
     torch.nn.init.normal_(model.transformer.wpe.weight, std=1.0)
     model.save_pretrained(folder)
-    return Policy("learned/base", "learned", "base", base=str(folder))
+    return PolicyRecord("learned/base", "learned", "base", base=str(folder))
 
 
 def unpadded(
@@ -67,7 +67,7 @@ def distances(
 
 
 @pytest.mark.parametrize("shared_prompts", [False, True])
-def test_grpo(learned: Policy, tmp_path: Path, watch: Any, shared_prompts: bool) -> None:
+def test_grpo(learned: PolicyRecord, tmp_path: Path, watch: Any, shared_prompts: bool) -> None:
     """The policy, the sampling policy of stale rollouts and the reference, while all three are M0."""
     m0 = load_base(learned)
     apart: list[float] = []
@@ -98,7 +98,7 @@ def test_grpo(learned: Policy, tmp_path: Path, watch: Any, shared_prompts: bool)
 @pytest.mark.parametrize("shared_prompts", [False, True])
 @pytest.mark.parametrize("regime", ["dpo", "dpo, reference once", "semi-online DPO"])
 def test_preferences(
-    learned: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regime: str, shared_prompts: bool
+    learned: PolicyRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regime: str, shared_prompts: bool
 ) -> None:
     """The policy's pass, and the reference's, which is compared with the policy's by the trainer."""
     m0 = load_base(learned)

@@ -21,7 +21,7 @@ import torch
 from g2d.experiment.training import train_regime
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.launchers import forget_launcher
-from g2d.policies import Policy, write_policy
+from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.settings import Lora
 from g2d.regimes.distributed.launch import launched
 from g2d.regimes.grpo.train import train_grpo
@@ -69,7 +69,7 @@ def in_two(function: Callable[..., Any], folder: Path, /, *arguments: Any, job_m
     return launched(function, arguments, training=TWO, work=folder, log=log, meter=job_meter or meter())
 
 
-def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **changes: Any) -> TrainingJob:
+def dpo(work: Path, base: PolicyRecord, settings: Dpo = DPO, n: int = 16, **changes: Any) -> TrainingJob:
     values: dict[str, Any] = {"lora": NO_DROPOUT, "checkpointing": saving(work)}
     return TrainingJob(base, pairs(n, base), settings, seed=0, work=work, **values | changes)
 
@@ -100,10 +100,10 @@ def in_half_precision() -> Iterator[None]:
         yield
 
 
-def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
+def every_regime(base: PolicyRecord, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
     """Run all trainings one after another in as many processes as call this; some continue the adapter `warm`."""
     examples = chosen_completions(pairs(13, base))
-    start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
+    start = PolicyRecord("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
     continued = SHORT.model_copy(update={"start": "warmup"})
 
     def job(name: str, data: Any, settings: Any, **more: Any) -> TrainingJob:
@@ -182,7 +182,7 @@ def test_prompts_completions_and_rewards_equal_one_process(trained: Any, regime:
     assert frames[0].groupby("step").size().to_dict() == dict.fromkeys([1, 2, 3], 16 if regime == "grpo" else 20)
 
 
-def units_dropped(base: Policy, work: Path, meter: Meter) -> dict[str, list[list[bool]]]:
+def units_dropped(base: PolicyRecord, work: Path, meter: Meter) -> dict[str, list[list[bool]]]:
     """Return, for each regime and process, which of the first units the first dropout of the training drops."""
     lora = Lora(dropout=0.5)
 
@@ -259,7 +259,7 @@ def test_stopped_and_killed_trainings_resume_with_the_same_bits(trained: Any, tm
     assert last.carried.cpu_s > first.carried.cpu_s
 
 
-def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str, Any]:
+def with_and_without_a_stop(base: PolicyRecord, work: Path, meter: Meter) -> dict[str, Any]:
     """Only one process receives a signal; all of them stop at the end of that step, and resume."""
     logs = {}
     for regime in (_grpo, _online):
@@ -274,11 +274,11 @@ def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str,
     return logs
 
 
-def _grpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
+def _grpo(base: PolicyRecord, work: Path, **job: Any) -> list[dict[str, Any]]:
     return train_grpo(TrainingJob(base, easy(10), GRPO, k=3, group_size=2, work=work, seed=0, lora=Lora(), **job)).log
 
 
-def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
+def _online(base: PolicyRecord, work: Path, **job: Any) -> list[dict[str, Any]]:
     return train_semi_online_dpo(TrainingJob(base, easy(10), ONLINE, k=3, work=work, seed=0, lora=Lora(), **job)).log
 
 

@@ -15,7 +15,7 @@ import torch
 from trl.trainer import dpo_trainer
 
 from g2d.jobs.files import read_json, write_json
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
@@ -33,7 +33,7 @@ N = 6
 Log = list[dict[str, Any]]
 
 
-def run(train: Any, data: Any, settings: Any, work: Path, start: Policy | None = None, **job: Any) -> Log:
+def run(train: Any, data: Any, settings: Any, work: Path, start: PolicyRecord | None = None, **job: Any) -> Log:
     lora = Lora(dropout=0.0)
     log: Log = train(TrainingJob(tiny_policy(), data, settings, work=work, start=start, lora=lora, seed=0, **job)).log
     return log
@@ -44,7 +44,12 @@ def one_step(shape: tuple[int, int]) -> dict[str, Any]:
 
 
 def dpo(
-    work: Path, n: int = N, shape: tuple[int, int] = (N, 1), start: Policy | None = None, data: Any = None, **keys: Any
+    work: Path,
+    n: int = N,
+    shape: tuple[int, int] = (N, 1),
+    start: PolicyRecord | None = None,
+    data: Any = None,
+    **keys: Any,
 ) -> Log:
     settings = Dpo.model_validate(one_step(shape) | keys | ({"start": "warmup"} if start else {}))
     return run(train_dpo, data or pairs(n), settings, work, start)
@@ -60,13 +65,13 @@ def rft(work: Path, n: int, shape: tuple[int, int]) -> Log:
     return run(train_rft, chosen_completions(pairs(n)), Rft.model_validate({"regime": "rft"} | one_step(shape)), work)
 
 
-def semi_online(work: Path, start: Policy | None = None, **keys: Any) -> Log:
+def semi_online(work: Path, start: PolicyRecord | None = None, **keys: Any) -> Log:
     settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | keys)
     return run(train_semi_online_dpo, easy(10), settings, work, start, k=2)
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+def start(tmp_path_factory: pytest.TempPathFactory) -> PolicyRecord:
     """A policy other than M0, with adapter dropout of one half."""
     folder = tmp_path_factory.mktemp("start") / "adapter"
     policy = adapted(tiny_policy(), folder, std=0.03)
@@ -75,7 +80,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 
 @pytest.mark.parametrize("train", [dpo, partial(dpo, precompute_reference=True)], ids=["dpo", "once"])
-def test_the_reference_is_the_start_without_dropout(tmp_path: Path, start: Policy, train: Callable[..., Log]) -> None:
+def test_the_reference_is_the_start_without_dropout(
+    tmp_path: Path, start: PolicyRecord, train: Callable[..., Log]
+) -> None:
     """A reward is beta times the log-ratio, so the log reveals the reference."""
     log = train(tmp_path, start=start)
     for side in ("chosen", "rejected"):
@@ -86,7 +93,7 @@ def test_the_reference_is_the_start_without_dropout(tmp_path: Path, start: Polic
 
 
 def test_online_references_and_generators_have_no_dropout(
-    tmp_path: Path, start: Policy, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, start: PolicyRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[bool] = []
     forward = torch.nn.Dropout.forward
@@ -117,7 +124,7 @@ def without_its_reference() -> Any:
     ids=["dpo", "once", "semi_online"],
 )
 def test_a_training_that_does_not_begin_at_its_reference_warns_before_its_first_step(
-    tmp_path: Path, start: Policy, train: Callable[..., Any]
+    tmp_path: Path, start: PolicyRecord, train: Callable[..., Any]
 ) -> None:
     with without_its_reference(), pytest.raises(RuntimeError, match="the reference is not the policy that training"):
         train(tmp_path / "other", start=start)

@@ -17,7 +17,7 @@ import pytest
 
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.files import sha256
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpointing, Checkpoints, TrainingStoppedError, require_intact
@@ -124,7 +124,7 @@ def test_dpo_stopped_anywhere_equals_an_uninterrupted_run(
 def test_dpo_from_the_warmed_up_policy_keeps_policy_and_reference_apart(tmp_path: Path) -> None:
     """If the reference adapter were in the checkpoint, the trainer would load only that one and start over."""
     grpo(tmp_path / "warm", k=2)
-    start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
+    start = PolicyRecord("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
     assert_resumes(partial(dpo, start=start), tmp_path, 4)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
@@ -45,7 +45,12 @@ DYNAMIC = {"retire": {"after": 1}}
 
 
 def semi_online(
-    work: Path, k: int = 6, *, problems: list[Problem] | None = None, started: Policy | None = None, **changes: Any
+    work: Path,
+    k: int = 6,
+    *,
+    problems: list[Problem] | None = None,
+    started: PolicyRecord | None = None,
+    **changes: Any,
 ) -> list[dict[str, Any]]:
     names = ("resume_from", "meter", "base", "engine", "reward", "verifier", "lora", "shared_prompts")
     job = {name: changes.pop(name) for name in names if name in changes}
@@ -61,7 +66,7 @@ def rows_of(work: Path) -> pd.DataFrame:
     return pd.read_parquet(work / "rollouts.parquet")
 
 
-def equals_harvest(rows: pd.DataFrame, policy: Policy, seed: int) -> list[bool]:
+def equals_harvest(rows: pd.DataFrame, policy: PolicyRecord, seed: int) -> list[bool]:
     """Return whether each row has the text that a harvest of the policy has for its problem and sample."""
     decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=seed)
     harvest = to_frame(rollouts_of(policy, easy(10), Prompt(), decoding)).set_index(["problem_id", "sample"])
@@ -146,7 +151,7 @@ def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, sync_ev
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+def start(tmp_path_factory: pytest.TempPathFactory) -> PolicyRecord:
     """GRPO's policy after two steps."""
     folder = tmp_path_factory.mktemp("grpo")
     warm_up(folder, easy(10), k=2, lora=NO_DROPOUT, group_size=4)
@@ -157,7 +162,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     return replace(tiny_policy(), policy_id="tiny/seed0/grpo/g4/k2", regime="grpo", k=2, seed=0, **adapter)
 
 
-def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path, start: Policy) -> None:
+def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path, start: PolicyRecord) -> None:
     """Its first rollouts are a harvest of that policy; the reference is that policy or M0."""
     of_start = semi_online(tmp_path / "own", k=2, lora=NO_DROPOUT, started=start, reference="start", sync_every="never")
     of_m0 = semi_online(tmp_path / "m0", k=2, lora=NO_DROPOUT, started=start, sync_every="never")
@@ -178,7 +183,7 @@ def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path, start:
 
 @pytest.mark.parametrize(("sync_every", "reference"), [(1, "base"), (4, "sync"), ("never", "start")])
 def test_a_training_from_a_start_resumes_with_the_same_bits(
-    tmp_path: Path, start: Policy, sync_every: Any, reference: str
+    tmp_path: Path, start: PolicyRecord, sync_every: Any, reference: str
 ) -> None:
     """Stopped within the interval of the start and after a sync, and in a chain."""
     changes = {"sync_every": sync_every, "reference": reference, "started": start, "lora": NO_DROPOUT}
@@ -189,7 +194,7 @@ def test_a_training_from_a_start_resumes_with_the_same_bits(
 
 
 def test_an_attempt_with_another_start_is_not_gone_on_from(
-    tmp_path: Path, start: Policy, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, start: PolicyRecord, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         semi_online(tmp_path / "stopped", started=start, lora=NO_DROPOUT)

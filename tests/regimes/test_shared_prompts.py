@@ -14,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
 from trl.trainer.utils import add_fused_lm_head
 
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo
@@ -183,7 +183,7 @@ NO_DROPOUT = Lora(dropout=0.0)
 GROUPS = WARMUP.model_copy(update={"beta": 0.1, "ratio": "sampler"})
 
 
-def model_of(source: str) -> Policy:
+def model_of(source: str) -> PolicyRecord:
     return replace(tiny_policy(), settings={"source": source})
 
 

@@ -19,7 +19,7 @@ import torch
 from peft import PeftModelForCausalLM
 
 from g2d.jobs.files import write_jsonl
-from g2d.policies import Policy, load_model, load_tokenizer
+from g2d.policies import PolicyRecord, load_model, load_tokenizer
 from g2d.policies.policy import end_tokens
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
@@ -74,7 +74,7 @@ WORKED = Prompt(
 DECODING = Decoding(8, 1.0, 1.0, 12, 64, seed=0)
 
 
-def policy_of(template: str, folder: Path) -> Policy:
+def policy_of(template: str, folder: Path) -> PolicyRecord:
     """A model with random weights and few words, so that it draws completions of every kind."""
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -95,7 +95,7 @@ def policy_of(template: str, folder: Path) -> Policy:
     model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids([end, *more])
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)
-    return Policy("t/base", "t", "base", base=str(folder))
+    return PolicyRecord("t/base", "t", "base", base=str(folder))
 
 
 @contextmanager

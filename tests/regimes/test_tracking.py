@@ -25,7 +25,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from g2d.jobs.cost import Meter
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.train import train_grpo
@@ -39,7 +39,7 @@ assert tracker == "wandb" or tracker not in sys.modules  # TRL imports wandb whe
 problems, warmup = generate("arithmetic", "train", 16, seed=0), Warmup(steps=[2], max_completion_length=12)
 tracking = tracking_arguments(Logging(report_to=tracker), policy_id)
 job = TrainingJob(
-    Policy("tiny/base", "tiny", "base", base=base), problems, warmup,
+    PolicyRecord("tiny/base", "tiny", "base", base=base), problems, warmup,
     lora=Lora(), group_size=2, k=2, seed=0, work=work, tracking=tracking,
 )
 log = train_on(train_grpo, job, meter=Meter("training", "training")).log

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from snakemake.iocontainers import InputFiles
 
 from g2d.jobs.files import sha256, write_jsonl
-from g2d.policies import Policy, load_model, load_tokenizer
+from g2d.policies import PolicyRecord, load_model, load_tokenizer
 from g2d.policies.policy import tokenizer_sha256
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
@@ -126,7 +126,7 @@ def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Pat
     assert clipped == pytest.approx(truncated.groupby(frame.step).mean().tolist())
 
 
-def pairs(n: int = 24, base: Policy | None = None) -> list[Pair]:
+def pairs(n: int = 24, base: PolicyRecord | None = None) -> list[Pair]:
     """Pairs of short answers, which all end."""
     policy = base or tiny_policy()
     tokenizer = load_tokenizer(policy)
@@ -227,7 +227,7 @@ def folders_in(work: Path, lora: Lora) -> dict[str, Any]:
     return {lora.folder: str(work / lora.folder)}
 
 
-def same_logits(policy: Policy, other: Policy) -> bool:
+def same_logits(policy: PolicyRecord, other: PolicyRecord) -> bool:
     tokens = torch.arange(5, 25).reshape(2, 10)
     with torch.no_grad():
         first, second = (load_model(one)(tokens).logits for one in (policy, other))

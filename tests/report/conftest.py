@@ -12,7 +12,7 @@ from g2d.config.sections import Ablation, Config
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
 from g2d.grid.run import Run
-from g2d.policies import Policy as PolicyRecord
+from g2d.policies import PolicyRecord
 from g2d.problems import Problem
 from g2d.report.browsers import browse_answers, browse_pairs
 from g2d.report.page import build

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from g2d.experiment.config import Config, read
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.report.provenance import commit, config_digest, packages, provenance, steps_without_loss
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -21,8 +21,8 @@ MANIFEST = {"source": {"source": "local", "path": "/home/me/pool.jsonl"}, "n": 3
 
 def record(config: Config) -> dict:
     policies = [
-        Policy("demo/base", "demo", "base", base="/home/me/model", weights_sha256="b" * 64),
-        Policy("demo/seed0/dpo/g0/k0", "demo", "dpo", base="/home/me/model", seed=0, weights_sha256="c" * 64),
+        PolicyRecord("demo/base", "demo", "base", base="/home/me/model", weights_sha256="b" * 64),
+        PolicyRecord("demo/seed0/dpo/g0/k0", "demo", "dpo", base="/home/me/model", seed=0, weights_sha256="c" * 64),
     ]
     return provenance(config, policies, {"pool": MANIFEST}, ["cpu", "cpu"], __file__)
 
@@ -45,7 +45,7 @@ def test_it_names_weights_data_seeds_and_devices_and_no_place_or_person() -> Non
 
 
 def test_the_share_of_an_adapters_effect_is_recorded_if_it_was_measured() -> None:
-    policy = Policy("demo/seed0/dpo/g0/k0", "demo", "dpo", "m", effect_left=0.5)
+    policy = PolicyRecord("demo/seed0/dpo/g0/k0", "demo", "dpo", "m", effect_left=0.5)
     measured = provenance(read(CONFIG / "config.yaml"), [policy], {"pool": MANIFEST}, ["cpu"], __file__)
     assert measured["effect_left"] == {"demo/seed0/dpo/g0/k0": 0.5}
     assert "effect_left" not in record(read(CONFIG / "config.yaml"))

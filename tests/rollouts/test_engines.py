@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from g2d.policies import Policy, load_tokenizer
+from g2d.policies import PolicyRecord, load_tokenizer
 from g2d.policies.policy import context_limit, end_tokens, ends_in_words
 from g2d.problems.prompts import Prompt, token_ids
 from g2d.problems.synthetic import generate
@@ -157,7 +157,7 @@ def test_every_token_that_the_model_declares_ends_a_completion() -> None:
 
 
 def test_a_completion_ends_at_the_tokens_that_a_file_or_the_template_names(tmp_path: Path) -> None:
-    policy = Policy("mine/base", "mine", "base", base=str(tmp_path))
+    policy = PolicyRecord("mine/base", "mine", "base", base=str(tmp_path))
     tokenizer = load_tokenizer(tiny_policy())
     config, generation_config = tmp_path / "config.json", tmp_path / "generation_config.json"
     config.write_text('{"eos_token_id": 7}')
@@ -176,7 +176,7 @@ def test_a_completion_ends_at_the_tokens_that_a_file_or_the_template_names(tmp_p
 
 
 def test_the_context_limit_of_a_model_with_other_parts_is_that_of_its_text(tmp_path: Path) -> None:
-    policy = Policy("mine/base", "mine", "base", base=str(tmp_path))
+    policy = PolicyRecord("mine/base", "mine", "base", base=str(tmp_path))
     (tmp_path / "config.json").write_text('{"text_config": {"max_position_embeddings": 512}}')
     assert context_limit(policy) == 512
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 256, "text_config": {}}')

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from g2d.jobs.usage import cpu_seconds
-from g2d.policies import Policy
+from g2d.policies import PolicyRecord
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import sampling
@@ -44,23 +44,23 @@ SAMPLED = sampling(Harvest(samples_per_prompt=4, max_completion_length=24), seed
 
 
 @pytest.fixture(scope="module")
-def policy() -> Policy:
+def policy() -> PolicyRecord:
     return two_ends_policy(heads=1)
 
 
 @pytest.fixture(scope="module")
-def vllm(policy: Policy) -> VllmEngine:
+def vllm(policy: PolicyRecord) -> VllmEngine:
     """Another engine closes it, and a test after that would start it again: those tests come last."""
     return VllmEngine(policy, adapter_rank=16)
 
 
 @pytest.fixture(scope="module")
-def transformers(policy: Policy) -> TransformersEngine:
+def transformers(policy: PolicyRecord) -> TransformersEngine:
     return TransformersEngine.of(policy)
 
 
 @pytest.fixture(scope="module")
-def adapted(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Policy:
+def adapted(policy: PolicyRecord, tmp_path_factory: pytest.TempPathFactory) -> PolicyRecord:
     """The policy with an adapter that changes its answers."""
     return models.adapted(policy, tmp_path_factory.mktemp("adapter"), std=0.5)
 
@@ -121,7 +121,7 @@ def test_samples_follow_the_distribution_of_the_model(vllm: VllmEngine, transfor
 
 
 def test_adapters_are_exchanged_in_a_running_engine(
-    vllm: VllmEngine, transformers: TransformersEngine, adapted: Policy, tmp_path: Path
+    vllm: VllmEngine, transformers: TransformersEngine, adapted: PolicyRecord, tmp_path: Path
 ) -> None:
     asked = requests(vllm)
     base, running = vllm.generate(asked, GREEDY), vllm._llm
@@ -136,7 +136,7 @@ def test_adapters_are_exchanged_in_a_running_engine(
     assert vllm.generate(asked, GREEDY) == base
 
 
-def test_rollouts_name_the_engine_and_keep_its_tokens(vllm: VllmEngine, policy: Policy) -> None:
+def test_rollouts_name_the_engine_and_keep_its_tokens(vllm: VllmEngine, policy: PolicyRecord) -> None:
     problems = generate("arithmetic", "train", 5, seed=0)
     drawn = rollouts_of(policy, problems, Prompt(), SAMPLED, engine=vllm, token_ids=True)
     for r in drawn:
@@ -149,7 +149,7 @@ def test_rollouts_name_the_engine_and_keep_its_tokens(vllm: VllmEngine, policy: 
     assert {r.engine for r in drawn} == {"vllm"}
 
 
-def test_a_subprocess_gives_the_same_rows_and_its_cost_is_counted_once(vllm: VllmEngine, policy: Policy) -> None:
+def test_a_subprocess_gives_the_same_rows_and_its_cost_is_counted_once(vllm: VllmEngine, policy: PolicyRecord) -> None:
     asked, before, paid = requests(vllm, 8), billed_without_waiting(), cpu_seconds()
     aside = SubprocessEngine(policy, EngineSettings(name="vllm"))
     assert requests(aside, 8) == asked
@@ -164,7 +164,7 @@ def test_a_subprocess_gives_the_same_rows_and_its_cost_is_counted_once(vllm: Vll
     assert cpu_seconds() > paid + 1
 
 
-def test_one_that_dies_says_so(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_dies_says_so(policy: PolicyRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", forked.python())  # what is looked at is this side
     aside = SubprocessEngine(policy, EngineSettings(name="vllm"))
     os.kill(aside.process, signal.SIGKILL)
@@ -173,10 +173,10 @@ def test_one_that_dies_says_so(policy: Policy, monkeypatch: pytest.MonkeyPatch) 
     aside.close()
 
 
-def test_one_ends_with_whoever_started_it(policy: Policy) -> None:
+def test_one_ends_with_whoever_started_it(policy: PolicyRecord) -> None:
     code = (
         f"import sys; sys.executable = {forked.python()!r}; "
-        "from g2d.policies import Policy; from g2d.rollouts.settings import EngineSettings; "
+        "from g2d.policies import PolicyRecord; from g2d.rollouts.settings import EngineSettings; "
         "from g2d.rollouts.trainer_engine import SubprocessEngine; "
         f"made = SubprocessEngine({policy!r}, EngineSettings(name='vllm')); print(made.process, flush=True); input()"
     )
@@ -194,13 +194,13 @@ def billed_without_waiting() -> float:
     return cpu_seconds() - sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def test_a_merged_adapter_answers_as_with_transformers(adapted: Policy) -> None:
+def test_a_merged_adapter_answers_as_with_transformers(adapted: PolicyRecord) -> None:
     engine = VllmEngine(adapted, EngineSettings(name="vllm", adapters="merge"))
     asked = requests(engine)
     assert identical(engine.generate(asked, GREEDY), TransformersEngine.of(adapted).generate(asked, GREEDY)) >= 0.95
 
 
-def test_an_adapter_that_cannot_be_used_is_named(policy: Policy, adapted: Policy, tmp_path: Path) -> None:
+def test_an_adapter_that_cannot_be_used_is_named(policy: PolicyRecord, adapted: PolicyRecord, tmp_path: Path) -> None:
     assert adapted.adapter is not None
     lora = EngineSettings(name="vllm", adapters="lora")
     with pytest.raises(ValueError, match=r"absent/adapter_model\.safetensors: missing, cut short or not the weights"):
@@ -219,7 +219,7 @@ def test_seeds_of_neighbours_are_far_apart() -> None:
     assert max(seeds) < 2**62
 
 
-def test_without_shared_memory_the_folder_is_named(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shared_memory_the_folder_is_named(policy: PolicyRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     def lock() -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 

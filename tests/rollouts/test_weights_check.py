@@ -17,7 +17,7 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from g2d.jobs.files import read_json
-from g2d.policies import Policy, load_base, load_model
+from g2d.policies import PolicyRecord, load_base, load_model
 from g2d.policies import policy as policies
 from g2d.rollouts import transformers_engine, weights_check
 from g2d.rollouts.engine import Decoding, Request
@@ -42,7 +42,7 @@ LORA = EngineSettings(name="vllm", adapters="lora")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> list[Policy]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[PolicyRecord]:
     return [adapted(tiny_policy(heads=1), tmp_path_factory.mktemp("adapter"), std=0.05, seed=i) for i in range(2)]
 
 
@@ -67,13 +67,13 @@ def one_row(tensors: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def vllm(trained: list[Policy]) -> VllmEngine:
+def vllm(trained: list[PolicyRecord]) -> VllmEngine:
     engine = VllmEngine(tiny_policy(heads=1), LORA, adapter_rank=16)
     engine.start(256)
     return engine
 
 
-def fails(engine: VllmEngine, served: str | Path | None, policy: Policy) -> str:
+def fails(engine: VllmEngine, served: str | Path | None, policy: PolicyRecord) -> str:
     """Serve an adapter as if it were the policy's, and return the message of the error that has to come."""
     engine._load_adapter(served)
     engine._unchecked = policy
@@ -82,7 +82,7 @@ def fails(engine: VllmEngine, served: str | Path | None, policy: Policy) -> str:
     return str(error.value)
 
 
-def check_all(engine: VllmEngine, trained: list[Policy], folder: Path) -> None:
+def check_all(engine: VllmEngine, trained: list[PolicyRecord], folder: Path) -> None:
     """Right weights pass; M0, another adapter, half an adapter, and an adapter instead of M0 do not."""
     base = engine.policy
     for policy in (base, *trained, base):
@@ -98,7 +98,7 @@ def check_all(engine: VllmEngine, trained: list[Policy], folder: Path) -> None:
 
 @NEEDS_VLLM
 def test_faults_in_float32(
-    vllm: VllmEngine, trained: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vllm: VllmEngine, trained: list[PolicyRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".snakemake").mkdir()
@@ -112,7 +112,7 @@ def test_faults_in_float32(
 
 
 @NEEDS_VLLM
-def test_faults_beside_a_trainer(vllm: VllmEngine, trained: list[Policy], tmp_path: Path) -> None:
+def test_faults_beside_a_trainer(vllm: VllmEngine, trained: list[PolicyRecord], tmp_path: Path) -> None:
     base, (right, wrong) = vllm.policy, trained
     texts = fixed_texts(vllm.tokenizer)
     model = PeftModel.from_pretrained(load_base(base), str(right.adapter)).eval()
@@ -134,7 +134,7 @@ def test_syncs_that_are_checked() -> None:
 
 
 @NEEDS_VLLM
-def test_faults_in_bfloat16(trained: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_in_bfloat16(trained: list[PolicyRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = VllmEngine(tiny_policy(heads=1), LORA, adapter_rank=16)
     engine.dtype = "bfloat16"
     engine.start(256)
@@ -155,7 +155,7 @@ def test_faults_in_bfloat16(trained: list[Policy], tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("fault", ["M0", "another", "half"])
 def test_the_transformers_engine_has_the_adapter_of_its_file(
-    trained: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    trained: list[PolicyRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     right = trained[0]
     part = damaged(str(right.adapter), tmp_path / "half", half)

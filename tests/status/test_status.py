@@ -25,7 +25,7 @@ from g2d.jobs.cost import Cost, Progress, write_cost
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
 from g2d.jobs.planned import PlannedJob, read_jobs, write_jobs
-from g2d.policies import Policy, write_policy
+from g2d.policies import PolicyRecord, write_policy
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Folder, Snapshot
 from g2d.status.states import JobState, State
@@ -303,7 +303,7 @@ def test_gpu_hours_to_go_follow_from_what_was_measured(results: Path) -> None:
     attempted(results, "ok", first, seconds=7200, started=9000, device="A100")
     write_policy(
         results / first / "policy.json",
-        Policy("p", "demo", "grpo", "m0", 0, k=100, settings={"warmup": config.warmup.trajectory(100, 2)}),
+        PolicyRecord("p", "demo", "grpo", "m0", 0, k=100, settings={"warmup": config.warmup.trajectory(100, 2)}),
     )
     write_cost(results / first / "cost.json", cost(f"results/{first}/cost", "train_grpo", 7200, "A100"))
     attempted(results, "failed", second, seconds=360, started=1500, device="A100")

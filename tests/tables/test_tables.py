@@ -16,7 +16,7 @@ from g2d.config.sections import Ablation
 from g2d.grid.policy import Harvest, Policy
 from g2d.grid.run import Run
 from g2d.jobs.cost import Cost, CostFile
-from g2d.policies import Policy as PolicyRecord
+from g2d.policies import PolicyRecord
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import MAIN_COLUMNS, main_table
 from g2d.tables.costs import COST_COLUMNS, cost_table

@@ -9,7 +9,7 @@ from jinja2 import TemplateError
 from g2d.analysis.calibration import require_levels
 from g2d.config.sections import Config
 from g2d.plain import first_line
-from g2d.policies.policy import Policy, load_tokenizer, require_whole
+from g2d.policies.policy import PolicyRecord, load_tokenizer, require_whole
 from g2d.policies.settings import LocalModel
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, conversation_ids
@@ -57,7 +57,7 @@ def _of_models(config: Config) -> Iterator[str]:
 
 def _require_model(name: str, source: LocalModel, prompt: Prompt) -> None:
     given = source.chat_template_kwargs or None
-    policy = Policy(f"{name}/base", name, "base", source.path, chat_template_kwargs=given)
+    policy = PolicyRecord(f"{name}/base", name, "base", source.path, chat_template_kwargs=given)
     tokenizer = load_tokenizer(policy)
     try:
         conversation_ids(tokenizer, conversation(EXAMPLE, prompt))

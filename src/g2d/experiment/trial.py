@@ -34,7 +34,7 @@ from g2d.experiment.requirements import (
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
-from g2d.policies.policy import Policy, read_policy
+from g2d.policies.policy import PolicyRecord, read_policy
 from g2d.policies.pretrained import make_base, resolve_base
 from g2d.policies.settings import EmbeddedModel, GgufModel, ModelSource
 from g2d.problems import Problem
@@ -171,7 +171,7 @@ def tried(
     return trial
 
 
-def not_a_number(policy: Policy) -> str | None:
+def not_a_number(policy: PolicyRecord) -> str | None:
     """Return the name of an infinite or NaN weight, None if there is none."""
     from safetensors import safe_open
 
@@ -190,7 +190,7 @@ def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int)
     return random.Random(seed).sample(list(pool), min(n, len(pool)))
 
 
-def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
+def base_policy(name: str, source: ModelSource, folder: Path) -> PolicyRecord:
     if not isinstance(source, (EmbeddedModel, GgufModel)):
         return resolve_base(name, source)
     if not isinstance(source, GgufModel):

@@ -1,5 +1,5 @@
 from g2d.policies.policy import (
-    Policy,
+    PolicyRecord,
     load_base,
     load_model,
     load_tokenizer,
@@ -8,4 +8,12 @@ from g2d.policies.policy import (
     write_policy,
 )
 
-__all__ = ["Policy", "load_base", "load_model", "load_tokenizer", "read_own_policy", "read_policy", "write_policy"]
+__all__ = [
+    "PolicyRecord",
+    "load_base",
+    "load_model",
+    "load_tokenizer",
+    "read_own_policy",
+    "read_policy",
+    "write_policy",
+]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PolicyRecord:
     policy_id: str  # its folder, relative to the results folder
     model: str  # M0 in the configuration
     regime: str  # base | grpo | dpo | name of an ablation
@@ -86,31 +86,31 @@ class Policy:
         return f"./{folder}"  # without the dot, transformers asks the Hub for a missing folder
 
 
-def as_json(policy: Policy) -> dict[str, Any]:
+def as_json(policy: PolicyRecord) -> dict[str, Any]:
     """Return the record as written: some fields are left out if None, as in earlier records."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
 
-def write_policy(path: str | Path, policy: Policy) -> None:
+def write_policy(path: str | Path, policy: PolicyRecord) -> None:
     write_json(path, as_json(policy))
 
 
-def read_policy(path: str | Path) -> Policy:
+def read_policy(path: str | Path) -> PolicyRecord:
     """Read policy.json; a ValueError names the file."""
     values = read_json(path)
-    if unknown := values.keys() - {field.name for field in fields(Policy)}:
+    if unknown := values.keys() - {field.name for field in fields(PolicyRecord)}:
         raise ValueError(
             f"{path}: has {', '.join(sorted(unknown))}, which g2d {__version__} does not know: a newer version "
             "made it, so use that one"
         )
     try:
-        return Policy(**values)
+        return PolicyRecord(**values)
     except TypeError as error:
         raise ValueError(f"{path}: not a policy record ({error}); delete it to have it made again") from None
 
 
-def read_own_policy(path: str | Path) -> Policy:
+def read_own_policy(path: str | Path) -> PolicyRecord:
     """Read policy.json to load its weights; a ValueError if it belongs to another policy."""
     policy = read_policy(path)
     if not f"/{Path(path).parent.as_posix()}".endswith(f"/{policy.policy_id}"):
@@ -135,7 +135,7 @@ def tokenizer_sha256(folder: str | Path) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def changed_base_files(policy: Policy) -> list[str]:
+def changed_base_files(policy: PolicyRecord) -> list[str]:
     if policy.base_files is None:
         return []
     now = base_files(policy.base)
@@ -143,7 +143,7 @@ def changed_base_files(policy: Policy) -> list[str]:
     return [f"{policy.base}/{name}" for name in names if policy.base_files.get(name) != now.get(name)]
 
 
-def require_own_base_files(policy: Policy) -> None:
+def require_own_base_files(policy: PolicyRecord) -> None:
     """Raise a ValueError if M0's tokenizer, chat template or configuration differ from the record."""
     if changed := changed_base_files(policy):
         raise ValueError(
@@ -152,7 +152,7 @@ def require_own_base_files(policy: Policy) -> None:
         )
 
 
-def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
+def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
     """Load M0's tokenizer, with `chat_template_kwargs` in its chat template.
 
     A ValueError names a folder that was changed, or lacks an eos token or a chat template with these variables.
@@ -189,7 +189,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _way_back(policy: Policy) -> str:
+def _way_back(policy: PolicyRecord) -> str:
     source = policy.settings.get("source")
     if source in MADE:
         return "delete the folder to have it made again"
@@ -198,7 +198,7 @@ def _way_back(policy: Policy) -> str:
     return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
 
 
-def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def end_tokens(policy: PolicyRecord, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the tokens that end a completion.
 
     They are the tokenizer's, those of the first of M0's files that declares some, as in transformers, and the one that
@@ -243,12 +243,12 @@ def ends_in_words(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> st
     return f"a completion ends at {' or '.join(str(token) for token in tokens)}"
 
 
-def context_limit(policy: Policy) -> int | None:
+def context_limit(policy: PolicyRecord) -> int | None:
     limit = text_value(read_json(Path(policy.base) / "config.json"), "max_position_embeddings")
     return int(limit) if limit is not None else None
 
 
-def require_own_weights(policy: Policy) -> None:
+def require_own_weights(policy: PolicyRecord) -> None:
     """Raise a ValueError if the trained weights do not match the record, or cannot be applied as they were trained."""
     if policy.settings.get("lora", {}).get("rounding") == "once":
         raise ValueError(
@@ -263,7 +263,7 @@ def require_own_weights(policy: Policy) -> None:
             )
 
 
-def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
+def load_base(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
     """Load M0, or full weights, from safetensors; in float32 if `exact`.
 
     A ValueError names weights that are missing: transformers would initialise them at random.
@@ -274,7 +274,7 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     return _from_safetensors(policy, dtype=torch.float32 if exact else precision())
 
 
-def require_whole(policy: Policy) -> None:
+def require_whole(policy: PolicyRecord) -> None:
     """Raise a ValueError as `load_base` does if weights are missing, without reading them.
 
     A quantized model may need a GPU even for that, so its jobs check.
@@ -283,7 +283,7 @@ def require_whole(policy: Policy) -> None:
         _from_safetensors(policy, device_map="meta")
 
 
-def _from_safetensors(policy: Policy, **options: Any) -> PreTrainedModel:
+def _from_safetensors(policy: PolicyRecord, **options: Any) -> PreTrainedModel:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
@@ -321,7 +321,7 @@ def precision() -> torch.dtype:
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
-def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
+def load_model(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
     """Load the policy for evaluation; an adapter is merged if the weights are float32, as with `exact`."""
     import torch
 

@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
-from g2d.policies.policy import Policy, base_files, load_tokenizer, require_whole
+from g2d.policies.policy import PolicyRecord, base_files, load_tokenizer, require_whole
 from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel
 from g2d.problems.prompts import conversation_ids
 
@@ -18,9 +18,9 @@ from g2d.problems.prompts import conversation_ids
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
-def resolve_base(name: str, source: LocalModel | HubModel) -> Policy:
+def resolve_base(name: str, source: LocalModel | HubModel) -> PolicyRecord:
     """Record M0, downloading it from the Hub; a ValueError if its tokenizer or weights cannot be used."""
-    base = Policy(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
+    base = PolicyRecord(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
     if isinstance(source, HubModel):
         from huggingface_hub import snapshot_download
 
@@ -37,7 +37,7 @@ def resolve_base(name: str, source: LocalModel | HubModel) -> Policy:
     return base
 
 
-def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> Policy:
+def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> PolicyRecord:
     converted = None
     with atomic_folder(folder) as draft:
         if isinstance(source, EmbeddedModel):
@@ -48,7 +48,7 @@ def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> Pol
 
             draft.mkdir()
             converted = convert(source, draft)
-    base = Policy(
+    base = PolicyRecord(
         policy_id=f"{name}/base",
         model=name,
         regime="base",
@@ -64,7 +64,7 @@ def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> Pol
     return base
 
 
-def _require_usable_tokenizer(base: Policy) -> None:
+def _require_usable_tokenizer(base: PolicyRecord) -> None:
     """Raise a ValueError if M0's tokenizer cannot be read, or a plain prompt by it has mistakes."""
     tokenizer = load_tokenizer(base)
     try:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from g2d.plain import say
-from g2d.policies.policy import Policy, ends_in_words, tokenizer_sha256
+from g2d.policies.policy import PolicyRecord, ends_in_words, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.problems.prompts import Prompt, conversation
@@ -48,7 +48,7 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
     )
 
 
-def engine_for(policy: Policy, settings: EngineSettings) -> Engine:
+def engine_for(policy: PolicyRecord, settings: EngineSettings) -> Engine:
     """Start the engine of a policy, and log at which tokens its completions end."""
     engine: ModelEngine
     if settings.name == "vllm":
@@ -64,7 +64,7 @@ def engine_for(policy: Policy, settings: EngineSettings) -> Engine:
 
 
 def draw_rollouts(
-    policy: Policy,
+    policy: PolicyRecord,
     problems: Sequence[Problem],
     prompt: Prompt,
     decoding: Decoding,

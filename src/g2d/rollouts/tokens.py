@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from g2d.policies.policy import Policy, tokenizer_sha256
+from g2d.policies.policy import PolicyRecord, tokenizer_sha256
 from g2d.rollouts.rollout import read_rollouts
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_own_rollouts(file: str | Path, base: Policy) -> pd.DataFrame:
+def read_own_rollouts(file: str | Path, base: PolicyRecord) -> pd.DataFrame:
     """Read a harvest that was drawn with M0's tokenizer; otherwise raise a ValueError."""
     rollouts = read_rollouts(file)
     if "tokenizer_sha256" not in rollouts:
@@ -22,7 +22,7 @@ def read_own_rollouts(file: str | Path, base: Policy) -> pd.DataFrame:
     return rollouts
 
 
-def require_own_tokens(digests: Iterable[str], base: Policy, what: str) -> None:
+def require_own_tokens(digests: Iterable[str], base: PolicyRecord, what: str) -> None:
     """Raise a ValueError if rollouts or pairs with these digests are not of M0's tokenizer."""
     if foreign := set(digests) - {tokenizer_sha256(base.base)}:
         raise ValueError(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from g2d.jobs.launchers import of_a_launcher
 from g2d.jobs.orphans import name_of, when_ends
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds
-from g2d.policies.policy import Policy
+from g2d.policies.policy import PolicyRecord
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.weights_check import Reference
@@ -39,7 +39,7 @@ class SubprocessEngine:
 
     name = "vllm"
 
-    def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
+    def __init__(self, policy: PolicyRecord, settings: EngineSettings, **keywords: Any) -> None:
         self._charged = 0.0  # CPU seconds
         ours, its = socket.socketpair()
         command = [sys.executable, "-m", __name__, name_of(os.getpid()), str(its.fileno())]
@@ -60,7 +60,7 @@ class SubprocessEngine:
     def start_for(self, requests: Sequence[Request], max_completion_length: int) -> None:
         self._ask("start_for", requests, max_completion_length)
 
-    def serve(self, policy: Policy) -> None:
+    def serve(self, policy: PolicyRecord) -> None:
         self._ask("serve", policy)
 
     def use_adapter(self, folder: str | Path | None) -> None:
@@ -123,7 +123,7 @@ def serve(connection: Connection) -> None:
         connection.send(answer)
 
 
-def _opened(policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> VllmEngine:
+def _opened(policy: PolicyRecord, settings: EngineSettings, keywords: dict[str, Any]) -> VllmEngine:
     from g2d.rollouts.vllm_engine import VllmEngine
 
     return VllmEngine(policy, settings, **keywords)

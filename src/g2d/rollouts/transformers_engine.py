@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from g2d.policies.policy import Policy, end_tokens, load_model, load_tokenizer
+from g2d.policies.policy import PolicyRecord, end_tokens, load_model, load_tokenizer
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.rows import is_supported
@@ -38,7 +38,7 @@ class TransformersEngine(ModelEngine):
         self.model.generation_config = GenerationConfig()
 
     @classmethod
-    def of(cls, policy: Policy) -> TransformersEngine:
+    def of(cls, policy: PolicyRecord) -> TransformersEngine:
         tokenizer, model = load_tokenizer(policy), load_model(policy)
         require_adapter(model, policy)
         return cls(model, tokenizer, end_tokens(policy, tokenizer))

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from g2d.jobs.files import read_json
-from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
+from g2d.policies.policy import PolicyRecord, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.policies.settings import LORA_RANKS
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free
@@ -47,7 +47,7 @@ class VllmEngine(ModelEngine):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: PolicyRecord,
         settings: EngineSettings | None = None,
         *,
         adapter_rank: int | None = None,
@@ -57,7 +57,7 @@ class VllmEngine(ModelEngine):
         tokenizer = load_tokenizer(policy)
         super().__init__(tokenizer, end_tokens(policy, tokenizer), (policy.base, context_limit(policy)))
         self.policy = policy
-        self._unchecked: Policy | None = policy  # policy whose weights are compared before its first completion
+        self._unchecked: PolicyRecord | None = policy  # policy whose weights are compared before its first completion
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
         self.most_sequences = most_sequences
@@ -161,7 +161,7 @@ class VllmEngine(ModelEngine):
         """Raise a WrongWeightsError if the running engine does not answer like the policy `name` in `reference`."""
         require_same(name, self, self.score(fixed_texts(self.tokenizer)), reference)
 
-    def serve(self, policy: Policy) -> None:
+    def serve(self, policy: PolicyRecord) -> None:
         """Generate with a policy's adapter or with M0, and compare the weights before the first completion."""
         self.use_adapter(policy.adapter)
         self._unchecked = policy

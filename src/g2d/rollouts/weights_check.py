@@ -25,7 +25,7 @@ import psutil
 from g2d.jobs.digests import identity
 from g2d.jobs.files import read_json, write_json
 from g2d.plain import say
-from g2d.policies.policy import Policy, load_base, precision, with_trained
+from g2d.policies.policy import PolicyRecord, load_base, precision, with_trained
 from g2d.problems.prompts import conversation_ids, plain_ids
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def log_probabilities(model: Any, texts: Sequence[Sequence[int]]) -> list[list[f
     return scores
 
 
-def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
+def load_reference(policy: PolicyRecord, texts: Sequence[Sequence[int]]) -> Reference:
     """Score the texts with the policy loaded by transformers on the CPU, without using random numbers."""
     import torch
 
@@ -105,7 +105,7 @@ def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) ->
     return Reference(log_probabilities(model, texts), base, dtype)
 
 
-def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) -> None:
+def require_policy(engine: Any, policy: PolicyRecord, texts: Sequence[Sequence[int]]) -> None:
     """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
 
     The reference is cached for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
@@ -161,7 +161,7 @@ def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, floa
     return slope, math.sqrt(float(by_prefix @ by_prefix)) / square
 
 
-def require_adapter(model: Any, policy: Policy) -> None:
+def require_adapter(model: Any, policy: PolicyRecord) -> None:
     """Raise a WrongWeightsError if a model of transformers lacks the policy's adapter in some layer.
 
     The first rows of each layer are compared with M0's file plus the adapter's file, except layers that M0's file

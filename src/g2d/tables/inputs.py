@@ -17,8 +17,7 @@ from g2d.analysis.informativeness import Informativeness, read_informativeness, 
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest, Policy
 from g2d.jobs.cost import Cost, CostFile, read_cost
-from g2d.policies.policy import Policy as PolicyRecord
-from g2d.policies.policy import read_policy
+from g2d.policies.policy import PolicyRecord, read_policy
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts

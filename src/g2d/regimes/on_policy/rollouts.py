@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.jobs.files import atomic, read_json, write_json
-from g2d.policies.policy import Policy
+from g2d.policies.policy import PolicyRecord
 from g2d.problems import Problem
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.online import ROLLOUTS
@@ -228,7 +228,7 @@ def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
     return updates_per_pass if sync_every == "pass" else int(sync_every)
 
 
-def seed_after(seed: int, start: Policy) -> int:
+def seed_after(seed: int, start: PolicyRecord) -> int:
     """Return another seed than the training before, for other rollouts."""
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds

@@ -15,7 +15,7 @@ from g2d.analysis.informativeness import Informativeness, informativeness
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
 from g2d.plain import say
-from g2d.policies.policy import Policy
+from g2d.policies.policy import PolicyRecord
 from g2d.regimes.run.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import completions_tokens, identity
@@ -110,7 +110,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
     return history.export_best()
 
 
-def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
+def _policy(job: TrainingJob, step: int, segment: Path) -> PolicyRecord:
     return replace(
         job.base,
         policy_id=job.policy_id,
@@ -124,7 +124,7 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
     )
 
 
-def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
+def probe_rollouts(job: TrainingJob, policy: PolicyRecord) -> list[Rollout]:
     problems = job.data[: job.settings.auto.prompts]
     decoding = sampling(job.harvest, job.seed)
     engine = engine_for(policy, job.engine.model_copy(update={"tensor_parallel_size": 1}))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.cost import Meter
-from g2d.policies.policy import Policy, as_json
+from g2d.policies.policy import PolicyRecord, as_json
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import Checkpointing
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 class TrainingJob:
     """One training: policies, data, settings, and the step to reach."""
 
-    base: Policy  # M0
+    base: PolicyRecord  # M0
     data: Any  # result of `Regime.read`
     settings: Any
     _: KW_ONLY
     seed: int
     work: Path  # has the checkpoints of earlier attempts
     lora: Lora
-    start: Policy | None = None  # None: M0
+    start: PolicyRecord | None = None  # None: M0
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, if activations do not fit
     shared_prompts: bool | Literal["auto"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import field_validator
 
 from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
-from g2d.policies.policy import Policy, load_base, precision, require_own_weights, with_adapter
+from g2d.policies.policy import PolicyRecord, load_base, precision, require_own_weights, with_adapter
 from g2d.policies.settings import Lora
 from g2d.regimes.run.processes import n_processes
 from g2d.rewards.judging import require_numbers
@@ -113,7 +113,7 @@ def trainer_arguments(
     return arguments | dict(tracking or {"report_to": "none"})
 
 
-def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
+def starting_model(base: PolicyRecord, start: PolicyRecord | None, lora: Lora) -> Any:
     """Load M0 or `start`, in float32 if all weights are trained: bfloat16 would round most of a step away.
 
     Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
@@ -160,7 +160,7 @@ def restore_token_count(trainer: Any, checkpoint: Path) -> None:
     trainer._total_train_tokens = counts[-1] if counts else 0
 
 
-def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
+def export_trained(checkpoint: Path, work: Path, base: PolicyRecord) -> None:
     """Copy `Lora.files` of a checkpoint to `work`, full weights in the precision of the trainer's passes.
 
     The public name of M0 is only written here: PEFT reads the vocabulary of the M0 that an adapter names.
