@@ -1,0 +1,71 @@
+"""docs/architecture.md names the files that decide which jobs run, and what they depend on."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from g2d.experiment.config import read
+from g2d.grid.grid import Grid
+from tests.experiment.test_config import CONFIG
+
+ROOT = Path(__file__).parents[2]
+
+
+def files_called(function: Callable[[], Any]) -> set[str]:
+    """Return the files of the package whose functions are called."""
+    files: set[str] = set()
+
+    def record(frame: FrameType, event: str, _: object) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(f"{ROOT}/src/g2d/"):
+            files.add(Path(name).relative_to(ROOT).as_posix())
+
+    before = sys.getprofile()
+    sys.setprofile(record)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return files
+
+
+def named(question: str) -> set[str]:
+    """Return the files in the answer to a question of the documentation."""
+    [answer] = re.findall(rf"^\| {re.escape(question)} \| (.*) \|$", (ROOT / "docs/architecture.md").read_text(), re.M)
+    files = set(re.findall(r"`(src/[\w/]+\.py)`", answer))
+    assert all((ROOT / file).is_file() for file in files)
+    return files
+
+
+def test_the_files_that_list_the_jobs_of_a_k_are_named() -> None:
+    config = read(CONFIG / "config.yaml")
+
+    def jobs_at_50() -> None:
+        grid = Grid(config)
+        _ = [harvest.folder for harvest in grid.harvests if harvest.k == 50]
+        _ = [grid.reads(policy) for policy in grid.trained if policy.k == 50]
+
+    files = named("which jobs does `snakemake k50` run?")
+    assert files_called(jobs_at_50) <= files | {
+        "src/g2d/grid/fingerprint.py",  # one is made for each model, and asked by params only
+        "src/g2d/regimes/run/prompts.py",  # whether an ablation asks open-ended prompts
+        "src/g2d/settings/cached_method.py",
+    }
+    assert len(files) <= 5
+
+
+def test_the_files_that_make_a_learning_rate_a_param_are_named() -> None:
+    grid = Grid(read(CONFIG / "config.yaml"))
+    [policy, *_] = [policy for policy in grid.trainings if policy.method == "grpo"]
+    fingerprint = grid.fingerprints[policy.model]
+    called = files_called(lambda: fingerprint.training(policy))
+    files = named("where does `warmup.learning_rate` go?")
+    assert {"src/g2d/grid/fingerprint.py", "src/g2d/regimes/grpo/keys.py"} <= files & called
+    assert (
+        grid.fingerprints[policy.model].training(policy)["warmup"]["learning_rate"] == grid.config.warmup.learning_rate
+    )
