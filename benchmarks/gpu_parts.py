@@ -133,7 +133,7 @@ def greedy(setting: Setting) -> Iterator[Row]:
 def answers(place: str, dtype: Any, setting: Setting) -> list[str]:
     """Return greedy answers of the embedded model to problems of arithmetic."""
     from g2d.policies import load_base, load_tokenizer
-    from g2d.policies.policy import end_tokens
+    from g2d.policies.record import end_tokens
     from g2d.problems.prompts import Prompt, conversation
     from g2d.problems.synthetic import generate
     from g2d.rollouts.engine import Decoding

@@ -219,7 +219,7 @@ def peak_of(profile: Any) -> int:
 
 def train(regime: str, base: Any, work: Path) -> None:
     """A step of two micro-batches, two sequences each, with the settings of the regime otherwise."""
-    from g2d.policies.policy import load_tokenizer
+    from g2d.policies.record import load_tokenizer
     from g2d.policies.settings import Lora
     from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
     from g2d.problems.synthetic import generate

@@ -112,7 +112,7 @@ def _problems(n: int) -> list[Any]:
 
 
 def _policy(model: Path) -> Any:
-    from g2d.policies.policy import PolicyRecord
+    from g2d.policies.record import PolicyRecord
 
     return PolicyRecord("real/base", "real", "base", base=str(model), settings={"source": "local"})
 
@@ -211,7 +211,7 @@ def trl_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
 
 def _pairs(model: Path, n: int) -> list[dict[str, Any]]:
     """Pairs of completions of 12 to 20 tokens."""
-    from g2d.policies.policy import load_tokenizer
+    from g2d.policies.record import load_tokenizer
     from g2d.problems.prompts import conversation, render
 
     tokenizer, pairs = load_tokenizer(_policy(model)), []
@@ -239,7 +239,7 @@ def _trl_arguments(work: str, steps: int, passes: int) -> dict[str, Any]:
 
 
 def _trl_parts(model: Path) -> dict[str, Any]:
-    from g2d.policies.policy import load_base, load_tokenizer
+    from g2d.policies.record import load_base, load_tokenizer
     from g2d.policies.settings import Lora, lora_config
 
     policy = _policy(model)

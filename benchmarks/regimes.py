@@ -23,7 +23,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from g2d.policies.policy import PolicyRecord, load_base, load_tokenizer, read_policy
+from g2d.policies.record import PolicyRecord, load_base, load_tokenizer, read_policy
 from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation

@@ -20,7 +20,7 @@ COMMANDS = {
     "config": "g2d.experiment.check",
     "try": "g2d.experiment.trial",
     "plan": "g2d.forecast.command",
-    "verify": "g2d.verifier.command",
+    "verify": "g2d.verifier.verify_command",
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",
 }

@@ -16,7 +16,7 @@ from g2d.experiment import generation
 from g2d.experiment.generation import draw_in_parts, generate_rollouts
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Meter
-from g2d.policies.policy import as_json, write_policy
+from g2d.policies.record import as_json, write_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate

@@ -14,7 +14,7 @@ from g2d.experiment.training import settings_as_run
 from g2d.grid.finished import continued_by
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest, Policy
-from g2d.policies.policy import PolicyRecord, write_policy
+from g2d.policies.record import PolicyRecord, write_policy
 from g2d.settings import ConfigError
 from tests.experiment.test_config import CONFIG, MINIMAL
 from tests.open_ended import HELD_OUT, JUDGE, POOL

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from g2d.policies import PolicyRecord
 from g2d.policies.adapter_rounding import effect_left, recorded_effect
-from g2d.policies.policy import as_json
+from g2d.policies.record import as_json
 from tests.models import adapted, tiny_policy
 
 WIDTH, RANK = 256, 8

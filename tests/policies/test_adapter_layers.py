@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from g2d.policies.policy import load_base, with_trained
+from g2d.policies.record import load_base, with_trained
 from tests.models import adapted, tiny_policy
 
 

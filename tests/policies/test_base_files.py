@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from g2d.policies.policy import (
+from g2d.policies.pretrained import resolve_base
+from g2d.policies.record import (
     BASE_FILES,
     PolicyRecord,
     as_json,
@@ -23,7 +24,6 @@ from g2d.policies.policy import (
     require_own_weights,
     write_policy,
 )
-from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import LocalModel
 from tests.models import tiny_policy
 

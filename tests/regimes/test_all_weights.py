@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from g2d.jobs.digests import MARK
 from g2d.jobs.files import sha256
 from g2d.policies import PolicyRecord, load_model
-from g2d.policies.policy import as_json
+from g2d.policies.record import as_json
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo.train import train_grpo

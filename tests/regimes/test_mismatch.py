@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from g2d.policies.policy import load_base
+from g2d.policies.record import load_base
 from g2d.regimes.grpo import train as grpo_train
 from g2d.regimes.grpo.equations import above_cap, masked_log_ratios
 from g2d.regimes.grpo.keys import Warmup

@@ -17,7 +17,7 @@ from snakemake.iocontainers import InputFiles
 
 from g2d.jobs.files import sha256, write_jsonl
 from g2d.policies import PolicyRecord, load_model, load_tokenizer
-from g2d.policies.policy import tokenizer_sha256
+from g2d.policies.record import tokenizer_sha256
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids

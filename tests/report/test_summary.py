@@ -7,7 +7,7 @@ import pytest
 
 from g2d.experiment.config import load
 from g2d.report.summary import calibration_words, loss_caveats, rounding_caveats, untrained_caveats, zero_caveats
-from g2d.report.training import mismatch_caveats
+from g2d.report.training_curves import mismatch_caveats
 from tests.experiment.test_config import MINIMAL
 
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.policies import PolicyRecord, load_tokenizer
-from g2d.policies.policy import context_limit, end_tokens, ends_in_words
+from g2d.policies.record import context_limit, end_tokens, ends_in_words
 from g2d.problems.prompts import Prompt, token_ids
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import evaluation_decoding, sampling

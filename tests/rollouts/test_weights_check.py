@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from g2d.jobs.files import read_json
 from g2d.policies import PolicyRecord, load_base, load_model
-from g2d.policies import policy as policies
+from g2d.policies import record as policies
 from g2d.rollouts import transformers_engine, weights_check
 from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.settings import EngineSettings

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from g2d.analysis.win_rates import length_controlled, preferences, raw
+from g2d.analysis.preferences import length_controlled, preferences, raw
 from g2d.grid.policy import Policy
 from g2d.grid.run import Run
 from g2d.regimes.run.prompts import PromptMix

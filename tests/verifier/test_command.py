@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from g2d.cli import main
-from g2d.verifier import command
+from g2d.verifier import verify_command
 
 ROWS = [
     {"answer": "5", "completion": r"\boxed{5}", "id": "a"},
@@ -110,7 +110,7 @@ def test_a_folder_as_output_is_refused_before_anything_is_read(files, name, caps
     (folder / "results").mkdir()
     (folder / "results" / "precious").touch()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(command, "parse_row", None)
+    monkeypatch.setattr(verify_command, "parse_row", None)
     files[0].touch()
     assert main(["verify", str(files[0]), name]) == 2
     errors = capsys.readouterr().err
@@ -148,7 +148,7 @@ def test_rows_are_appended_to_a_redirected_file(files):
 
 
 def test_a_line_without_end_is_one_malformed_row(files, monkeypatch, capsys):
-    monkeypatch.setattr(command, "MAX_LINE", 100)
+    monkeypatch.setattr(verify_command, "MAX_LINE", 100)
     good = json.dumps(ROWS[0])
     files[0].write_text("\n".join([good, good[:-1] + " " * 500 + "}", good.ljust(99), good.ljust(100), good]))
     assert run(files) == 1
@@ -158,10 +158,10 @@ def test_a_line_without_end_is_one_malformed_row(files, monkeypatch, capsys):
 
 
 def test_a_file_is_read_in_chunks(files, monkeypatch):
-    verify, sizes = command.Verifier.verify, []
-    monkeypatch.setattr(command, "CHUNK_BYTES", 60)
+    verify, sizes = verify_command.Verifier.verify, []
+    monkeypatch.setattr(verify_command, "CHUNK_BYTES", 60)
     monkeypatch.setattr(
-        command.Verifier,
+        verify_command.Verifier,
         "verify",
         lambda verifier, rows, *others: sizes.append(len(rows)) or verify(verifier, rows, *others),
     )
@@ -214,7 +214,7 @@ def test_nothing_is_left_of_an_interrupted_run(files, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.Verifier, "verify", interrupt)
+    monkeypatch.setattr(verify_command.Verifier, "verify", interrupt)
     assert run(files) == 130
     assert files[1].read_text() == "before"
     assert sorted(path.name for path in files[0].parent.iterdir()) == ["in.jsonl", "out.jsonl"]

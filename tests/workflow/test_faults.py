@@ -24,7 +24,7 @@ from g2d.jobs.cost import merge_costs, read_cost
 from g2d.jobs.files import sha256
 from g2d.jobs.orphans import RUN, name_of
 from g2d.policies import load_base, read_policy
-from g2d.policies.policy import require_own_weights
+from g2d.policies.record import require_own_weights
 from g2d.problems import read_problems
 from g2d.regimes.run.checkpoints import require_intact
 from g2d.regimes.run.stopping import work_folder

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.policies.policy import read_policy
+from g2d.policies.record import read_policy
 from tests.shared import NEEDS_SMOLLM2, SMOLLM2
 from tests.workflow.conftest import Project
 

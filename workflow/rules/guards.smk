@@ -13,7 +13,7 @@ from g2d.forecast.devices import device_here
 from g2d.forecast.hours import hours_left, report as report_hours
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.planned import PlannedJob, write_jobs
-from g2d.policies.policy import changed_base_files, read_policy
+from g2d.policies.record import changed_base_files, read_policy
 from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 
 JOBS_OF_TARGET = {

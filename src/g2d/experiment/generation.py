@@ -15,7 +15,7 @@ import pandas as pd
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
 from g2d.plain import say
-from g2d.policies.policy import as_json, read_own_policy
+from g2d.policies.record import as_json, read_own_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import is_usable, job_digest, seal

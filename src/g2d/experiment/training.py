@@ -18,7 +18,7 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import own_name, stage
-from g2d.policies.policy import PolicyRecord, read_own_policy, read_policy, write_policy
+from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES

@@ -34,8 +34,8 @@ from g2d.experiment.requirements import (
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
-from g2d.policies.policy import PolicyRecord, read_policy
 from g2d.policies.pretrained import make_base, resolve_base
+from g2d.policies.record import PolicyRecord, read_policy
 from g2d.policies.settings import EmbeddedModel, GgufModel, ModelSource
 from g2d.problems import Problem
 from g2d.problems.sources import load_problems

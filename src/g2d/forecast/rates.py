@@ -8,7 +8,7 @@ from pathlib import Path
 from g2d.forecast.devices import CARD
 from g2d.grid.versions import ONLINE_STAGES
 from g2d.jobs.cost import Cost, read_cost
-from g2d.policies.policy import read_policy
+from g2d.policies.record import read_policy
 from g2d.regimes.catalogue import ENTRIES
 
 Rates = dict[tuple[str, str], list[float]]  # hours per unit of every finished job, by (stage, model)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
-from g2d.policies.policy import read_policy
+from g2d.policies.record import read_policy
 
 
 def continued_by(grid: Grid, policy: Policy) -> Policy | None:

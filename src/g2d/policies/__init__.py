@@ -1,4 +1,4 @@
-from g2d.policies.policy import (
+from g2d.policies.record import (
     PolicyRecord,
     load_base,
     load_model,

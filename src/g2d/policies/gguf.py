@@ -10,7 +10,7 @@ from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.plain import first_line
-from g2d.policies.policy import require_all_weights
+from g2d.policies.record import require_all_weights
 from g2d.policies.settings import GgufModel
 
 READER = "gguf==0.19.0"  # also in envs/smollm2.txt

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from g2d.memory.workload import Training
-from g2d.policies.policy import as_json
+from g2d.policies.record import as_json
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.prompts import OnlineKeys, PromptMix
 from g2d.regimes.run.training_rollouts import Keep

@@ -16,10 +16,10 @@ from g2d.analysis.informativeness import Informativeness
 from g2d.grid.policy import Harvest, Policy
 from g2d.markdown import code, fenced, literal
 from g2d.policies.gguf import origin
-from g2d.policies.policy import PolicyRecord
+from g2d.policies.record import PolicyRecord
 from g2d.regimes.catalogue import REGIMES
 from g2d.report.provenance import without_folders
-from g2d.report.win_rates import TRAINED_ON
+from g2d.report.win_rate_sentences import TRAINED_ON
 
 PAPER = "https://arxiv.org/abs/2605.21266"
 HERE = "path/to/this/folder"

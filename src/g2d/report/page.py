@@ -25,7 +25,7 @@ from markupsafe import Markup
 from g2d.grid.grid import Grid
 from g2d.grid.policy import online_run
 from g2d.plain import plain
-from g2d.report import charts, summary, training
+from g2d.report import charts, summary, training_curves
 from g2d.report.browsers import (
     PROBLEMS_PER_CONTROL,
     PROBLEMS_PER_SERIES,
@@ -39,7 +39,7 @@ from g2d.report.provenance import without_folders
 from g2d.report.styles import Styles, series_styles
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
-from g2d.report.win_rates import win_rate_sentences
+from g2d.report.win_rate_sentences import win_rate_sentences
 from g2d.tables import catalogue
 from g2d.tables.results import read_by_name
 
@@ -184,7 +184,7 @@ _CHARTS: Mapping[str, Charts] = {  # by table
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences_of_k(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
-    "training": (["model", "measure"], training.course),
+    "training": (["model", "measure"], training_curves.course),
     "samples": (["model", "benchmark"], charts.pass_at_k),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }

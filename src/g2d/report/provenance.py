@@ -17,7 +17,7 @@ from g2d.experiment.config import Config
 from g2d.grid.versions import VERSIONS
 from g2d.jobs.files import json_sha256
 from g2d.jobs.kernels import kernels
-from g2d.policies.policy import PolicyRecord
+from g2d.policies.record import PolicyRecord
 from g2d.tables.costs import read_log
 
 PACKAGES = (  # versions that can change results

@@ -14,7 +14,7 @@ from g2d.experiment.config import Config
 from g2d.grid.grid import Grid
 from g2d.grid.policy import called
 from g2d.policies.gguf import origin
-from g2d.report import charts, training
+from g2d.report import charts, training_curves
 from g2d.report.answer import Answer, answer
 from g2d.report.phrases import listed, percent
 from g2d.report.styles import Styles
@@ -71,7 +71,7 @@ def _panel(
     answered = answer(rows, model, benchmark, measured, grid.config.margin, tables.get("comparisons"))
     caveats = zero_caveats(every)
     if "training" in tables:
-        caveats += training.mismatch_caveats(tables["training"])
+        caveats += training_curves.mismatch_caveats(tables["training"])
     answered = replace(answered, caveats=caveats + more)
     drawn = {"steps": charts.accuracy_by_k(rows, styles)}
     if rows["device_hours"].notna().any():

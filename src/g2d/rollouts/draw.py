@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from g2d.plain import say
-from g2d.policies.policy import PolicyRecord, ends_in_words, tokenizer_sha256
+from g2d.policies.record import PolicyRecord, ends_in_words, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.problems.prompts import Prompt, conversation

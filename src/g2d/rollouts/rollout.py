@@ -42,7 +42,7 @@ class Rollout:
     # Absent unless used for training.
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None  # including the token that ended the completion
-    tokenizer_sha256: str | None = None  # see `g2d.policies.policy.tokenizer_sha256`
+    tokenizer_sha256: str | None = None  # see `g2d.policies.record.tokenizer_sha256`
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))

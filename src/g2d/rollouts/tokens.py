@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from g2d.policies.policy import PolicyRecord, tokenizer_sha256
+from g2d.policies.record import PolicyRecord, tokenizer_sha256
 from g2d.rollouts.rollout import read_rollouts
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from g2d.jobs.launchers import of_a_launcher
 from g2d.jobs.orphans import name_of, when_ends
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds
-from g2d.policies.policy import PolicyRecord
+from g2d.policies.record import PolicyRecord
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.weights_check import Reference

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from g2d.policies.policy import PolicyRecord, end_tokens, load_model, load_tokenizer
+from g2d.policies.record import PolicyRecord, end_tokens, load_model, load_tokenizer
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.rows import is_supported

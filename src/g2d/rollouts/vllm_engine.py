@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from g2d.jobs.files import read_json
-from g2d.policies.policy import PolicyRecord, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
+from g2d.policies.record import PolicyRecord, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.policies.settings import LORA_RANKS
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free

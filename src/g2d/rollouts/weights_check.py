@@ -25,7 +25,7 @@ import psutil
 from g2d.jobs.digests import identity
 from g2d.jobs.files import read_json, write_json
 from g2d.plain import say
-from g2d.policies.policy import PolicyRecord, load_base, precision, with_trained
+from g2d.policies.record import PolicyRecord, load_base, precision, with_trained
 from g2d.problems.prompts import conversation_ids, plain_ids
 
 if TYPE_CHECKING:

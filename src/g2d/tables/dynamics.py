@@ -7,7 +7,7 @@ from itertools import product
 
 import pandas as pd
 
-from g2d.analysis.dynamics import MEASURES, binned
+from g2d.analysis.training_steps import MEASURES, binned
 from g2d.grid.policy import Policy
 from g2d.tables.frames import Rows, columns, estimate, table_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
-from g2d.analysis.win_rates import length_controlled, preferences, raw, share_longer
+from g2d.analysis.preferences import length_controlled, preferences, raw, share_longer
 from g2d.grid.policy import Policy
 from g2d.tables.evaluations import Grouped, by_grid, by_policy, m0_of, named
 from g2d.tables.frames import Rows, columns, interval, table_of
@@ -24,7 +24,7 @@ BENCHMARK = "open-ended"  # the prompts, as the benchmark of a `Row`
 
 @table_of(WIN_RATE_COLUMNS)
 def win_rate_table(replies: Mapping[Policy, pd.DataFrame]) -> Rows:
-    """A row per policy except M0; null if there is no rate at equal length (`g2d.analysis.win_rates`).
+    """A row per policy except M0; null if there is no rate at equal length (`g2d.analysis.preferences`).
 
     Args:
         replies: replies of each policy and M0 to the same prompts; `reward` is the judge's score.

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.jobs.files import atomic, read_json, write_json
-from g2d.policies.policy import PolicyRecord
+from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.online import ROLLOUTS

@@ -15,7 +15,7 @@ from g2d.analysis.informativeness import Informativeness, informativeness
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
 from g2d.plain import say
-from g2d.policies.policy import PolicyRecord
+from g2d.policies.record import PolicyRecord
 from g2d.regimes.run.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import completions_tokens, identity

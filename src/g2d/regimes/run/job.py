@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.cost import Meter
-from g2d.policies.policy import PolicyRecord, as_json
+from g2d.policies.record import PolicyRecord, as_json
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import Checkpointing

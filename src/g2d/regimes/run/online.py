@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from g2d.jobs.files import copy_folder, disk_errors
-from g2d.policies.policy import context_limit, load_tokenizer
+from g2d.policies.record import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train

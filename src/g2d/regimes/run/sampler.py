@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.files import copy_folder
 from g2d.memory.workload import largest_part
-from g2d.policies.policy import end_tokens, with_trained
+from g2d.policies.record import end_tokens, with_trained
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.run.job import TrainingJob

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from g2d.policies.policy import require_whole_adapter, with_trained
+from g2d.policies.record import require_whole_adapter, with_trained
 from g2d.policies.settings import ALL_FILES, Lora, lora_config
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from g2d.analysis.dynamics import RATIO_BOUND
+from g2d.analysis.training_steps import RATIO_BOUND
 from g2d.grid.policy import POLICY_NAMES
 from g2d.report.phrases import percent
 from g2d.report.styles import Styles, legend, styles_of
