@@ -169,8 +169,12 @@ def test_gpus_of_processes_and_of_a_policy_that_vllm_divides(project: Project, m
 
 
 def test_a_job_that_is_not_asked_for_is_named(project: Project) -> None:
-    for folder in ("seed9/dpo/g2/k2", "seed0/dpo/g2/k3"):
-        done = project.snakemake("-n", f"results/micro/{folder}/policy.json")
+    for folder, file in {
+        "seed9/dpo/g2/k2": "seed9/dpo/g2/k2/policy.json",
+        "seed0/dpo/g2/k3": "seed0/dpo/g2/k3/policy.json",
+        "seed9/grpo/g2/k2": "seed9/harvest/g2/k2/rollouts.parquet",
+    }.items():
+        done = project.snakemake("-n", f"results/micro/{file}")
         assert done.returncode == 1
         assert f"this configuration has no policy micro/{folder}" in done.stdout
 

@@ -94,7 +94,9 @@ def costs_before(wildcards):
 
 def harvested(wildcards):
     """pi_K: the GRPO policy at K, or M0 at K=0."""
-    return GRID.harvested(harvest_of(wildcards))
+    if wildcards.k == "0":
+        return policy_at(f"{wildcards.model}/base")
+    return policy_of(wildcards)
 
 
 def harvested_files(wildcards):
