@@ -24,11 +24,11 @@ from g2d.tables.evaluations import (
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, mean, table_of
 
-HOURS = ("device_hours", "device_hours_without_calibration")
-SPENT = ("tokens_generated", "updates")
+SPENT = ("tokens_generated", "updates", "n_pairs")
 MAIN_COLUMNS = columns(
     f"{ROW} change n_seeds n_problems accuracy ci_low ci_high by_seed std_over_seeds behind margin_shown",
-    *(*HOURS, *SPENT, "n_pairs"),
+    "device_hours device_hours_without_calibration",
+    *SPENT,
 )
 
 
@@ -44,18 +44,21 @@ def main_table(
 
     Args:
         calibration: calibration's part of the device-hours.
-        spent: `SPENT` and n_pairs of each policy.
+        spent: `SPENT` of each policy.
         select_by: benchmark without tests.
     """
     calibration = calibration or {}
     spent = spent or {}
-    rest = {key: hours - calibration.get(key, 0.0) for key, hours in device_hours.items()}
+    without_calibration = {key: hours - calibration.get(key, 0.0) for key, hours in device_hours.items()}
     grouped = by_policy(evaluations)
     bounds = _bounds({at: by_key for at, by_key in grouped.items() if at[1] != select_by})
     for at, by_key in grouped.items():
         row = accuracy_row(by_key, at[1]) | bounds.get(at, {})
-        row |= dict(zip(HOURS, (mean(hours.get(key) for key in by_key) for hours in (device_hours, rest)), strict=True))
-        row |= {name: mean(spent.get(key, {}).get(name) for key in by_key) for name in (*SPENT, "n_pairs")}
+        row["device_hours"] = mean(device_hours.get(key) for key in by_key)
+        row["device_hours_without_calibration"] = mean(without_calibration.get(key) for key in by_key)
+        spent_by_seed = [spent.get(key, {}) for key in by_key]
+        for name in SPENT:
+            row[name] = mean(of_seed.get(name) for of_seed in spent_by_seed)
         if at[0].run.changes:
             row["change"] = ", ".join(f"{name}={value}" for name, value in at[0].run.changes.items())
         yield row
@@ -66,9 +69,12 @@ def _bounds(grouped: Grouped) -> dict[Row, dict[str, float]]:
     seeds are missing."""
     bounds: dict[Row, dict[str, float]] = {}
     for rows in by_grid(at for at in grouped if at[0].role == "dpo").values():
-        if len({tuple(key.seed for key in grouped[at]) for at in rows}) > 1:
+        seeds_of_rows: set[tuple[int | None, ...]] = set()
+        for at in rows:
+            seeds_of_rows.add(tuple(key.seed for key in grouped[at]))
+        if len(seeds_of_rows) > 1:
             continue
-        margins = smallest_margins([*Paired(grouped, rows).correct.values()])
+        margins = smallest_margins(list(Paired(grouped, rows).correct.values()))
         for at, margin in zip(rows, margins, strict=True):
             bounds[at] = {"behind": margin.behind, "margin_shown": margin.margin_shown}
     return bounds
@@ -77,9 +83,8 @@ def _bounds(grouped: Grouped) -> dict[Row, dict[str, float]]:
 def accuracy_row(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> dict[str, Any]:
     correct = crossed(by_key, benchmark)
     by_seed = correct.mean(axis=1)
-    return {
-        **row_of(by_key, benchmark, correct),
-        **share(correct),
-        "by_seed": " ".join(f"{accuracy:.4g}" for accuracy in by_seed),
-        "std_over_seeds": standard_deviation(by_seed),
-    }
+    row = row_of(by_key, benchmark, correct)
+    row.update(share(correct))
+    row["by_seed"] = " ".join(f"{accuracy:.4g}" for accuracy in by_seed)
+    row["std_over_seeds"] = standard_deviation(by_seed)
+    return row

@@ -24,27 +24,31 @@ def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     def filled(text: str) -> str:
         return " ".join(environment.from_string(text).render().split())
 
-    return {
-        name: {
+    texts: dict[str, dict[str, Any]] = {}
+    for name in names:
+        definitions = written[name].get("definitions", {})
+        texts[name] = {
             "caption": filled(written[name]["caption"]),
-            "definitions": {term: filled(text) for term, text in written[name].get("definitions", {}).items()},
+            "definitions": {term: filled(text) for term, text in definitions.items()},
         }
-        for name in names
-    }
+    return texts
 
 
 def _names(config: Config) -> dict[str, Any]:
     n_seeds = len(config.seeds)
+    has_several = n_seeds > 1
 
     def over(units: str) -> str:
-        return f"seeds and {units}" if n_seeds > 1 else f"{units}, for these weights"
+        if has_several:
+            return f"seeds and {units}"
+        return f"{units}, for these weights"
 
     return {
         "config": config,
         "benchmark": config.tested_benchmarks[0],  # shown in figures
-        "seeds": f"{n_seeds} seed{'s' if n_seeds > 1 else ''}",
+        "seeds": f"{n_seeds} seeds" if has_several else "1 seed",
         "over": over,
-        "these_weights": "" if n_seeds > 1 else ", for these weights",
+        "these_weights": "" if has_several else ", for these weights",
         "sampling": sampling_words(config),
     }
 
@@ -52,7 +56,9 @@ def _names(config: Config) -> dict[str, Any]:
 def sampling_words(config: Config) -> str:
     """Return how accuracies were measured, such as "greedy answers"."""
     sampled = config.evaluation.answers.sampled
-    judge = "" if config.verifier is None else f", judged by {Path(config.verifier.file).name}"
+    judge = ""
+    if config.verifier is not None:
+        judge = f", judged by {Path(config.verifier.file).name}"
     if sampled is None:
         return f"greedy answers{judge}"
     mean = f"mean of {sampled.n} samples" if sampled.n > 1 else "one sample"

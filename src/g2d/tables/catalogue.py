@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from g2d.grid.grid import Grid
 from g2d.tables.reads import (
@@ -31,6 +31,9 @@ from g2d.tables.reads import (
     TRAINING_ROLLOUTS,
     Read,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Headings of the page, in order; the first is for tables without a section.
 OTHERS = "Tables"
@@ -63,9 +66,10 @@ class Table:
     enabled: Callable[[Grid], bool] = lambda grid: True
 
     @property
-    def build(self) -> Any:
+    def build(self) -> Callable[..., pd.DataFrame]:
         module, _, function = self.function.partition(":")
-        return getattr(import_module(f"g2d.tables.{module}"), function)
+        build: Callable[..., pd.DataFrame] = getattr(import_module(f"g2d.tables.{module}"), function)
+        return build
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,11 @@ def tables_of(grid: Grid) -> dict[str, Table]:
 
 def reads_of(tables: Iterable[Table]) -> dict[str, Read]:
     """Return all that these tables read, by name."""
-    return {read.name: read for one in tables for read in one.reads}
+    reads: dict[str, Read] = {}
+    for one in tables:
+        for read in one.reads:
+            reads[read.name] = read
+    return reads
 
 
 def left_over(grid: Grid, folder: Path) -> list[Path]:
@@ -145,4 +153,7 @@ def figure(name: str) -> Figure:
 
 
 def section_of(name: str) -> str:
-    return next((table.section for table in TABLES if table.name == name), OTHERS)
+    for table in TABLES:
+        if table.name == name:
+            return table.section
+    return OTHERS

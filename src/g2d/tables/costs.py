@@ -28,35 +28,29 @@ def cost_table(costs: Mapping[Policy, Sequence[Cost]]) -> Rows:
     for key, records in costs.items():
         for stage in dict.fromkeys(record.stage for record in records):
             jobs = [record for record in records if record.stage == stage]
+            on_gpu = [job.peak_gpu_memory_bytes for job in jobs if job.peak_gpu_memory_bytes is not None]
             yield {
-                **{"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": key.group_size or None},
-                **{"seed": key.seed, "regime": key.run_name, "stage": stage, "n_jobs": len(jobs)},
-                **_totals(jobs),
+                "model": key.model,
+                "policy": key.label,
+                "K": key.shown_k,
+                "group_size": key.group_size or None,
+                "seed": key.seed,
+                "regime": key.run_name,
+                "stage": stage,
+                "n_jobs": len(jobs),
+                "wall_s": math.fsum(job.wall_s for job in jobs),
+                "cpu_s": math.fsum(job.cpu_s for job in jobs),
+                "device_hours": _device_hours(jobs),
                 "devices": max(job.devices for job in jobs),
                 "device": ", ".join(dict.fromkeys(job.device for job in jobs)),
-                **_peaks(jobs),
+                "tokens_generated": sum(job.tokens_generated for job in jobs),
+                "peak_memory_gb": max(job.peak_memory_bytes for job in jobs) / 1e9,
+                "peak_gpu_memory_gb": max(on_gpu) / 1e9 if on_gpu else None,
             }
 
 
 def _device_hours(costs: Sequence[Cost]) -> float:
     return math.fsum(cost.device_s for cost in costs) / 3600
-
-
-def _totals(costs: Sequence[Cost]) -> dict[str, float]:
-    return {
-        "wall_s": math.fsum(cost.wall_s for cost in costs),
-        "cpu_s": math.fsum(cost.cpu_s for cost in costs),
-        "device_hours": _device_hours(costs),
-        "tokens_generated": sum(cost.tokens_generated for cost in costs),
-    }
-
-
-def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
-    on_gpu = [cost.peak_gpu_memory_bytes for cost in costs if cost.peak_gpu_memory_bytes is not None]
-    return {
-        "peak_memory_gb": max(cost.peak_memory_bytes for cost in costs) / 1e9,
-        "peak_gpu_memory_gb": max(on_gpu) / 1e9 if on_gpu else None,
-    }
 
 
 def calibration_hours(records: Sequence[Cost]) -> float:

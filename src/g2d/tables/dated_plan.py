@@ -23,14 +23,17 @@ NOT_PLANNED = frozenset({"title", "demonstration"})  # keys that change no compa
 def primary(grid: Grid) -> dict[str, Any]:
     """Return each model's primary comparison on the first benchmark: `PRIMARY`, or the grid's first family."""
     benchmark = grid.config.tested_benchmarks[0]
-    comparisons = {}
+    comparisons: dict[str, dict[str, Any]] = {}
     for model in grid.config.models:
         policies = dict.fromkeys(policy.over_seeds for policy in grid.policies if policy.model == model)
         by_name = dict(families([(key, benchmark) for key in policies]))
-        name = PRIMARY if PRIMARY in by_name else next(iter(by_name), None)
-        if name is not None:
-            pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in by_name[name]]
-            comparisons[model] = {"family": name, "policies_and_references": pairs}
+        if not by_name:
+            continue
+        name = PRIMARY
+        if name not in by_name:
+            name = next(iter(by_name))
+        pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in by_name[name]]
+        comparisons[model] = {"family": name, "policies_and_references": pairs}
     plan = {"benchmark": benchmark, "margin": grid.config.margin, "models": comparisons}
     if grid.config.verifier is not None:
         plan["judged_by"] = grid.config.verifier.file
@@ -50,13 +53,15 @@ def write_plan(grid: Grid, results: str | Path = "results") -> None:
     """Write `plan.json`: a changed configuration replaces the plan until a trained policy has been evaluated, and then
     adds an entry.
     """
-    entries, plan = read_plan(results), planned(grid)
+    entries = read_plan(results)
+    plan = planned(grid)
     if entries and entries[-1]["plan"] == plan:
         return
-    evaluations = len([*Path(results).glob("*/seed*/**/eval/*.parquet")])
+    evaluations = len(list(Path(results).glob("*/seed*/**/eval/*.parquet")))
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
+    entry["sha256"] = json_sha256(entry)
     kept = entries if evaluations else []
-    write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": json_sha256(entry)}]})
+    write_json(Path(results, PLAN), {"entries": [*kept, entry]})
 
 
 def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
@@ -66,8 +71,7 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
         return []
     try:
         entries: list[dict[str, Any]] = read_json(file)["entries"]
-        digests = [json_sha256({name: entry[name] for name in entry if name != "sha256"}) for entry in entries]
-        unchanged = digests == [entry["sha256"] for entry in entries]
+        unchanged = all(entry["sha256"] == _digest(entry) for entry in entries)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}): put it back as it was") from None
     if not unchanged:
@@ -77,11 +81,17 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
     return entries
 
 
+def _digest(entry: Mapping[str, Any]) -> str:
+    return json_sha256({name: value for name, value in entry.items() if name != "sha256"})
+
+
 def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
     if not entries or not entries[-1]["plan"]["primary"]["models"]:
         return ""
-    first, last = entries[0], entries[-1]
-    compared, n = last["plan"]["primary"], last["evaluations"]
+    first = entries[0]
+    last = entries[-1]
+    compared = last["plan"]["primary"]
+    n = last["evaluations"]
     names = " or ".join(dict.fromkeys(model["family"] for model in compared["models"].values()))
     words = f"{names} on {compared['benchmark']}, with a margin of {100 * compared['margin']:g} points"
     if "judged_by" in compared:
@@ -89,9 +99,12 @@ def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
     if "trained_on" in compared:
         words += f", of policies trained on {compared['trained_on']}"
     if first["evaluations"] or first["plan"]["primary"] != compared:
-        since = f"when {n} evaluation{'s' if n > 1 else ''} of trained policies had finished"
+        plural = "s" if n > 1 else ""
+        since = f"when {n} evaluation{plural} of trained policies had finished"
         return f"The primary comparison ({words}) was set {since} ({PLAN}): all comparisons are exploratory."
-    changed = f" Seeds or other settings changed after {n} evaluations of trained policies." if len(entries) > 1 else ""
+    changed = ""
+    if len(entries) > 1:
+        changed = f" Seeds or other settings changed after {n} evaluations of trained policies."
     return (
         f"The primary comparison, planned before any trained policy was evaluated ({PLAN}), is {words}; all other "
         f"comparisons are exploratory.{changed}"

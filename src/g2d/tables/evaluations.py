@@ -30,7 +30,10 @@ def by_policy(
     for (key, benchmark), answers in evaluations.items():
         if keep(key):
             grouped.setdefault((key.over_seeds, benchmark), {})[key] = answers
-    return {at: {key: grouped[at][key] for key in sorted(grouped[at])} for at in grid_order(grouped)}
+    ordered: dict[Row, dict[Policy, pd.DataFrame]] = {}
+    for at in grid_order(grouped):
+        ordered[at] = {key: grouped[at][key] for key in sorted(grouped[at])}
+    return ordered
 
 
 def grid_order(rows: Iterable[Row], runs: Sequence[str] = (), k_first: bool = False) -> list[Row]:
@@ -47,7 +50,9 @@ def grid_order(rows: Iterable[Row], runs: Sequence[str] = (), k_first: bool = Fa
     def position(row: Row) -> tuple[int, ...]:
         policy, benchmark = row
         place = (names.index(policy.run_name), policy.group_size, policy.k)
-        return (models.index(policy.model), *((policy.k, *place) if k_first else place), benchmarks.index(benchmark))
+        if k_first:
+            place = (policy.k, names.index(policy.run_name), policy.group_size)
+        return (models.index(policy.model), *place, benchmarks.index(benchmark))
 
     return sorted(rows, key=position)
 
@@ -61,8 +66,13 @@ def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 def named(seeds: Iterable[Policy], benchmark: str) -> dict[str, Any]:
     key = next(iter(seeds))
-    group_size = key.group_size or None
-    return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
+    return {
+        "model": key.model,
+        "policy": key.label,
+        "K": key.shown_k,
+        "group_size": key.group_size or None,
+        "benchmark": benchmark,
+    }
 
 
 def row_of(seeds: Iterable[Policy], benchmark: str, values: np.ndarray) -> dict[str, Any]:

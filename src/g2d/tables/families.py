@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
+import pandas as pd
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.grid.policy import Policy
@@ -26,14 +27,18 @@ Family = tuple[str, list[tuple[Policy, Policy]]]  # its name, and pairs (policy,
 
 # Names of families by the role of their policies; M0 and GRPO before its last K have none.
 CALLED = {
-    **{"dpo": "DPO", "auto": "warm-up that stopped by itself", "grpo": "GRPO"},
-    **{"entry": "regimes", "ablation": "ablations"},
+    "dpo": "DPO",
+    "auto": "warm-up that stopped by itself",
+    "grpo": "GRPO",
+    "entry": "regimes",
+    "ablation": "ablations",
 }
-OF_K = tuple(f"{CALLED['dpo']} against {reference}" for reference in ("K=0", "M0", "GRPO"))
-ENTRIES_AGAINST_COMMON = f"{CALLED['entry']} against K=0 and GRPO alone"
+OF_K = ("DPO against K=0", "DPO against M0", "DPO against GRPO")
+ENTRIES_AGAINST_COMMON = "regimes against K=0 and GRPO alone"
 
 COMPARISON_COLUMNS = columns(
-    *(BY_BENCHMARK, "reference reference_K reference_group_size n_seeds n_problems difference ci_low ci_high"),
+    BY_BENCHMARK,
+    "reference reference_K reference_group_size n_seeds n_problems difference ci_low ci_high",
     "family family_size family_low family_high standard_error p_value p_holm",
     "gained lost",
 )
@@ -46,11 +51,16 @@ def comparison_table(evaluations: Evaluations) -> Rows:
     for (_, benchmark), rows in by_grid(grouped).items():
         answers = Paired(grouped, rows)
         for name, family in families(rows):
-            for (at, reference), comparison in zip(family, answers.tested(family), strict=True):
+            comparisons = answers.tested(family)
+            for (at, reference), comparison in zip(family, comparisons, strict=True):
+                row = named(grouped[at], benchmark)
+                row.update(asdict(comparison))
+                row["family"] = name
                 other = named(grouped[reference], benchmark)
-                labels = {"family": name, "reference": other["policy"]}
-                labels |= {f"reference_{column}": other[column] for column in ("K", "group_size")}
-                yield named(grouped[at], benchmark) | asdict(comparison) | labels
+                row["reference"] = other["policy"]
+                row["reference_K"] = other["K"]
+                row["reference_group_size"] = other["group_size"]
+                yield row
 
 
 def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:
@@ -58,44 +68,69 @@ def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]
         policies = [policy for policy, _ in rows]
         for role in CALLED:
             members = [policy for policy in policies if policy.role == role]
-            families_of_role = _added_families if role in ("entry", "ablation") else _main_families
-            for name, pairs in families_of_role(members, policies) if members else ():
+            if not members:
+                continue
+            if role in ("entry", "ablation"):
+                families_of_role = _added_families(members, policies)
+            else:
+                families_of_role = _main_families(members, policies)
+            for name, pairs in families_of_role:
                 if pairs:
                     yield name, [((policy, benchmark), (reference, benchmark)) for policy, reference in pairs]
 
 
 def _main_families(members: list[Policy], policies: list[Policy]) -> Iterator[Family]:
     role = members[0].role
-    references = {
-        "M0": [policy for policy in policies if policy.role == "base"],
-        "K=0": [policy for policy in policies if policy.role == "dpo" and policy.k == 0],
-        "GRPO": [policy for policy in policies if policy.role == "grpo"],
-    }
-    for name, others in references.items():
-        if role != "grpo" or name == "M0":
-            pairs = [(policy, other) for other in others for policy in members if policy != other]
-            yield f"{CALLED[role]} against {name}", pairs
-    warmed = sorted((p for p in policies if p.role == "dpo" and p.k > 0), key=lambda policy: policy.k)
+    called = CALLED[role]
+    base = [policy for policy in policies if policy.role == "base"]
+    yield f"{called} against M0", _against(base, members)
+    if role == "grpo":
+        return
+    at_zero = [policy for policy in policies if policy.role == "dpo" and policy.k == 0]
+    yield f"{called} against K=0", _against(at_zero, members)
+    online = [policy for policy in policies if policy.role == "grpo"]
+    yield f"{called} against GRPO", _against(online, members)
+    warmed = [policy for policy in policies if policy.role == "dpo" and policy.k > 0]
+    warmed.sort(key=lambda policy: policy.k)
     if role == "dpo":
         yield "pairs of K > 0", [(later, earlier) for earlier, later in combinations(warmed, 2)]
     if role == "auto":
-        yield f"{CALLED[role]} against K > 0", [(policy, fixed) for policy in members for fixed in warmed]
+        yield f"{called} against K > 0", list(product(members, warmed))
 
 
 def _added_families(members: list[Policy], policies: list[Policy]) -> Iterator[Family]:
-    role, name = members[0].role, CALLED[members[0].role]
-    yield f"{name} against M0", [(policy, other) for other in policies if other.role == "base" for policy in members]
-    against_reference = [(policy, other) for policy in members for other in policies if _is_reference(other, policy)]
-    yield f"{name} against what they differ from", against_reference
-    if role == "entry":
-        pairs = [(policy, other) for other in policies for policy in members if _is_common(other)]
-        yield ENTRIES_AGAINST_COMMON, [pair for pair in pairs if pair not in against_reference]
-    if role == "entry":
-        online = [policy for policy in members if policy.run.phase == "online"]
-        pairs = [(policy, other) for n, policy in enumerate(online) for other in online[:n]]
-        yield "online regimes against each other", [pair for pair in pairs if _equally_online(*pair)]
-        starts = [(policy, policy.start.over_seeds) for policy in online if policy.start]
-        yield "online regimes against their start", [pair for pair in starts if pair[1] in policies]
+    role = members[0].role
+    called = CALLED[role]
+    base = [policy for policy in policies if policy.role == "base"]
+    yield f"{called} against M0", _against(base, members)
+    against_reference = []
+    for policy in members:
+        for other in policies:
+            if _is_reference(other, policy):
+                against_reference.append((policy, other))
+    yield f"{called} against what they differ from", against_reference
+    if role != "entry":
+        return
+    common = [policy for policy in policies if _is_common(policy)]
+    against_common = [pair for pair in _against(common, members) if pair not in against_reference]
+    yield ENTRIES_AGAINST_COMMON, against_common
+    online = [policy for policy in members if policy.run.phase == "online"]
+    against_each_other = []
+    for n, policy in enumerate(online):
+        for other in online[:n]:
+            if _equally_online(policy, other):
+                against_each_other.append((policy, other))
+    yield "online regimes against each other", against_each_other
+    against_start = []
+    for policy in online:
+        if policy.start and policy.start.over_seeds in policies:
+            against_start.append((policy, policy.start.over_seeds))
+    yield "online regimes against their start", against_start
+
+
+def _against(references: list[Policy], members: list[Policy]) -> list[tuple[Policy, Policy]]:
+    """Return all pairs of a member and another policy, by reference."""
+    return [(policy, reference) for reference, policy in product(references, members) if policy != reference]
 
 
 def _is_reference(other: Policy, policy: Policy) -> bool:
@@ -114,29 +149,50 @@ def _equally_online(policy: Policy, other: Policy) -> bool:
 
 
 class Paired:
+    """Answers of rows to the problems of one benchmark, (n_seeds, n_problems) each."""
+
     def __init__(self, grouped: Grouped, rows: Sequence[Row]) -> None:
-        correct = crossed({key: answers for at in rows for key, answers in grouped[at].items()}, rows[0][1])
-        ends = np.cumsum([len(grouped[at]) for at in rows])
-        self.seeds = {at: [key.seed for key in grouped[at]] for at in rows}
-        self.correct = dict(zip(rows, np.split(correct, ends[:-1]), strict=True))
+        benchmark = rows[0][1]
+        answers: dict[Policy, pd.DataFrame] = {}
+        for at in rows:
+            answers.update(grouped[at])
+        correct = crossed(answers, benchmark)
+        self.seeds: dict[Row, list[int | None]] = {}
+        self.correct: dict[Row, np.ndarray] = {}
+        start = 0
+        for at in rows:
+            end = start + len(grouped[at])
+            self.seeds[at] = [key.seed for key in grouped[at]]
+            self.correct[at] = correct[start:end]
+            start = end
 
     def shared_seeds(self, at: Row, reference: Row) -> list[int | None]:
         others = self.seeds[reference]
-        return [seed for seed in self.seeds[at] if others == [None] or seed in others]
+        if others == [None]:
+            return self.seeds[at]
+        return [seed for seed in self.seeds[at] if seed in others]
 
     def pair(self, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
         """Return both answers over the shared seeds, (n_seeds, n_problems) each, (1, n_problems) for M0; ValueError if
         no seed is shared."""
         seeds = self.shared_seeds(at, reference)
         if not seeds:
-            names = " and ".join(replace(key, seed=self.seeds[key, name][0]).folder for key, name in (at, reference))
-            raise ValueError(f"{names} have no seed in common: policies are compared seed by seed")
+            first = replace(at[0], seed=self.seeds[at][0])
+            second = replace(reference[0], seed=self.seeds[reference][0])
+            raise ValueError(
+                f"{first.folder} and {second.folder} have no seed in common: policies are compared seed by seed"
+            )
         return self._of_seeds(at, seeds), self._of_seeds(reference, seeds)
 
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
-        return corrected([compare(*self.pair(*pair), len(family)) for pair in family])
+        comparisons = []
+        for at, reference in family:
+            policy, other = self.pair(at, reference)
+            comparisons.append(compare(policy, other, len(family)))
+        return corrected(comparisons)
 
     def _of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
         if self.seeds[row] == [None]:
             return self.correct[row]
-        return self.correct[row][[self.seeds[row].index(seed) for seed in seeds]]
+        positions = [self.seeds[row].index(seed) for seed in seeds]
+        return self.correct[row][positions]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, Literal, ParamSpec
 
 import numpy as np
 import pandas as pd
@@ -28,11 +28,15 @@ TYPES = {
     "Int64": "group_size seed reference_group_size",
     "bool": "chosen selected",
 }
-TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()}
+TYPE_OF: dict[str, str] = {}
+for _type, _names in TYPES.items():
+    TYPE_OF.update(dict.fromkeys(_names.split(), _type))
 
 
 def columns(*names: str, **types: str) -> dict[str, str]:
-    return {name: types.get(name) or TYPE_OF.get(name, "float64") for name in " ".join(names).split()}
+    """Return the type of each column: its type here, or in every table, or float64."""
+    type_of = TYPE_OF | types
+    return {name: type_of.get(name, "float64") for name in " ".join(names).split()}
 
 
 def interval(name: str, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
@@ -74,18 +78,27 @@ def write_table(path: str | Path, table: pd.DataFrame) -> None:
     An apostrophe precedes text that a spreadsheet would run as a formula. NUL ends a cell for many readers, so it
     becomes U+2400.
     """
-    inert = _map_texts(table, lambda text: ("'" if _FORMULA.match(text) else "") + text.replace("\0", "\u2400"))
-    texts = inert.select_dtypes(["object", "string"])
+    inert = _map_texts(table, _inert)
     # Unquoted, a bare \r ends its line, and the csv module does not quote it.
-    broken = any("\r" in cell for name in texts for cell in texts[name] if isinstance(cell, str))
+    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if _has_carriage_return(inert) else csv.QUOTE_MINIMAL
     with atomic(path) as draft:
-        inert.to_csv(
-            draft,
-            index=False,
-            float_format="%.6g",
-            lineterminator="\n",
-            quoting=csv.QUOTE_NONNUMERIC if broken else csv.QUOTE_MINIMAL,
-        )
+        inert.to_csv(draft, index=False, float_format="%.6g", lineterminator="\n", quoting=quoting)
+
+
+def _inert(text: str) -> str:
+    text = text.replace("\0", "\u2400")
+    if _FORMULA.match(text):
+        return f"'{text}"
+    return text
+
+
+def _has_carriage_return(table: pd.DataFrame) -> bool:
+    texts = table.select_dtypes(["object", "string"])
+    for name in texts:
+        for cell in texts[name]:
+            if isinstance(cell, str) and "\r" in cell:
+                return True
+    return False
 
 
 def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
@@ -105,7 +118,13 @@ def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
 
 def unescaped(table: pd.DataFrame) -> pd.DataFrame:
     """Restore the original texts of a table that was read from a CSV of `write_table`."""
-    return _map_texts(table, lambda text: text[1:] if text[:1] == "'" and _FORMULA.match(text) else text)
+    return _map_texts(table, _active)
+
+
+def _active(text: str) -> str:
+    if text.startswith("'") and _FORMULA.match(text):
+        return text[1:]
+    return text
 
 
 # Text that begins with an apostrophe gets another one, so that removing one restores it.
@@ -117,4 +136,7 @@ def _map_texts(table: pd.DataFrame, function: Callable[[str], str]) -> pd.DataFr
         return function(cell) if isinstance(cell, str) else cell
 
     texts = table.select_dtypes(["object", "string"])
-    return table.assign(**{str(name): texts[name].map(apply).astype(texts[name].dtype) for name in texts})
+    mapped: dict[str, pd.Series] = {}
+    for name in texts:
+        mapped[str(name)] = texts[name].map(apply).astype(texts[name].dtype)
+    return table.assign(**mapped)

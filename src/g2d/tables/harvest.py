@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,21 @@ from g2d.tables.frames import Rows, columns, interval, mean, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
-    **{"harvest_pass_at_1": "pass_at_1", "pairability": "pairability", "n_pairs": "n_pairable"},
-    **{name: name for name in ("entropy", "mid_band")},
-    **{name: name for name in ("format_compliance", "truncated_share", "n_chosen_truncated", "n_rejected_truncated")},
+    "harvest_pass_at_1": "pass_at_1",
+    "pairability": "pairability",
+    "n_pairs": "n_pairable",
+    "entropy": "entropy",
+    "mid_band": "mid_band",
+    "format_compliance": "format_compliance",
+    "truncated_share": "truncated_share",
+    "n_chosen_truncated": "n_chosen_truncated",
+    "n_rejected_truncated": "n_rejected_truncated",
     "mean_length": "mean_length",
 }
 HARVEST_COLUMNS = columns(
-    *("model group_size K n_seeds", *HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)),
+    "model group_size K n_seeds",
+    *HARVEST_METRICS,
+    *(f"{metric}_std" for metric in HARVEST_METRICS),
     *(f"{metric}_low {metric}_high" for metric in CORRELATED_METRICS),
 )
 POINT_COLUMNS = columns("model group_size K seed benchmark accuracy", *CORRELATED_METRICS)
@@ -41,28 +48,42 @@ def harvest_table(harvests: Mapping[Harvest, Informativeness], counts: Mapping[H
     """Table 2: a row per harvest, mean and sample standard deviation over the seeds in which a metric is not null;
     ValueError if seeds harvested different prompts."""
     models = list(dict.fromkeys(key.model for key in harvests))
+
+    def position(key: Harvest) -> tuple[int, int, int, int]:
+        return models.index(key.model), key.group_size, key.k, key.seed
+
     groups: dict[tuple[str, int, int], list[Harvest]] = {}
-    for key in sorted(harvests, key=lambda key: (models.index(key.model), key.group_size, key.k, key.seed)):
+    for key in sorted(harvests, key=position):
         groups.setdefault((key.model, key.group_size, key.k), []).append(key)
     for (model, group_size, k), keys in groups.items():
-        seeds = [harvests[key] for key in keys]
-        row: dict[str, Any] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(seeds)}
+        row: dict[str, Any] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(keys)}
         for metric, attribute in HARVEST_METRICS.items():
-            values = [value for seed in seeds if (value := getattr(seed, attribute)) is not None]
-            row |= {metric: mean(values), f"{metric}_std": standard_deviation(values)}
-        yield row | _harvest_intervals([counts[key] for key in keys], keys[0].folder)
+            by_seed = [getattr(harvests[key], attribute) for key in keys]
+            values = [value for value in by_seed if value is not None]
+            row[metric] = mean(values)
+            row[f"{metric}_std"] = standard_deviation(values)
+        row.update(_harvest_intervals([counts[key] for key in keys], keys[0].folder))
+        yield row
 
 
 def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float | None]:
     ordered = [frame.sort_values("problem_id", kind="stable") for frame in counts]
-    if any(list(frame["problem_id"]) != list(ordered[0]["problem_id"]) for frame in ordered):
-        raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
+    prompts = list(ordered[0]["problem_id"])
+    for frame in ordered:
+        if list(frame["problem_id"]) != prompts:
+            raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
     parts = [informative_parts(frame) for frame in ordered]
     values: dict[str, float | None] = {}
     for metric in CORRELATED_METRICS:
-        if ratios := [part[metric] for part in parts if part[metric][1].any()]:
-            numerators, denominators = (np.stack(side) for side in zip(*ratios, strict=True))
-            low, high = mean_interval(numerators, denominators)
+        numerators = []
+        denominators = []
+        for part in parts:
+            numerator, denominator = part[metric]
+            if denominator.any():
+                numerators.append(numerator)
+                denominators.append(denominator)
+        if numerators:
+            low, high = mean_interval(np.stack(numerators), np.stack(denominators))
             values |= interval(metric, (max(low, 0.0), min(high, 1.0)))
     return values
 
@@ -71,10 +92,16 @@ def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str,
 def correlation_points(harvests: Mapping[Harvest, Informativeness], evaluations: Evaluations) -> Rows:
     """A row per harvest and benchmark, with the accuracy of DPO on it; group_size is 0 for K=0."""
     for (policy, benchmark), answers in evaluations.items():
-        key = Harvest(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
-        if policy.role == "dpo" and key in harvests:
-            accuracy = float(answers.groupby("problem_id")["reward"].mean().mean())
-            yield asdict(harvests[key]) | asdict(key) | {"K": key.k, "benchmark": benchmark, "accuracy": accuracy}
+        if policy.role != "dpo" or policy.seed is None:
+            continue
+        key = Harvest(policy.model, policy.group_size, policy.k, policy.seed)
+        if key in harvests:
+            row = asdict(harvests[key])
+            row.update(asdict(key))
+            row["K"] = key.k
+            row["benchmark"] = benchmark
+            row["accuracy"] = float(answers.groupby("problem_id")["reward"].mean().mean())
+            yield row
 
 
 @table_of(CORRELATION_COLUMNS)
@@ -84,8 +111,9 @@ def correlation_table(points: pd.DataFrame) -> Rows:
         averaged = group.groupby(["group_size", "K"])[["accuracy", *CORRELATED_METRICS]].mean()
         for metric in CORRELATED_METRICS:
             both = averaged[[metric, "accuracy"]].dropna()
-            varies = len(both) >= FEWEST_CORRELATED and (both.max() - both.min() > 1e-12).all()
-            r = scipy.stats.pearsonr(both[metric], both["accuracy"]).statistic if varies else None
+            r = None
+            if len(both) >= FEWEST_CORRELATED and (both.max() - both.min() > 1e-12).all():
+                r = scipy.stats.pearsonr(both[metric], both["accuracy"]).statistic
             yield {"model": model, "benchmark": benchmark, "metric": metric, "n": len(both), "pearson_r": r}
 
 
@@ -93,9 +121,14 @@ def correlation_table(points: pd.DataFrame) -> Rows:
 def auto_table(probes: Mapping[Policy, pd.DataFrame]) -> Rows:
     """A row per automatic warm-up, seed and probe; H and mu are null if no prompt was pairable."""
     models = list(dict.fromkeys(key.model for key in probes))
-    for key in sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed)):
+
+    def position(key: Policy) -> tuple[int, int, int | None]:
+        return models.index(key.model), key.group_size, key.seed
+
+    for key in sorted(probes, key=position):
         names = {"model": key.model, "group_size": key.group_size, "seed": key.seed}
-        yield from ({**names, **row} for row in probes[key].to_dict("records"))
+        for probe in probes[key].to_dict("records"):
+            yield names | probe
 
 
 CALIBRATION_COLUMNS = columns("model") | LEVEL_COLUMNS
@@ -103,7 +136,9 @@ CALIBRATION_COLUMNS = columns("model") | LEVEL_COLUMNS
 
 @table_of(CALIBRATION_COLUMNS)
 def calibration_table(tables: Mapping[str, pd.DataFrame]) -> Rows:
-    yield from ({"model": model, **row} for model, levels in tables.items() for row in levels.to_dict("records"))
+    for model, levels in tables.items():
+        for level in levels.to_dict("records"):
+            yield {"model": model} | level
 
 
 CELL_METRICS = ("pass_at_1", *CORRELATED_METRICS)
@@ -114,16 +149,25 @@ CELL_COLUMNS = columns("model level temperature n", *CELL_METRICS, "all_wrong al
 def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
     """A row per model, level and temperature, without problems that have no level."""
     for model, by_temperature in rollouts.items():
-        counts = {temperature: success_counts(by_temperature[temperature]) for temperature in sorted(by_temperature)}
-        levels = sorted({int(level) for frame in counts.values() for level in frame["level"].dropna()})
-        for level, (temperature, frame) in product(levels, counts.items()):
-            yield {"model": model, "level": level, "temperature": temperature} | _cell(frame[frame["level"] == level])
+        counts: dict[float, pd.DataFrame] = {}
+        levels: set[int] = set()
+        for temperature in sorted(by_temperature):
+            frame = success_counts(by_temperature[temperature])
+            counts[temperature] = frame
+            levels.update(int(level) for level in frame["level"].dropna())
+        for level in sorted(levels):
+            for temperature, frame in counts.items():
+                row = {"model": model, "level": level, "temperature": temperature}
+                row.update(_cell(frame[frame["level"] == level]))
+                yield row
 
 
 def _cell(counts: pd.DataFrame) -> dict[str, float | None]:
     cell: dict[str, float | None] = {"n": len(counts), "pass_at_1": counts["p_hat"].mean()}
     for metric, (numerators, denominators) in informative_parts(counts).items():
-        cell[metric] = numerators.sum() / denominators.sum() if denominators.any() else None
+        cell[metric] = None
+        if denominators.any():
+            cell[metric] = numerators.sum() / denominators.sum()
     cell["all_wrong"] = (counts["correct"] == 0).mean()
     cell["all_correct"] = (counts["correct"] == counts["n"]).mean()
     return cell

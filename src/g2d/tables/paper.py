@@ -21,7 +21,8 @@ POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # our na
 BENCHMARKS = ("math500", "gsm8k")  # columns of Table 1
 MEASURED = ("accuracy", "ci_low", "ci_high", "device_hours")
 PUBLISHED_COLUMNS = columns(
-    *(ROW, "paper_accuracy paper_std accuracy ci_low ci_high difference paper_gpu_hours device_hours")
+    ROW,
+    "paper_accuracy paper_std accuracy ci_low ci_high difference paper_gpu_hours device_hours",
 )
 
 
@@ -38,23 +39,34 @@ def published_table(main: pd.DataFrame, config: Config) -> Rows:
     for model, source in config.models.items():
         for printed in paper[paper["model"] == _last_name(source)].to_dict("records"):
             for benchmark, column in _benchmarks(config):
-                k, group_size = (int(printed[name] or 0) for name in ("K", "group_size"))
-                row = {"model": model, "policy": POLICIES[printed["method"]], "K": k, "group_size": group_size or None}
-                row["benchmark"] = benchmark
-                accuracy, measured = float(printed[column]) / 100, grid.get(_identity(row), {})
-                yield {
-                    **row,
-                    "paper_accuracy": accuracy,
-                    "paper_std": _number(printed.get(f"{column}_std"), 100),
-                    "paper_gpu_hours": _number(printed["gpu_hours"]),
-                    **{name: measured.get(name) for name in MEASURED},
-                    "difference": measured["accuracy"] - accuracy if measured else None,
+                group_size = int(printed["group_size"] or 0)
+                row: dict[str, Any] = {
+                    "model": model,
+                    "policy": POLICIES[printed["method"]],
+                    "K": int(printed["K"] or 0),
+                    "group_size": group_size or None,
+                    "benchmark": benchmark,
                 }
+                measured = grid.get(_identity(row))
+                paper_accuracy = float(printed[column]) / 100
+                row["paper_accuracy"] = paper_accuracy
+                row["paper_std"] = _number(printed.get(f"{column}_std"), 100)
+                row["paper_gpu_hours"] = _number(printed["gpu_hours"])
+                if measured is not None:
+                    for name in MEASURED:
+                        row[name] = measured[name]
+                    row["difference"] = measured["accuracy"] - paper_accuracy
+                yield row
 
 
 def _identity(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    # 0 for null, because nulls are not equal
-    return tuple(0 if pd.isna(row[name]) else row[name] for name in ROW.split())
+    cells = []
+    for name in ROW.split():
+        if pd.isna(row[name]):
+            cells.append(0)  # because nulls are not equal
+        else:
+            cells.append(row[name])
+    return tuple(cells)
 
 
 def _number(text: str | None, divisor: float = 1) -> float | None:
@@ -64,9 +76,15 @@ def _number(text: str | None, divisor: float = 1) -> float | None:
 def _benchmarks(config: Config) -> list[tuple[str, str]]:
     pairs = []
     for name, source in config.benchmarks.items():
-        names = {re.sub(r"[^a-z0-9]", "", str(text).lower()) for text in (name, _last_name(source))}
-        pairs += [(name, column) for column in BENCHMARKS if column in names]
+        names = {_letters_and_digits(name), _letters_and_digits(_last_name(source))}
+        for column in BENCHMARKS:
+            if column in names:
+                pairs.append((name, column))
     return pairs
+
+
+def _letters_and_digits(text: str | None) -> str:
+    return re.sub(r"[^a-z0-9]", "", (text or "").lower())
 
 
 def _last_name(source: ModelSource | ProblemSource) -> str | None:

@@ -21,7 +21,8 @@ from g2d.tables.evaluations import (
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 DECOMPOSITION_COLUMNS = columns(
-    *(BY_BENCHMARK, "n_seeds n_problems accuracy finished parseable correct gain"),
+    BY_BENCHMARK,
+    "n_seeds n_problems accuracy finished parseable correct gain",
     *(f"from_{factor} from_{factor}_low from_{factor}_high" for factor in decomposition.FACTORS),
 )
 
@@ -37,15 +38,20 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         shares = policy.mean(axis=(1, 2))
         finished, parseable, correct = decomposition.factors(shares)
         row = row_of(by_key, at[1], policy[2])
-        row |= {"accuracy": shares[2], "finished": finished, "parseable": parseable, "correct": correct}
+        row["accuracy"] = shares[2]
+        row["finished"] = finished
+        row["parseable"] = parseable
+        row["correct"] = correct
         if base and at[0].role != "base":
-            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy)
+            reference = np.broadcast_to(reached[:, :1], policy.shape)
+            row.update(_gain(reference, policy))
         yield row
 
 
 def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
     """Return the gain and its parts with intervals, from (3 stages, n_seeds, n_problems) each."""
-    old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
+    old = reference.mean(axis=(1, 2))
+    new = policy.mean(axis=(1, 2))
     values: dict[str, float | None] = {"gain": float(new[2] - old[2])}
     parts = decomposition.contributions(old, new)
     to_first_order = decomposition.linearised(reference, policy)
@@ -56,5 +62,7 @@ def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
 
 def _reached(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> np.ndarray:
     """Return shares of a problem's answers, (3 stages, policies, problems)."""
-    reached = {key: answers.join(decomposition.stages(answers["verdict"])) for key, answers in by_key.items()}
+    reached: dict[Policy, pd.DataFrame] = {}
+    for key, answers in by_key.items():
+        reached[key] = answers.join(decomposition.stages(answers["verdict"]))
     return np.stack([crossed(reached, benchmark, stage) for stage in decomposition.STAGES])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 from typing import Any
 
 from g2d.grid.grid import Grid
@@ -38,7 +39,7 @@ class Read:
 
 
 def _answered(grid: Grid) -> list[tuple[Policy, str]]:
-    return [(policy, benchmark) for policy in grid.policies for benchmark in grid.config.benchmarks]
+    return list(product(grid.policies, grid.config.benchmarks))
 
 
 def _replied(grid: Grid) -> list[Policy]:
@@ -51,7 +52,7 @@ def _sampled(grid: Grid) -> list[tuple[Policy, str, str]]:
 
 
 def _along_trajectories(grid: Grid) -> list[Policy]:
-    return [policy for along in grid.trajectories.values() for policy in along]
+    return list(chain.from_iterable(grid.trajectories.values()))
 
 
 def _temperatures(grid: Grid) -> list[tuple[str, str]]:
@@ -87,7 +88,10 @@ def _is_shown(grid: Grid, policy: Policy) -> bool:
 
 
 def _side_by_side(grid: Grid) -> list[tuple[Policy, str]]:
-    return [(policy, benchmark) for (_, benchmark), shown in side_by_side(grid).items() for policy in shown]
+    shown: list[tuple[Policy, str]] = []
+    for (_, benchmark), policies in side_by_side(grid).items():
+        shown += [(policy, benchmark) for policy in policies]
+    return shown
 
 
 # Policies.

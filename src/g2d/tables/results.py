@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from os import PathLike
@@ -25,8 +25,14 @@ from g2d.tables.inputs import Inputs
 
 # The first columns of each frame; `policy` is the name in tables, `regime` the name in folders. `group_size` is 0 and
 # `seed` null if they do not apply.
-KEY_COLUMNS = dict.fromkeys(("model", "policy", "regime"), "object")
-KEY_COLUMNS |= {"K": "int64", "group_size": "int64", "seed": "Int64"}
+KEY_COLUMNS = {
+    "model": "object",
+    "policy": "object",
+    "regime": "object",
+    "K": "int64",
+    "group_size": "int64",
+    "seed": "Int64",
+}
 
 
 class Results(Inputs):
@@ -49,7 +55,8 @@ class Results(Inputs):
         return f"g2d.open({str(self.folder)!r})"
 
     def build(self, name: str) -> pd.DataFrame:
-        if name not in (names := [table.name for table in catalogue.TABLES]):
+        names = [table.name for table in catalogue.TABLES]
+        if name not in names:
             raise KeyError(f"{name}: no such table: name one of {', '.join(names)}")
         return super().build(name)
 
@@ -67,29 +74,40 @@ class Results(Inputs):
     @cached_property
     def policies(self) -> pd.DataFrame:
         """A row per configured policy: `role`, `kind` (its training), `folder`, and `finished` (its record exists)."""
-        return _frame(
-            {**_key(key), "role": key.role, "kind": key.method, "folder": key.folder, "finished": key in self.records}
-            for key in self._policies
-        )
+        rows = []
+        for key in self._policies:
+            row = _key(key)
+            row["role"] = key.role
+            row["kind"] = key.method
+            row["folder"] = key.folder
+            row["finished"] = key in self.records
+            rows.append(row)
+        return _frame(rows)
 
     @cached_property
     def evaluations(self) -> pd.DataFrame:
         """A row per policy, `benchmark`, problem and sample: `Rollout` without texts, its seed as `sampling_seed`."""
-        return _together(({**_key(key), "benchmark": name}, rows) for (key, name), rows in self.answers.items())
+        labelled = []
+        for (key, benchmark), rows in self.answers.items():
+            labels = _key(key)
+            labels["benchmark"] = benchmark
+            labelled.append((labels, rows))
+        return _together(labelled)
 
     @cached_property
     def harvests(self) -> pd.DataFrame:
         """A row per completion of the main grid's harvests; the policy is the harvested one, `base` or `grpo`."""
-        return _together((_key(self._harvested(key)), rows) for key, rows in self.harvested.items())
+        return _together([(_key(self._harvested(key)), rows) for key, rows in self.harvested.items()])
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """A row per policy and gradient step: the trainer's log; each K of a warm-up has all steps up to it."""
-        return _together(
-            (_key(key), pd.DataFrame(read_log(file)))
-            for key in self._trained
-            if (file := self.folder / key.folder / "metrics.jsonl").exists()
-        )
+        labelled = []
+        for key in self._trained:
+            file = self.folder / key.folder / "metrics.jsonl"
+            if file.exists():
+                labelled.append((_key(key), pd.DataFrame(read_log(file))))
+        return _together(labelled)
 
     @cached_property
     def bills(self) -> pd.DataFrame:
@@ -97,14 +115,25 @@ class Results(Inputs):
 
         `benchmark` is null for the jobs that made the policy; these add up to the tables' device-hours.
         """
-        files: list[tuple[Policy, str, str | None]] = [(key, "cost.json", None) for key in self._trained]
-        files += [(key, f"eval/{name}.cost.json", name) for key in self._policies for name in self.config.benchmarks]
-        return _frame(
-            {**_key(key), "benchmark": benchmark, **asdict(record)}
-            for key, name, benchmark in files
-            if (file := self.folder / key.folder / name).exists()
-            for record in read_cost(file).records
-        )
+        rows = []
+        for key in self._trained:
+            rows += self._bills_of(key, "cost.json", None)
+        for key in self._policies:
+            for benchmark in self.config.benchmarks:
+                rows += self._bills_of(key, f"eval/{benchmark}.cost.json", benchmark)
+        return _frame(rows)
+
+    def _bills_of(self, key: Policy, name: str, benchmark: str | None) -> list[dict[str, Any]]:
+        file = self.folder / key.folder / name
+        if not file.exists():
+            return []
+        rows = []
+        for record in read_cost(file).records:
+            row = _key(key)
+            row["benchmark"] = benchmark
+            row.update(asdict(record))
+            rows.append(row)
+        return rows
 
     def rollouts(self, of: Policy | Harvest | str, benchmark: str | None = None) -> pd.DataFrame:
         """Read completions with all columns and texts: answers to a benchmark, or rollouts of a training, a harvest or
@@ -113,7 +142,8 @@ class Results(Inputs):
         Args:
             of: a key, or a folder below the results folder ("demo/seed0/harvest/g2/k50").
         """
-        return pd.read_parquet(self._of(of) / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"))
+        name = f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"
+        return pd.read_parquet(self._of(of) / name)
 
     def samples(self, of: Policy | str, benchmark: str) -> pd.DataFrame:
         return pd.read_parquet(self._of(of) / f"samples/{benchmark}.parquet")
@@ -122,10 +152,12 @@ class Results(Inputs):
         return pd.DataFrame(read_pairs(self._of(of) / "pairs.jsonl"))
 
     def problems(self, name: str) -> pd.DataFrame:
-        return pd.DataFrame([asdict(problem) for problem in read_problems(self.folder / f"problems/{name}.jsonl")])
+        problems = read_problems(self.folder / f"problems/{name}.jsonl")
+        return pd.DataFrame([asdict(problem) for problem in problems])
 
     def _of(self, of: Policy | Harvest | str) -> Path:
-        return self.folder / (of if isinstance(of, str) else of.folder)
+        folder = of if isinstance(of, str) else of.folder
+        return self.folder / folder
 
     def _harvested(self, harvest: Harvest) -> Policy:
         """Return pi_K with the G and seed of the harvest, also if it is M0."""
@@ -146,12 +178,14 @@ _TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # a singl
 
 def read_by_name(path: str | Path) -> pd.DataFrame:
     """Read a table with the types that the catalogue has for the name of the file; KeyError without one."""
-    return read_table(path, getattr(catalogue.table(Path(path).stem).build, "columns", _TYPES))
+    build = catalogue.table(Path(path).stem).build
+    return read_table(path, getattr(build, "columns", _TYPES))
 
 
 class _Tables(Mapping[str, pd.DataFrame]):
     def __init__(self, folder: Path, names: list[str]) -> None:
-        self._files = {name: file for name in names if (file := folder / f"{name}.csv").exists()}
+        files = {name: folder / f"{name}.csv" for name in names}
+        self._files = {name: file for name, file in files.items() if file.exists()}
         self._read: dict[str, pd.DataFrame] = {}
 
     def __getitem__(self, name: str) -> pd.DataFrame:
@@ -169,8 +203,14 @@ class _Tables(Mapping[str, pd.DataFrame]):
 
 
 def _key(key: Policy) -> dict[str, Any]:
-    values = (key.model, key.label, key.run_name, key.shown_k, key.group_size, pd.NA if key.seed is None else key.seed)
-    return dict(zip(KEY_COLUMNS, values, strict=True))
+    return {
+        "model": key.model,
+        "policy": key.label,
+        "regime": key.run_name,
+        "K": key.shown_k,
+        "group_size": key.group_size,
+        "seed": pd.NA if key.seed is None else key.seed,
+    }
 
 
 def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:
@@ -178,9 +218,11 @@ def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.
     for labels, rows in labelled:
         renamed = rows.rename(columns={"seed": "sampling_seed"})
         frames.append(renamed.assign(**labels)[[*labels, *renamed]])
-    return pd.concat(frames, ignore_index=True).astype(KEY_COLUMNS) if frames else _frame([])
+    if not frames:
+        return _frame([])
+    return pd.concat(frames, ignore_index=True).astype(KEY_COLUMNS)
 
 
-def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    rows = list(rows)
-    return pd.DataFrame(rows, columns=None if rows else list(KEY_COLUMNS)).astype(KEY_COLUMNS)
+def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    columns = None if rows else list(KEY_COLUMNS)
+    return pd.DataFrame(rows, columns=columns).astype(KEY_COLUMNS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,23 +30,29 @@ def sample_table(samples: Evaluations, equal: Equal) -> Rows:
 
 
 def _rows(by_key: Mapping[Policy, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
-    counts = {key: rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"]) for key, rows in by_key.items()}
+    counts: dict[Policy, pd.DataFrame] = {}
+    for key, rows in by_key.items():
+        counts[key] = rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"])
     n = int(next(iter(counts.values()))["size"].iloc[0])
     for key, count in counts.items():
         if (count["size"] != n).any():
             raise ValueError(f"{key.folder} on {benchmark}: not every problem has {n} samples: draw them again")
-    measures = {
-        ("pass", k): {
-            key: pd.Series(pass_at_k(n, count["sum"].to_numpy(), k), count.index) for key, count in counts.items()
-        }
-        for k in powers_up_to(n)
-    }
-    measures["maj", n] = {key: majority_right(rows, equal) for key, rows in by_key.items()}
-    for (measure, k), values in measures.items():
-        frames = {key: shares.rename("share").rename_axis("problem_id").reset_index() for key, shares in values.items()}
-        shares = crossed(frames, benchmark, "share")
-        row = row_of(by_key, benchmark, shares) | share(shares, "share")
-        yield row | {"n_samples": n, "measure": measure, "k": k}
+    for k in powers_up_to(n):
+        passed: dict[Policy, pd.Series] = {}
+        for key, count in counts.items():
+            passed[key] = pd.Series(pass_at_k(n, count["sum"].to_numpy(), k), count.index)
+        yield _row(passed, benchmark) | {"n_samples": n, "measure": "pass", "k": k}
+    majorities = {key: majority_right(rows, equal) for key, rows in by_key.items()}
+    yield _row(majorities, benchmark) | {"n_samples": n, "measure": "maj", "k": n}
+
+
+def _row(by_key: Mapping[Policy, pd.Series], benchmark: str) -> dict[str, Any]:
+    """Return the cells of a measure from its values by problem_id."""
+    frames: dict[Policy, pd.DataFrame] = {}
+    for key, values in by_key.items():
+        frames[key] = values.rename("share").rename_axis("problem_id").reset_index()
+    shares = crossed(frames, benchmark, "share")
+    return row_of(by_key, benchmark, shares) | share(shares, "share")
 
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
@@ -54,7 +61,13 @@ def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
 
 
 def powers_up_to(n: int) -> list[int]:
-    return sorted({2**i for i in range(n.bit_length()) if 2**i <= n} | {n})
+    """Return 1, 2, 4, ... below n, and n."""
+    numbers = []
+    power = 1
+    while power < n:
+        numbers.append(power)
+        power *= 2
+    return [*numbers, n]
 
 
 def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
@@ -63,21 +76,27 @@ def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
     This is self-consistency (arXiv 2203.11171) over all n samples. docs/analysis.md defines equal answers.
     """
     votes = {name: _votes(samples) for name, samples in answers.groupby("problem_id", sort=True)}
-    undecided = [wrong for right, wrong in votes.values() if _undecided(right, wrong)]
-    pairs = list(dict.fromkeys(pair for wrong in undecided for pair in combinations(wrong, 2)))
+    distinct: dict[tuple[str, str], None] = {}
+    for right, wrong in votes.values():
+        if _undecided(right, wrong):
+            distinct.update(dict.fromkeys(combinations(wrong, 2)))
+    pairs = list(distinct)
     equal_pairs = dict(zip(pairs, equal(pairs), strict=True))
-    return pd.Series({name: _share(right, wrong, equal_pairs) for name, (right, wrong) in votes.items()}, dtype=float)
+    shares = {name: _share(right, wrong, equal_pairs) for name, (right, wrong) in votes.items()}
+    return pd.Series(shares, dtype=float)
 
 
 def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
     voted = samples[samples["extracted_answer"].fillna("").str.strip() != ""]
     is_right = voted["verdict"] == "correct"
     wrong = voted[~is_right]
-    written = [
-        answer if verdict == "limit" else normalise(answer)  # too large to parse, so too large to rewrite
-        for answer, verdict in zip(wrong["extracted_answer"], wrong["verdict"], strict=True)
-    ]
-    return int(is_right.sum()), Counter(written)
+    written: Counter[str] = Counter()
+    for answer, verdict in zip(wrong["extracted_answer"], wrong["verdict"], strict=True):
+        if verdict == "limit":  # too large to parse, so too large to rewrite
+            written[answer] += 1
+        else:
+            written[normalise(answer)] += 1
+    return int(is_right.sum()), written
 
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
@@ -88,12 +107,20 @@ def _undecided(right: int, wrong: Counter[str]) -> bool:
 def _share(right: int, wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> float:
     if not right:
         return 0.0
-    counts = _joined(wrong, equal) if _undecided(right, wrong) else list(wrong.values())
-    return 0.0 if max(counts, default=0) > right else 1 / (1 + counts.count(right))
+    counts = list(wrong.values())
+    if _undecided(right, wrong):
+        counts = _joined(wrong, equal)
+    if max(counts, default=0) > right:
+        return 0.0
+    return 1 / (1 + counts.count(right))
 
 
 def _joined(wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> list[int]:
     joined: Counter[str] = Counter()
     for answer, votes in wrong.items():
-        joined[next((first for first in joined if equal[first, answer]), answer)] += votes
+        equal_to = [first for first in joined if equal[first, answer]]
+        if equal_to:
+            joined[equal_to[0]] += votes
+        else:
+            joined[answer] = votes
     return list(joined.values())

@@ -20,15 +20,24 @@ def selection_table(evaluations: Evaluations, select_by: str) -> Rows:
     others = list(dict.fromkeys(benchmark for _, benchmark in accuracies if benchmark != select_by))
     for (model, regime, group_size, seed), keys in _runs(evaluations).items():
         chosen = max(keys, key=lambda key: (accuracies[key, select_by], -key.k))
-        run = {"model": model, "policy": regime, "group_size": group_size, "seed": seed, "K": chosen.k}
-        run |= {"n_checkpoints": len(keys), "selected_accuracy": accuracies[chosen, select_by]}
         for benchmark in others:
-            yield run | {"benchmark": benchmark, "accuracy": accuracies[chosen, benchmark]}
+            yield {
+                "model": model,
+                "policy": regime,
+                "group_size": group_size,
+                "seed": seed,
+                "K": chosen.k,
+                "n_checkpoints": len(keys),
+                "selected_accuracy": accuracies[chosen, select_by],
+                "benchmark": benchmark,
+                "accuracy": accuracies[chosen, benchmark],
+            }
 
 
 def _runs(evaluations: Evaluations) -> dict[At, list[Policy]]:
     """Return the policies of each run with several K. DPO on the harvest of M0 (K=0) belongs to the runs of every G."""
-    policies = [key for key in dict.fromkeys(key for key, _ in evaluations) if key.role != "base"]
+    evaluated = dict.fromkeys(policy for policy, _ in evaluations)
+    policies = [policy for policy in evaluated if policy.role != "base"]
     runs: dict[At, list[Policy]] = {}
     for key in policies:
         if key.k:

@@ -23,6 +23,12 @@ def log_tables(results: str | Path = "results") -> None:
 def _table(frame: pd.DataFrame) -> Any:
     import wandb
 
-    rows: list[Any] = [[None if pd.isna(value) else value for value in row] for row in frame.itertuples(index=False)]
-    columns: list[Any] = [*frame]
+    columns: list[Any] = list(frame)
+    rows: list[Any] = []
+    for row in frame.itertuples(index=False):
+        rows.append([_or_none(value) for value in row])
     return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
+
+
+def _or_none(value: Any) -> Any:
+    return None if pd.isna(value) else value

@@ -10,7 +10,7 @@ import pandas as pd
 from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.preferences import length_controlled, preferences, raw, share_longer
 from g2d.grid.policy import Policy
-from g2d.tables.evaluations import Grouped, by_grid, by_policy, m0_of, named
+from g2d.tables.evaluations import Grouped, Row, by_grid, by_policy, m0_of, named
 from g2d.tables.frames import Rows, columns, interval, table_of
 
 WIN_RATE_COLUMNS = columns(
@@ -35,60 +35,87 @@ def win_rate_table(replies: Mapping[Policy, pd.DataFrame]) -> Rows:
     grouped = by_policy({(key, BENCHMARK): rows for key, rows in replies.items()})
     for rows in by_grid(grouped).values():
         [base] = grouped[m0_of(rows[0])].values()
-        aligned = {
-            at: {key: _aligned(policy, base, key.folder) for key, policy in grouped[at].items()}
-            for at in rows
-            if at[0].role != "base"
-        }
+        aligned: dict[Row, dict[Policy, pd.DataFrame]] = {}
+        for at in rows:
+            if at[0].role != "base":
+                aligned[at] = {key: _aligned(policy, base, key.folder) for key, policy in grouped[at].items()}
         yield from _of_model(aligned)
 
 
 def _aligned(policy: pd.DataFrame, base: pd.DataFrame, folder: str) -> pd.DataFrame:
-    policy, base = (rows[list(NEEDED)].set_index(["problem_id", "sample"]).sort_index() for rows in (policy, base))
+    policy = _by_sample(policy)
+    base = _by_sample(base)
     if not policy.index.equals(base.index):
         raise ValueError(f"{folder}: its replies are not to the prompts that M0 replied to: draw them again")
     return policy.join(base, rsuffix="_of_base")
 
 
+def _by_sample(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[list(NEEDED)].set_index(["problem_id", "sample"]).sort_index()
+
+
 def _of_model(aligned: Grouped) -> Rows:
-    rates = [_rates([*seeds.values()]) for seeds in aligned.values()]
-    tests = _tested([rate for rate, _ in rates], len(rates))
-    with_rate = {at: rate for at, (_, rate) in zip(aligned, rates, strict=True) if rate is not None}
-    at_equal_length = _tested([*with_rate.values()], len(rates))
-    equal_length_tests = dict(zip(with_rate, at_equal_length, strict=True))
-    for (at, seeds), (rate, _), won in zip(aligned.items(), rates, tests, strict=True):
+    rates: dict[Row, np.ndarray] = {}
+    rates_at_equal_length: dict[Row, np.ndarray] = {}
+    for at, seeds in aligned.items():
+        rate, rate_at_equal_length = _rates(list(seeds.values()))
+        rates[at] = rate
+        if rate_at_equal_length is not None:
+            rates_at_equal_length[at] = rate_at_equal_length
+    tests = _tested(rates, len(rates))
+    tests_at_equal_length = _tested(rates_at_equal_length, len(rates))
+    for at, seeds in aligned.items():
         replies = pd.concat(seeds.values())
         scores = replies[["reward", "reward_of_base"]]
-        lengths = replies[["completion_text", "completion_text_of_base"]].apply(lambda texts: texts.str.len())
-        row = named(seeds, BENCHMARK) | {"prompts": at[0].run.kinds_of_prompts, "family_size": len(aligned)}
-        row |= {"n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(replies)}
-        row |= {"win_rate": float(rate.mean())} | _interval("win", won)
-        if at in with_rate:
-            row |= {"equal_length": float(with_rate[at].mean())} | _interval("equal_length", equal_length_tests[at])
-        row |= dict(zip(("length", "base_length"), lengths.mean(), strict=True))
-        row |= dict(zip(("score", "base_score"), scores.mean(), strict=True))
-        row |= {"longer": share_longer((lengths.iloc[:, 0] - lengths.iloc[:, 1]).to_numpy())}
-        row |= {"not_judged": int(scores.isna().any(axis=1).sum())}
-        yield row | {"cut_off": int((replies["finish_reason"] == "length").sum())}
+        mean_scores = scores.mean()
+        lengths = replies["completion_text"].str.len()
+        base_lengths = replies["completion_text_of_base"].str.len()
+        row = named(seeds, BENCHMARK)
+        row["prompts"] = at[0].run.kinds_of_prompts
+        row["family_size"] = len(aligned)
+        row["n_seeds"] = tests[at].n_seeds
+        row["n_prompts"] = tests[at].n_problems
+        row["n_replies"] = len(replies)
+        row["win_rate"] = float(rates[at].mean())
+        row.update(_interval("win", tests[at]))
+        if at in rates_at_equal_length:
+            row["equal_length"] = float(rates_at_equal_length[at].mean())
+            row.update(_interval("equal_length", tests_at_equal_length[at]))
+        row["length"] = lengths.mean()
+        row["base_length"] = base_lengths.mean()
+        row["longer"] = share_longer((lengths - base_lengths).to_numpy())
+        row["score"] = mean_scores["reward"]
+        row["base_score"] = mean_scores["reward_of_base"]
+        row["not_judged"] = int(scores.isna().any(axis=1).sum())
+        row["cut_off"] = int((replies["finish_reason"] == "length").sum())
+        yield row
 
 
 def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None]:
     """Return win rates by seed and prompt, raw and at equal length, over prompts with a comparison in each seed."""
 
     def values(column: Callable[[pd.DataFrame], pd.Series]) -> np.ndarray:
-        return np.stack([column(rows).unstack("sample").to_numpy(dtype=float) for rows in seeds])
+        by_sample = [column(rows).unstack("sample") for rows in seeds]
+        return np.stack([frame.to_numpy(dtype=float) for frame in by_sample])
 
     won = preferences(values(lambda rows: rows["reward"]), values(lambda rows: rows["reward_of_base"]))
     longer = values(lambda rows: rows["completion_text"].str.len() - rows["completion_text_of_base"].str.len())
     compared = np.isfinite(won).any(axis=2).all(axis=0)
-    won, longer = won[:, compared], longer[:, compared]
+    won = won[:, compared]
+    longer = longer[:, compared]
     return raw(won), length_controlled(won, longer)
 
 
-def _tested(rates: Sequence[np.ndarray], family: int) -> list[Comparison]:
-    return corrected([compare(rate, np.full((1, rate.shape[1]), 0.5), family) for rate in rates])
+def _tested(rates: Mapping[Row, np.ndarray], family: int) -> dict[Row, Comparison]:
+    """Compare win rates with 1/2."""
+    comparisons = []
+    for rate in rates.values():
+        half = np.full((1, rate.shape[1]), 0.5)
+        comparisons.append(compare(rate, half, family))
+    return dict(zip(rates, corrected(comparisons), strict=True))
 
 
 def _interval(name: str, test: Comparison) -> dict[str, float | None]:
-    low, high = (min(max(0.5 + end, 0.0), 1.0) for end in (test.family_low, test.family_high))
+    low = max(0.5 + test.family_low, 0.0)
+    high = min(0.5 + test.family_high, 1.0)
     return interval(name, (low, high)) | {f"p_{name}": test.p_holm}
