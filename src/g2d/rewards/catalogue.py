@@ -17,7 +17,8 @@ from g2d.settings import Name, Section
 
 REWARDS: dict[str, Reward] = {reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MODEL, PYTHON)}
 
-AnyReward: Any = Annotated[reduce(or_, [reward.settings for reward in REWARDS.values()]), Field(discriminator="reward")]
+_SETTINGS_OF_REWARDS = [reward.settings for reward in REWARDS.values()]
+AnyReward: Any = Annotated[reduce(or_, _SETTINGS_OF_REWARDS), Field(discriminator="reward")]
 
 # Name of an entry of `rewards`. Reading a configuration turns `{file: ...}` into an entry.
 RewardName = Annotated[
@@ -45,11 +46,15 @@ class ByKind(Section):
 
 
 def parts(settings: Section) -> list[Section]:
-    return [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
+    if isinstance(settings, ByKind):
+        return [settings.verifiable, settings.open_ended]
+    return [settings]
 
 
 def reward_of(settings: Section) -> Reward:
-    return settings.as_reward if isinstance(settings, PythonReward) else REWARDS[settings.reward]  # type: ignore[attr-defined]
+    if isinstance(settings, PythonReward):
+        return settings.as_reward
+    return REWARDS[settings.reward]  # type: ignore[attr-defined]
 
 
 def words_of(settings: Section) -> str:
@@ -69,8 +74,12 @@ def reward_params(settings: Section) -> dict[str, Any]:
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward = reward_of(settings)
+    params = settings.params()
+    params["version"] = reward.version
     content = reward.content(settings)
-    return settings.params() | {"version": reward.version} | ({} if content is None else {"content": content})
+    if content is not None:
+        params["content"] = content
+    return params
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:

@@ -19,24 +19,30 @@ LARGEST = 1e18  # squares of larger numbers overflow in float32
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Judge whole groups, each with the reward for its kind of problem."""
     if isinstance(settings, ByKind):
-        judged: dict[tuple[str, int], Judgement] = {}
-        for kind in ByKind.model_fields:
-            of_kind = [attempt for attempt in attempts if attempt.problem.kind == kind]
-            for attempt, judgement in zip(of_kind, judge(getattr(settings, kind), of_kind, context), strict=True):
-                judged[attempt.group, attempt.sample] = judgement
-        return [judged[attempt.group, attempt.sample] for attempt in attempts]
+        return _judge_by_kind(settings, attempts, context)
     reward = reward_of(settings)
     return [_checked(judgement, reward.binary) for judgement in reward.score(settings, attempts, context)]
 
 
+def _judge_by_kind(settings: ByKind, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+    judged: dict[tuple[str, int], Judgement] = {}
+    for kind in ByKind.model_fields:
+        of_kind = [attempt for attempt in attempts if attempt.problem.kind == kind]
+        judgements = judge(getattr(settings, kind), of_kind, context)
+        for attempt, judgement in zip(of_kind, judgements, strict=True):
+            judged[attempt.group, attempt.sample] = judgement
+    return [judged[attempt.group, attempt.sample] for attempt in attempts]
+
+
 def require_numbers(statuses: Mapping[str, float], name: str) -> None:
     """Raise a RuntimeError if no completion has a reward; warn if only some have one."""
-    without = {status: n for status, n in statuses.items() if status != "judged" and n}
-    counts = ", ".join(f"{n:g} {status}" for status, n in without.items())
-    if without and not statuses.get("judged"):
+    without = [f"{n:g} {status}" for status, n in statuses.items() if status != "judged" and n]
+    if not without:
+        return
+    counts = ", ".join(without)
+    if not statuses.get("judged"):
         raise RuntimeError(f"{name}: no finite number for any completion ({counts}): mend the reward or choose another")
-    if without:
-        logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), counts)
+    logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), counts)
 
 
 def _checked(judgement: Judgement, binary: bool) -> Judgement:

@@ -62,10 +62,13 @@ class RewardModel(Section):
 
 
 def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+    conversations = [(attempt.problem.prompt, attempt.text) for attempt in attempts]
+    scores = scorer(settings)(conversations)
     judgements = []
-    scores = scorer(settings)([(attempt.problem.prompt, attempt.text) for attempt in attempts])
     for attempt, found in zip(attempts, scores, strict=True):
-        details: dict[str, float | bool] = {"truncated": True} if found.truncated else {}
+        details: dict[str, float | bool] = {}
+        if found.truncated:
+            details["truncated"] = True
         if settings.length_penalty and math.isfinite(found.value):  # JSON cannot hold NaN or infinity
             details["score"] = found.value
         penalty = settings.length_penalty * len(attempt.text) / 1000
@@ -73,14 +76,11 @@ def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) 
     return judgements
 
 
-def less_length(penalty: float) -> str:
-    return f", less {penalty:g} per 1,000 characters" if penalty else ""
-
-
 @cache
 def scorer(settings: RewardModel) -> Scorer:
     folder = folder_of(settings)
-    if reason := mistake_in(folder, settings.max_length):
+    reason = mistake_in(folder, settings.max_length)
+    if reason is not None:
         raise UnusableError(f"reward model {reason}")
     return Scorer(folder, batch_size=settings.batch_size, max_length=settings.max_length)
 
@@ -99,8 +99,10 @@ PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 def digest(folder: str | Path) -> str:
     """Read the weights in full: a new head changes few bytes."""
-    files = sorted(file for pattern in PATTERNS for file in Path(folder).glob(pattern) if file.is_file())
-    lines = (f"{remembered_digest(file)}  {file.name}\n" for file in files)
+    files: list[Path] = []
+    for pattern in PATTERNS:
+        files += Path(folder).glob(pattern)
+    lines = [f"{remembered_digest(file)}  {file.name}\n" for file in sorted(files) if file.is_file()]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -116,14 +118,16 @@ def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
         return f"{folder}: its config.json cannot be read ({str(error).splitlines()[0]}): put a complete copy there"
     if not any(folder.glob("*.safetensors")):
         return f"{folder}: no *.safetensors in it, and pickled weights are not loaded: convert it with save_pretrained"
-    if mistake := mistake_in_weights(folder):
+    mistake = mistake_in_weights(folder)
+    if mistake is not None:
         return mistake
     if "AutoModelForSequenceClassification" in (config.get("auto_map") or {}):
         return (
             f"{folder}: its class comes with the model, and no such code is run: choose one of a class of transformers"
         )
-    if not any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
-        made = ", ".join(config.get("architectures") or ()) or "nothing"
+    architectures = config.get("architectures") or ()
+    if not any(name.endswith("ForSequenceClassification") for name in architectures):
+        made = ", ".join(architectures) or "nothing"
         return f"{folder}: made for {made}, not for sequence classification: choose a reward model"
     labels = len(config.get("id2label") or ()) or int(config.get("num_labels", 2))  # same rule as transformers
     if labels != 1:
@@ -165,37 +169,43 @@ class Scorer:
             output_loading_info=True,
             **safe,
         )
-        if missing := sorted(loaded["missing_keys"]):  # transformers would initialise them at random
+        missing = sorted(loaded["missing_keys"])
+        if missing:  # transformers would initialise them at random
             raise UnusableError(
                 f"reward model {folder}: no weights for {missing[0]}: choose one that was saved with its head"
             )
         self.model = model.eval().to(self.device)
         window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        limits = (max_length, self.tokenizer.model_max_length, window)
-        self.max_length = min((limit for limit in limits if limit is not None), default=None)
+        limits = [self.tokenizer.model_max_length]
+        if max_length is not None:
+            limits.append(max_length)
+        if window is not None:
+            limits.append(window)
+        self.max_length: int = min(limits)
         self._has_padding = model.config.pad_token_id is not None
         self._seen: dict[bytes, Score] = {}
 
     def __call__(self, conversations: Sequence[tuple[str, str]]) -> list[Score]:
-        names = [hashlib.sha256("\0".join(pair).encode("utf-8", "replace")).digest() for pair in conversations]
-        new = {name: pair for name, pair in zip(names, conversations, strict=True) if name not in self._seen}
-        whole = dict(zip(new, self._tokens(list(new.values())), strict=True))
-        read = {name: tokens[: self.max_length] for name, tokens in whole.items()}
+        names = []
+        new: dict[bytes, list[int]] = {}
+        for prompt, completion in conversations:
+            name = hashlib.sha256(f"{prompt}\0{completion}".encode("utf-8", "replace")).digest()
+            names.append(name)
+            if name not in self._seen and name not in new:
+                new[name] = self._tokens(prompt, completion)
+        read = {name: tokens[: self.max_length] for name, tokens in new.items()}
         by_length = sorted(read, key=lambda name: len(read[name]))
         for start in range(0, len(by_length), self.batch_size):
             batch = by_length[start : start + self.batch_size]
-            for name, value in zip(batch, self._forward([read[name] for name in batch]), strict=True):
-                self._seen[name] = Score(value, len(read[name]) < len(whole[name]))
+            values = self._forward([read[name] for name in batch])
+            for name, value in zip(batch, values, strict=True):
+                is_truncated = len(read[name]) < len(new[name])
+                self._seen[name] = Score(value, is_truncated)
         return [self._seen[name] for name in names]
 
-    def _tokens(self, conversations: list[tuple[str, str]]) -> list[list[int]]:
-        if not conversations:
-            return []
-        turns = [
-            [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
-            for prompt, completion in conversations
-        ]
-        return [conversation_ids(self.tokenizer, turn, add_generation_prompt=False) for turn in turns]
+    def _tokens(self, prompt: str, completion: str) -> list[int]:
+        turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
+        return conversation_ids(self.tokenizer, turns, add_generation_prompt=False)
 
     def _forward(self, rows: list[list[int]]) -> list[float]:
         import torch
@@ -213,15 +223,34 @@ class Scorer:
         return [float(score) for score in scores.float().reshape(len(rows), 1)[:, 0]]
 
 
+def _words(settings: RewardModel) -> str:
+    words = f"scores of the reward model {settings.label}"
+    if settings.length_penalty:
+        words += f", less {settings.length_penalty:g} per 1,000 characters"
+    return words
+
+
+def _content(settings: RewardModel) -> str | None:
+    if settings.path is None:
+        return None
+    return digest(settings.path)
+
+
+def _mistake(settings: RewardModel) -> str | None:
+    if settings.path is None:
+        return None
+    return mistake_in(settings.path, settings.max_length)
+
+
 MODEL = Reward(
     name="model",
     version=1,
     settings=RewardModel,
     score=score,
-    words=lambda settings: f"scores of the reward model {settings.label}" + less_length(settings.length_penalty),
+    words=_words,
     binary=False,
     needs_reference=False,
     gpu=True,
-    content=lambda settings: None if settings.path is None else digest(settings.path),
-    mistake=lambda settings: None if settings.path is None else mistake_in(settings.path, settings.max_length),
+    content=_content,
+    mistake=_mistake,
 )

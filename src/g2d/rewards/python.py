@@ -51,15 +51,26 @@ class PythonReward(Section):
 def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Call the function group by group, since a judgement may depend only on its group."""
     parameters = signature(settings.file, settings.function)
-    names = list(GIVEN) if parameters.kwarg else [name for name in GIVEN if name in _names(parameters)]
+    names = list(GIVEN)
+    if not parameters.kwarg:
+        names = [name for name in GIVEN if name in _names(parameters)]
     groups = in_groups(attempts)
-    calls = [({name: [GIVEN[name](attempt) for attempt in group] for name in names},) for group in groups]
+    calls = [(_arguments(group, names),) for group in groups]
     pool = _pool(settings.file, settings.function, settings.time_limit, digest(settings.file))
     judged: dict[tuple[str, int], Judgement] = {}
     for group, reply in zip(groups, pool.replies(calls), strict=True):
-        for attempt, judgement in zip(group, _judgements(reply, len(group)), strict=True):
+        judgements = _judgements(reply, len(group))
+        for attempt, judgement in zip(group, judgements, strict=True):
             judged[attempt.group, attempt.sample] = judgement
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
+
+
+def _arguments(group: Sequence[Attempt], names: Sequence[str]) -> dict[str, list[Any]]:
+    arguments: dict[str, list[Any]] = {}
+    for name in names:
+        value_of = GIVEN[name]
+        arguments[name] = [value_of(attempt) for attempt in group]
+    return arguments
 
 
 def _judgements(reply: Any, n: int) -> list[Judgement]:
@@ -95,12 +106,17 @@ def _mistake(settings: PythonReward) -> str | None:
     except UserCodeError as error:
         return str(error)
     where = f"{settings.function} in {settings.file}"
-    n_required = len(parameters.posonlyargs) + len(parameters.args) - len(parameters.defaults)
-    required = [parameter.arg for parameter in (*parameters.posonlyargs, *parameters.args)[:n_required]]
+    positional = [*parameters.posonlyargs, *parameters.args]
+    n_required = len(positional) - len(parameters.defaults)
+    required = positional[:n_required]
     for parameter, default in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True):
-        required += [parameter.arg] if default is None else []
-    positional = {parameter.arg for parameter in parameters.posonlyargs}
-    if unknown := [name for name in required if name in positional or name not in GIVEN]:
+        if default is None:
+            required.append(parameter)
+    unknown = []
+    for parameter in required:
+        if parameter in parameters.posonlyargs or parameter.arg not in GIVEN:
+            unknown.append(parameter.arg)
+    if unknown:
         listed = ", ".join(GIVEN)
         return f"{where} requires {', '.join(unknown)}, which a reward is not given: take any of {listed}, by name"
     if parameters.kwarg is None and "completions" not in _names(parameters):
@@ -109,8 +125,10 @@ def _mistake(settings: PythonReward) -> str | None:
 
 
 def _words(settings: PythonReward) -> str:
-    function = "" if settings.function == "reward" else f" ({settings.function})"
-    return f"rewards of {Path(settings.file).name}{function}"
+    words = f"rewards of {Path(settings.file).name}"
+    if settings.function != "reward":
+        words += f" ({settings.function})"
+    return words
 
 
 PYTHON = Reward(

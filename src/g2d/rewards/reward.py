@@ -45,7 +45,8 @@ class Context:
     def uniform(self, attempt: Attempt) -> float:
         """Return a random number in [0, 1), the same in every batch, shard and resumed run."""
         words = ("reward", self.stream, str(self.seed), attempt.group, str(attempt.sample))
-        return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56
+        digest = hashlib.sha256("\0".join(words).encode()).digest()
+        return int.from_bytes(digest[:7]) / 2**56
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,9 @@ AGAIN = "#asked-"  # before the number of a problem's visit
 
 def group_name(problem_id: str, times_before: int) -> str:
     """Name a visit of a problem: each has separate random numbers."""
-    return f"{problem_id}{AGAIN}{times_before + 1}" if times_before else problem_id
+    if times_before == 0:
+        return problem_id
+    return f"{problem_id}{AGAIN}{times_before + 1}"
 
 
 def in_groups(attempts: Sequence[Attempt]) -> list[list[Attempt]]:

@@ -84,8 +84,14 @@ class TrainingReward:
             if isinstance(self.settings, ByKind):
                 self._log_by_kind(problem_id, judgements, completion_ids, log_metric)
         if self.on_judged is not None:
-            passed = {"completions": completions, "completion_ids": completion_ids, "problem_id": problem_id}
-            self.on_judged(verified, rewards=judgements, **passed, **columns)
+            self.on_judged(
+                verified,
+                rewards=judgements,
+                completions=completions,
+                completion_ids=completion_ids,
+                problem_id=problem_id,
+                **columns,
+            )
         return [judgement.reward for judgement in judgements]
 
     def judged(
@@ -129,16 +135,19 @@ class TrainingReward:
     ) -> None:
         kinds = [self.problems[name].kind for name in problem_id]
         for kind in dict.fromkeys(kinds):
-            positions = [number for number, other in enumerate(kinds) if other == kind]
-            of_kind = [judgements[number].reward for number in positions]
-            rewards = [reward for reward in of_kind if reward is not None]
+            positions = [position for position, other in enumerate(kinds) if other == kind]
+            rewards = []
+            for position in positions:
+                reward = judgements[position].reward
+                if reward is not None:
+                    rewards.append(reward)
             log_metric(f"rewards/judged/{kind}", len(rewards) / len(positions))
             log_metric(f"rewards/without/{kind}", 1 - len(rewards) / len(positions))
             if rewards:
                 log_metric(f"reward/{kind}", sum(rewards) / len(rewards))
             if completion_ids is not None:
-                mean_length = fmean(len(completion_ids[number]) for number in positions)
-                log_metric(f"completions/mean_length/{kind}", mean_length)
+                lengths = [len(completion_ids[position]) for position in positions]
+                log_metric(f"completions/mean_length/{kind}", fmean(lengths))
 
 
 def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
@@ -153,5 +162,9 @@ def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, flo
 def completion_text(completion: Completion) -> str:
     if isinstance(completion, str):
         return completion
-    content = completion[-1].get("content") if completion else None
-    return content if isinstance(content, str) else ""
+    if not completion:
+        return ""
+    content = completion[-1].get("content")
+    if isinstance(content, str):
+        return content
+    return ""
