@@ -30,7 +30,7 @@ from g2d.regimes.run.checkpoints import require_intact
 from g2d.regimes.run.stopping import work_folder
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
-from g2d.status.snapshot import Grid
+from g2d.status.snapshot import Folder
 from g2d.status.states import JobState
 from g2d.tables.frames import read_table
 from tests.attempts import read_attempts
@@ -247,7 +247,7 @@ def test_ctrl_c_prints_how_to_go_on_and_no_error_per_job(grid: Project, micro_co
 
 def status_of(project: Project, folder: str) -> JobState:
     """State of a training in `g2d status`."""
-    return next(state for state in Grid(project.results).look().states if state.job.name == f"{folder}/cost")
+    return next(state for state in Folder(project.results).look().states if state.job.name == f"{folder}/cost")
 
 
 def once_it_has_ended(project: Project, folder: str) -> JobState:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from g2d.status.snapshot import Grid
+from g2d.status.snapshot import Folder
 from g2d.status.states import JobState
 
 
@@ -24,7 +24,7 @@ def job(state: JobState) -> dict[str, Any]:
 
 
 with suppress(KeyboardInterrupt):
-    grid = Grid(Path("results"))
+    grid = Folder(Path("results"))
     while True:
         look = grid.look()
         seen = {
