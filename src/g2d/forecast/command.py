@@ -63,24 +63,33 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     config = read(arguments.config)
     names = arguments.models or list(config.models)
-    if unknown := [name for name in names if name not in config.models]:
-        raise ConfigError(f"--models {unknown[0]}: no such model: name some of {', '.join(config.models)}")
+    for name in names:
+        if name not in config.models:
+            raise ConfigError(f"--models {name}: no such model: name some of {', '.join(config.models)}")
     given = _files(arguments.config_json, config)
-    memory = arguments.memory if arguments.memory is not None else memory_here() or ASSUMED_CARD
+    memory = arguments.memory
+    if memory is None:
+        memory = memory_here() or ASSUMED_CARD
     prompt_tokens = arguments.prompt_tokens
     models = [model_forecast(config, name, given, int(memory * GIB), prompt_tokens) for name in names]
     sizes = benchmark_sizes(config)
     if arguments.json:
         known_sizes = {name: n for name, n in sizes.items() if n is not None}
         power = list(planned_power(config, known_sizes))
-        say(
-            json.dumps({"card_gib": memory, "prompt_tokens": prompt_tokens, "models": models, "power": power}, indent=2)
-        )
+        plan = {"card_gib": memory, "prompt_tokens": prompt_tokens, "models": models, "power": power}
+        say(json.dumps(plan, indent=2))
     else:
         parts = [_screen(model, memory, prompt_tokens) for model in models]
-        parts += [part if "\n" in part else textwrap.fill(part, 118) for part in planned_words(config, sizes)]
-        say("\n\n".join([*parts, *([ESTIMATE] if memory else [])]))
-    return int(any("missing" in m or any(job["verdict"] == "does not fit" for job in m["jobs"]) for m in models))
+        for part in planned_words(config, sizes):
+            is_table = "\n" in part
+            parts.append(part if is_table else textwrap.fill(part, 118))
+        if memory:
+            parts.append(ESTIMATE)
+        say("\n\n".join(parts))
+    for model in models:
+        if "missing" in model or any(job["verdict"] == "does not fit" for job in model["jobs"]):
+            return 1
+    return 0
 
 
 def model_forecast(
@@ -89,9 +98,11 @@ def model_forecast(
     """Return the forecast of one model as JSON, on a card of `memory` bytes; without one (0) only tokens."""
     model_config = config.for_model(name)
     result: dict[str, Any] = {"model": name, "engine": model_config.engine.name, "tokens": _tokens(model_config)}
-    jobs = result["jobs"] = []
+    jobs: list[dict[str, Any]] = []
+    result["jobs"] = jobs
     # Reward models are in memory together with the trainer.
-    if judges := [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]:
+    judges = [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]
+    if judges:
         result["not_counted"] = judges
     source = config.models[name]
     if not memory and isinstance(source, LocalModel | HubModel | GgufModel):
@@ -113,20 +124,23 @@ def model_forecast(
         jobs.append(_as_json(need, drawing_change(drawing, need, forecast)))
     for training in map(forecast.divided, trainings(model_config)):
         need = forecast.training(training)
-        jobs.append(_as_json(need, training_change(training, need, forecast)) | {"passes": _passes(training)})
+        change = training_change(training, need, forecast)
+        jobs.append(_as_json(need, change) | {"passes": _passes(training)})
     result["jobs"] = _merged(jobs)
     shape = forecast.shape
-    result["disk"] = asdict(disk := disk_use(config, name, shape)) | {"total": disk.total, "words": disk.words}
+    disk = disk_use(config, name, shape)
+    result["disk"] = asdict(disk) | {"total": disk.total, "words": disk.words}
     return result | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
 
 
 def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the jobs with those that differ only in their names as one."""
     merged: dict[str, dict[str, Any]] = {}
     for job in jobs:
         first = merged.setdefault(json.dumps(job | {"job": ""}), job)
         if first is not job:
             first["job"] += f", {job['job']}"
-    return [*merged.values()]
+    return list(merged.values())
 
 
 def _as_json(need: Need, change: str | None) -> dict[str, Any]:
@@ -142,37 +156,49 @@ def _as_json(need: Need, change: str | None) -> dict[str, Any]:
 
 
 def _passes(training: Training) -> str:
-    rows = f"per_device_batch_size: {training.units}" if training.update is not None else ""
-    kept = f"gradient_checkpointing: {str(training.checkpointing).lower()}" if training.choose_checkpointing else ""
-    return ", ".join(filter(None, (rows, kept)))
+    chosen = []
+    if training.update is not None:
+        chosen.append(f"per_device_batch_size: {training.units}")
+    if training.choose_checkpointing:
+        chosen.append(f"gradient_checkpointing: {str(training.checkpointing).lower()}")
+    return ", ".join(chosen)
 
 
 def _tokens(config: Config) -> list[dict[str, Any]]:
     jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
-    return [
-        {"job": job.name, "completions": job.completions, "tokens": job.completions * job.budget, "budget": job.budget}
-        for job in jobs
-        if job.completions is not None
-    ]
+    rows: list[dict[str, Any]] = []
+    for job in jobs:
+        if job.completions is not None:
+            tokens = job.completions * job.budget
+            rows.append({"job": job.name, "completions": job.completions, "tokens": tokens, "budget": job.budget})
+    return rows
 
 
 def _screen(model: dict[str, Any], memory: float, prompt_tokens: int) -> str:
-    card = f"on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens" if memory else "without a card"
+    if memory:
+        card = f"on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens"
+    else:
+        card = "without a card"
     lines = [f"{model['model']} {card}"]
     for job in model["jobs"]:
         lines.append(f"\n  {job['job']}: {job['total_bytes'] / GIB:.1f} GiB, {job['verdict']}")
-        lines += _wrapped(" + ".join(f"{p['bytes'] / GIB:.2f} {p['name']} ({p['how']})" for p in job["parts"]))
-        lines += [line for note in job["said"] for line in _wrapped(note)]
-        lines += _wrapped(f"auto: {job['passes']}") if job.get("passes") else []
-        lines += _wrapped(f"-> {job['change']}") if job["change"] else []
+        parts = [f"{part['bytes'] / GIB:.2f} {part['name']} ({part['how']})" for part in job["parts"]]
+        lines += _wrapped(" + ".join(parts))
+        for note in job["said"]:
+            lines += _wrapped(note)
+        if job.get("passes"):
+            lines += _wrapped(f"auto: {job['passes']}")
+        if job["change"]:
+            lines += _wrapped(f"-> {job['change']}")
     for key in ("missing", "nothing"):
-        lines += (
-            ["", *textwrap.wrap(model[key], 118, initial_indent="  ", subsequent_indent="  ")] if key in model else []
-        )
+        if key in model:
+            lines.append("")
+            lines += textwrap.wrap(model[key], 118, initial_indent="  ", subsequent_indent="  ")
     lines.append("\n  tokens of one job, at most:")
     for row in model["tokens"]:
         lines.append(f"    {row['job']}: {row['completions']:,} completions x {row['budget']} = {row['tokens']:,}")
-    lines += [f"  {line}" for line in textwrap.wrap(model["disk"]["words"], 116)] if "disk" in model else []
+    if "disk" in model:
+        lines += [f"  {line}" for line in textwrap.wrap(model["disk"]["words"], 116)]
     if "not_counted" in model:
         lines.append(f"  not counted, beside a trainer: rewards.{', rewards.'.join(model['not_counted'])}")
     return "\n".join(lines)
@@ -203,4 +229,5 @@ def memory_here() -> float | None:
     sizes = [float(line) for line in answer.stdout.split() if line.replace(".", "").isdigit()]
     if not sizes:
         say("nvidia-smi lists no card: set its size by --memory GiB", file=sys.stderr)
-    return min(sizes) / 1024 if sizes else None
+        return None
+    return min(sizes) / 1024

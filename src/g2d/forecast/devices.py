@@ -21,9 +21,12 @@ class Device:
 
     def hours(self, cost: Cost) -> float:
         """Return a job's hours on such a device; 0 if it ran on the other kind."""
-        if (cost.device != "cpu") is not self.is_card:
+        ran_on_card = cost.device != "cpu"
+        if ran_on_card is not self.is_card:
             return 0.0
-        return (cost.device_s if self.is_card else cost.cpu_s) / 3600
+        if self.is_card:
+            return cost.device_s / 3600
+        return cost.cpu_s / 3600
 
 
 CARD = Device(True, "GPU-hours", "a guess, from size and tokens, is for one H100 and within a factor of 3")
@@ -31,7 +34,9 @@ CORE = Device(False, "CPU hours", "core-hours on this machine, guessed from a ma
 
 
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
-    return CARD if elsewhere or engine == "vllm" or visible() else CORE
+    if elsewhere or engine == "vllm" or visible():
+        return CARD
+    return CORE
 
 
 @cache

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import mean
-from typing import Any
 
 from g2d.experiment.config import Config
 from g2d.forecast.devices import CARD, Device, core_operations
@@ -19,7 +18,7 @@ from g2d.grid.policy import Policy
 from g2d.policies.settings import BYTES, parameters
 from g2d.problems import synthetic
 from g2d.problems.prompts import Messages, conversation
-from g2d.problems.settings import SyntheticProblems
+from g2d.problems.settings import ProblemSource, SyntheticProblems
 from g2d.regimes.grpo.keys import Warmup
 
 SOURCE = "guess"
@@ -41,7 +40,8 @@ PROBLEMS = 1000  # assumed size of a benchmark
 LEVELS = 5  # assumed number of levels
 
 # Tokens of the template with its default system message, and of each message.
-TEMPLATE_TOKENS, MESSAGE_TOKENS = 20, 8
+TEMPLATE_TOKENS = 20
+MESSAGE_TOKENS = 8
 CHARACTERS_PER_TOKEN = 2  # problems are mostly numbers and operators
 
 
@@ -75,7 +75,8 @@ def core_seconds(work: Work, size: float, operations: float) -> float:
     return (2 * size * drawn + 8 * size * trained) / (operations * EFFICIENCY)
 
 
-def prompt_tokens(config: Config, source: Any) -> tuple[float, float]:
+def prompt_tokens(config: Config, source: ProblemSource) -> tuple[float, float]:
+    """Return the tokens of a prompt, and how many of them all prompts begin with."""
     if not isinstance(source, SyntheticProblems):
         return PROMPT_TOKENS, 0.0
     one_per_level = min(source.n, len(source.drawn_levels))
@@ -100,8 +101,12 @@ def guess(
     device: Device = CARD,
 ) -> float:
     """Return the hours of a job on a device; `units` are completions of an online training."""
-    engine, size = config.engine.name, parameters(config.models[model])
-    work = _drawing(config, stage, wildcards) if policy is None else _training(config, policy, units)
+    engine = config.engine.name
+    size = parameters(config.models[model])
+    if policy is None:
+        work = _drawing(config, stage, wildcards)
+    else:
+        work = _training(config, policy, units)
     if not device.is_card:
         source = config.problem_sources.get(wildcards.get("benchmark", "pool"), config.pool)
         prompt, beginning = prompt_tokens(config, source)
@@ -111,41 +116,62 @@ def guess(
 
 
 def _training(config: Config, policy: Policy, completions: float) -> Work:
-    group_size = policy.group_size
-    settings, samples, budget = (
-        policy.run.settings,
-        config.harvest.samples_per_prompt,
-        config.harvest.max_completion_length,
-    )
-    shares = config.training.shared_prompts is not False
+    settings = policy.run.settings
+    budget = config.harvest.max_completion_length
+    shares_prompts = config.training.shared_prompts is not False
     if policy.run.phase == "offline":
+        samples = config.harvest.samples_per_prompt
         sequences = config.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
         card = settings.on_card(samples, budget)
-        shared = card.per_row if shares else 1
-        return Work(length=budget * LENGTH, trained=sequences, passes=sequences / card.rows, shared=shared)
-    card, per_update = settings.on_card(group_size, budget), settings.completions_per_step(group_size)
-    rows = per_update if isinstance(settings, Warmup) else _rows(config, per_update, settings.batch_size)
-    passes, updates = completions / min(per_update, card.rows), completions / per_update
-    shared = group_size if shares else 1
-    return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, group_size, shared)
+        return Work(
+            length=budget * LENGTH,
+            trained=sequences,
+            passes=sequences / card.rows,
+            shared=card.per_row if shares_prompts else 1,
+        )
+    group_size = policy.group_size
+    card = settings.on_card(group_size, budget)
+    per_update = settings.completions_per_step(group_size)
+    if isinstance(settings, Warmup):
+        rows = per_update
+    else:
+        rows = _rows(config, per_update, settings.batch_size)
+    return Work(
+        drawn=completions,
+        rows=rows,
+        length=card.budget * LENGTH,
+        trained=completions,
+        passes=completions / min(per_update, card.rows),
+        updates=completions / per_update,
+        group=group_size,
+        shared=group_size if shares_prompts else 1,
+    )
 
 
 def _drawing(config: Config, stage: str, wildcards: Mapping[str, str]) -> Work:
     calibrate, harvest, evaluate, *_ = drawings(config)
     if stage == "harvest_rollouts":
-        job, n, group = harvest, harvest.completions, config.harvest.samples_per_prompt
+        job = harvest
+        completions = harvest.completions or 0
+        group = config.harvest.samples_per_prompt
     elif stage.startswith("calibrate"):
-        job, n, group = calibrate, calibrate.completions, config.calibration.samples_per_prompt
-        n = n or LEVELS * config.calibration.problems_per_level * config.calibration.samples_per_prompt
+        job = calibrate
+        group = config.calibration.samples_per_prompt
+        completions = calibrate.completions or LEVELS * config.calibration.problems_per_level * group
     else:
-        job, sampled = evaluate, config.evaluation.sampled
+        job = evaluate
+        sampled = config.evaluation.sampled
+        group = 1
+        if sampled and (stage == "draw_samples" or not sampled.beside_greedy):
+            group = sampled.n
         source = config.problem_sources.get(wildcards.get("benchmark", ""))
-        n = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
-        group = sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
-        n *= group
-    completions = n or 0
-    return Work(completions, _rows(config, completions, job.batch), job.budget * LENGTH, group=group)
+        n_problems = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
+        completions = n_problems * group
+    rows = _rows(config, completions, job.batch)
+    return Work(drawn=completions, rows=rows, length=job.budget * LENGTH, group=group)
 
 
 def _rows(config: Config, completions: float, batch: int) -> int:
-    return max(1, min(ceil(completions), AT_ONCE if config.engine.name == "vllm" else batch))
+    """Return how many completions are drawn together."""
+    at_once = AT_ONCE if config.engine.name == "vllm" else batch
+    return max(1, min(ceil(completions), at_once))

@@ -47,8 +47,11 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD) -> GpuJob:
     if job.rule in (*ONLINE_STAGES, *OFFLINE_STAGES):
         policy = grid.at(job.folder)
     if policy is not None and job.rule in ONLINE_STAGES:
-        settings, before = policy.run.settings, grid.reads(policy).continues
-        steps = policy.k - (before.k if before else 0)
+        settings = policy.run.settings
+        before = grid.reads(policy).continues
+        steps = policy.k
+        if before:
+            steps -= before.k
         units = steps * settings.completions_per_step(policy.group_size)  # at most: auto-stop and iterations need fewer
         at_most = getattr(settings, "iterations", 1) > 1
     work = GpuJob(job.rule, job.model, units, at_most)
@@ -67,27 +70,37 @@ def holds_device(grid: Grid, job: PlannedJob) -> bool:
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
     """Return the hours by stage and source of the rate."""
-    by_line: dict[tuple[str, str], list[float | None]] = {}
+    hours_by_line: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:
-        rates, hours = measured.get((job.stage, job.model)), hours_of(job, means)
-        source = f"measured here ({job.model}, n={len(rates)})" if rates else SOURCE
+        hours = hours_of(job, means)
+        rates = measured.get((job.stage, job.model))
         if hours is None:
             source = "not measured yet"
-        elif job.at_most or job.stage == AUTO_STAGE:
+        elif rates:
+            source = f"measured here ({job.model}, n={len(rates)})"
+        else:
+            source = SOURCE
+        if hours is not None and (job.at_most or job.stage == AUTO_STAGE):
             source = f"at most; {source}"
-        by_line.setdefault((job.stage, source), []).append(hours)
-    return [
-        Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
-        for (stage, source), hours in by_line.items()
-    ]
+        hours_by_line.setdefault((job.stage, source), []).append(hours)
+    lines = []
+    for (stage, source), all_hours in hours_by_line.items():
+        known = [hours for hours in all_hours if hours is not None]
+        total = sum(known) if len(known) == len(all_hours) else None
+        lines.append(Line(stage, len(all_hours), total, source))
+    return lines
 
 
 def hours_left(grid: Grid, jobs: Iterable[PlannedJob], results: str | Path, device: Device) -> list[Line]:
     """Return the hours of jobs on a device; the embedded model's take seconds and are left out."""
-    on_device = [job for job in jobs if job.rule in GPU_STAGES and not grid.is_embedded(job.model)]
-    on_device = [job for job in on_device if holds_device(grid, job)]
-    rates = measured_rates(results, grid.config.models, device.hours) if on_device else {}
+    on_device = []
+    for job in jobs:
+        if job.rule in GPU_STAGES and not grid.is_embedded(job.model) and holds_device(grid, job):
+            on_device.append(job)
+    if not on_device:
+        return []
+    rates = measured_rates(results, grid.config.models, device.hours)
     return estimate([gpu_job(grid, job, device) for job in on_device], rates)
 
 
@@ -97,7 +110,9 @@ def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tupl
 
 def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
     rate = means.get((job.stage, job.model), job.guess)
-    return None if rate is None else rate * job.units
+    if rate is None:
+        return None
+    return rate * job.units
 
 
 def report(lines: Sequence[Line], device: Device = CARD) -> str:
@@ -106,10 +121,15 @@ def report(lines: Sequence[Line], device: Device = CARD) -> str:
     width = max(len("job"), *(len(line.stage) for line in lines))
     rows = [f"{'job':<{width}}  count  {device.unit}  rate from"]
     for line in lines:
-        hours = "?" if line.hours is None else f"{line.hours:.1f}"
-        rows.append(f"{line.stage:<{width}}  {line.jobs:>5}  {hours:>9}  {line.source}")
-    total, jobs = sum(line.hours or 0.0 for line in lines), sum(line.jobs for line in lines)
-    more = ", and what is marked ?" if any(line.hours is None for line in lines) else ""
-    rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{more}")
-    caveat = f" ({device.caveat})" if any(SOURCE in line.source for line in lines) else ""
-    return f"Estimated {device.unit}{caveat}:\n" + "\n".join(rows)
+        shown = "?" if line.hours is None else f"{line.hours:.1f}"
+        rows.append(f"{line.stage:<{width}}  {line.jobs:>5}  {shown:>9}  {line.source}")
+    jobs = sum(line.jobs for line in lines)
+    hours = sum(line.hours or 0.0 for line in lines)
+    total = f"{'total':<{width}}  {jobs:>5}  {hours:>9.1f}"
+    if any(line.hours is None for line in lines):
+        total += ", and what is marked ?"
+    rows.append(total)
+    title = f"Estimated {device.unit}"
+    if any(SOURCE in line.source for line in lines):
+        title += f" ({device.caveat})"
+    return f"{title}:\n" + "\n".join(rows)

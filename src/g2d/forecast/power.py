@@ -18,7 +18,7 @@ from g2d.analysis.statistics import LEVEL
 from g2d.experiment.config import Config
 from g2d.grid.grid import Grid
 from g2d.markdown import literal
-from g2d.problems.settings import LocalProblems, SyntheticProblems
+from g2d.problems.settings import LocalProblems, ProblemSource, SyntheticProblems
 from g2d.tables.dated_plan import PRIMARY
 from g2d.tables.families import families
 
@@ -27,7 +27,8 @@ SEEDS = (3, 5, 8)
 SEED_SDS = (0.005, 0.01, 0.02)  # standard deviations of a policy's accuracy: half a point, one, two
 UNKNOWN_SIZE = 500  # assumed size of a benchmark: MATH-500's
 # Two policies differ in 15 % of their answers, and in a sixth of these for every seed.
-DIFFER, FOR_EVERY_SEED = 0.15, 0.15 / 6
+DIFFER = 0.15
+FOR_EVERY_SEED = DIFFER / 6
 
 
 def smallest_difference(n_seeds: int, n_questions: int, seed_sd: float, family: int) -> float:
@@ -37,7 +38,8 @@ def smallest_difference(n_seeds: int, n_questions: int, seed_sd: float, family: 
         degrees = float(n_questions + 1)
     else:
         noise = (DIFFER - FOR_EVERY_SEED) / n_seeds / n_questions
-        questions, seeds = FOR_EVERY_SEED / n_questions, 2 * seed_sd**2 / n_seeds + noise
+        questions = FOR_EVERY_SEED / n_questions
+        seeds = 2 * seed_sd**2 / n_seeds + noise
         error = Error(0.0, questions, n_questions + 1, seeds, n_seeds - 1, noise)
         degrees = (questions + seeds) ** 2 / (questions**2 / (n_questions + 1) + seeds**2 / (n_seeds - 1))
     needed = error.reach(LEVEL / family) / error.standard_error
@@ -54,10 +56,16 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Iterator[dic
     model = next(iter(config.models))
     policies = dict.fromkeys(policy.over_seeds for policy in Grid(config).policies if policy.model == model)
     for benchmark, n in n_problems.items():
-        family = len(dict(families([(policy, benchmark) for policy in policies])).get(PRIMARY, []))
-        for n_seeds in sorted({*SEEDS, len(config.seeds)}) if family else ():
+        by_name = dict(families((policy, benchmark) for policy in policies))
+        family = len(by_name.get(PRIMARY, []))
+        if family == 0:
+            continue
+        for n_seeds in sorted({*SEEDS, len(config.seeds)}):
             yield {
-                **{"benchmark": benchmark, "n_problems": n, "family_size": family, "n_seeds": n_seeds},
+                "benchmark": benchmark,
+                "n_problems": n,
+                "family_size": family,
+                "n_seeds": n_seeds,
                 "this_grid": n_seeds == len(config.seeds),
                 "differences": {sd: smallest_difference(n_seeds, n, sd, family) for sd in SEED_SDS},
             }
@@ -75,12 +83,12 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
     ]
     for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
         mine = [row for row in rows if row["benchmark"] == benchmark]
-        guessed = " (a guess: not loaded yet)" if n_problems[benchmark] is None else ""
+        size = f"{mine[0]['n_problems']:,} problems"
+        if n_problems[benchmark] is None:
+            size += " (a guess: not loaded yet)"
         family = mine[0]["family_size"]
-        words.append(
-            f"{literal(benchmark)}, {mine[0]['n_problems']:,} problems{guessed}, corrected for {family} "
-            f"comparison{'s' if family > 1 else ''}:"
-        )
+        comparisons = f"{family} comparisons" if family > 1 else f"{family} comparison"
+        words.append(f"{literal(benchmark)}, {size}, corrected for {comparisons}:")
         words.append(_table(mine))
     return words
 
@@ -89,20 +97,29 @@ def _table(rows: list[dict[str, Any]]) -> str:
     heads = [f"sd {100 * sd:g}" for sd in SEED_SDS]
     lines = [f"| seeds | {' | '.join(heads)} |", f"|---:|{'---:|' * len(heads)}"]
     for row in rows:
+        seeds = str(row["n_seeds"])
+        if row["this_grid"]:
+            seeds += " (this grid)"
         cells = [f"{100 * difference:.1f}" for difference in row["differences"].values()]
-        lines.append(f"| {row['n_seeds']}{' (this grid)' if row['this_grid'] else ''} | {' | '.join(cells)} |")
+        lines.append(f"| {seeds} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:
     """Return the number of problems of every benchmark, None if not loaded yet."""
-    return {name: _size(source, Path(results, f"problems/{name}.jsonl")) for name, source in config.benchmarks.items()}
+    sizes = {}
+    for name, source in config.benchmarks.items():
+        sizes[name] = _size(source, Path(results, f"problems/{name}.jsonl"))
+    return sizes
 
 
-def _size(source: Any, loaded: Path) -> int | None:
+def _size(source: ProblemSource, loaded: Path) -> int | None:
     if isinstance(source, SyntheticProblems):
         return source.n
-    for file in (loaded, *([Path(source.path)] if isinstance(source, LocalProblems) else [])):
+    files = [loaded]
+    if isinstance(source, LocalProblems):
+        files.append(Path(source.path))
+    for file in files:
         if file.is_file():
             with file.open("rb") as lines:
                 return max(sum(1 for line in lines if line.strip()), 2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from g2d.forecast.devices import CARD
 from g2d.grid.versions import ONLINE_STAGES
@@ -25,7 +26,8 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
                 units = _completions(path.parent) if stage in ONLINE_STAGES else 1
             except (OSError, ValueError, KeyError):
                 continue
-            if spent := worth(cost.own):
+            spent = worth(cost.own)
+            if spent:
                 rates.setdefault((stage, model), []).append(spent / units)
     return rates
 
@@ -33,10 +35,13 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 def _completions(folder: Path) -> int:
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
-    entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)
-    if entry is not None:
-        per_step = entry["prompts_per_update"] * entry["responses"]
-    else:
-        warmup = policy.settings["warmup"]  # prompts_per_step is recorded as accumulation steps
-        per_step = warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"]
-    return int(last - (policy.continued_from or 0)) * int(per_step)
+    return int(last - (policy.continued_from or 0)) * _completions_per_step(policy.settings)
+
+
+def _completions_per_step(settings: Mapping[str, Any]) -> int:
+    for regime in ENTRIES:
+        entry = settings.get(regime.name)
+        if entry is not None:
+            return int(entry["prompts_per_update"] * entry["responses"])
+    warmup = settings["warmup"]  # prompts_per_step is recorded as accumulation steps
+    return int(warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,30 +24,72 @@ PROMPT_TOKENS = 256  # assumed
 
 
 def drawings(config: Config) -> Iterator[Drawing]:
-    c, h, e = config.calibration, config.harvest, config.evaluation
-    levels = c.only or (config.pool.drawn_levels if isinstance(config.pool, SyntheticProblems) else None)
-    n = len(levels or [None]) * c.problems_per_level * c.samples_per_prompt if levels is not None else None
-    yield Drawing("calibrate", "calibration", c.max_completion_length, c.batch_size, c.samples_per_prompt, n)
-    n = config.training_set.n * h.samples_per_prompt
-    yield Drawing("harvest", "harvest", h.max_completion_length, h.batch_size, h.samples_per_prompt, n)
-    samples = e.sampled.n if e.sampled else 1
-    yield Drawing("evaluate", "evaluation", e.max_completion_length, e.batch_size, samples, None)
+    calibration = config.calibration
+    levels: Sequence[int] | None = calibration.only or None
+    if levels is None and isinstance(config.pool, SyntheticProblems):
+        levels = config.pool.drawn_levels
+    drawn = None
+    if levels is not None:
+        n_levels = max(len(levels), 1)
+        drawn = n_levels * calibration.problems_per_level * calibration.samples_per_prompt
+    yield Drawing(
+        name="calibrate",
+        section="calibration",
+        budget=calibration.max_completion_length,
+        batch=calibration.batch_size,
+        samples=calibration.samples_per_prompt,
+        completions=drawn,
+    )
+    harvest = config.harvest
+    yield Drawing(
+        name="harvest",
+        section="harvest",
+        budget=harvest.max_completion_length,
+        batch=harvest.batch_size,
+        samples=harvest.samples_per_prompt,
+        completions=config.training_set.n * harvest.samples_per_prompt,
+    )
+    evaluation = config.evaluation
+    samples = 1
+    if evaluation.sampled:
+        samples = evaluation.sampled.n
+    yield Drawing(
+        name="evaluate",
+        section="evaluation",
+        budget=evaluation.max_completion_length,
+        batch=evaluation.batch_size,
+        samples=samples,
+        completions=None,
+    )
 
 
 def trainings(config: Config) -> Iterator[Training]:
-    settings, samples = config.training, config.harvest.samples_per_prompt
-    for section, runs in sorted(by_section(runs_of(config)).items(), key=lambda item: _place(item[1][0])):
+    sections = by_section(runs_of(config))
+    for section in sorted(sections, key=lambda section: _place(sections[section][0])):
+        runs = sections[section]
         run = runs[0]
-        name = f"{run.method} of {run.owner}" if run.role == "ablation" else run.owner or run.method
-        sizes = sorted(group_sizes(runs)) if run.phase == "online" else [samples]
+        if run.role == "ablation":
+            name = f"{run.method} of {run.owner}"
+        else:
+            name = run.owner or run.method
+        if run.phase == "online":
+            sizes = sorted(group_sizes(runs))
+        else:
+            sizes = [config.harvest.samples_per_prompt]
         for size in sizes:
             on_card = run.settings.on_card(size, config.harvest.max_completion_length)
-            shared = on_card.shared(settings.processes, settings.gradient_checkpointing)
-            yield replace(shared, name=name + f" G={size}" * (len(sizes) > 1), section=section)
+            shared = on_card.shared(config.training.processes, config.training.gradient_checkpointing)
+            full_name = f"{name} G={size}" if len(sizes) > 1 else name
+            yield replace(shared, name=full_name, section=section)
 
 
 def _place(run: Run) -> int:
-    return 2 if run.section.startswith("regimes.") else isinstance(run.settings, Dpo)
+    """Return the place of a training in the order: warm-ups, DPO, then the entries of `regimes`."""
+    if run.section.startswith("regimes."):
+        return 2
+    if isinstance(run.settings, Dpo):
+        return 1
+    return 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +133,16 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
         continued.add(grid.reads(policy).continues)
         on_card = policy.run.settings.on_card(policy.group_size, config.harvest.max_completion_length)
         copies = max(copies, on_card.own_copy or on_card.adapters == 2)
-    trained = shape.parameters if shape.trains_all else shape.adapter
+    if shape.trains_all:
+        trained = shape.parameters
+        policy_bytes = 2 * trained
+    else:
+        trained = shape.adapter
+        policy_bytes = 4 * trained
     kept = left if config.checkpoints.keep == "all" else left - continued
-    return Disk(len(trainings), (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained)
+    return Disk(
+        policies=len(trainings),
+        policy=policy_bytes,
+        checkpoints=len(kept),
+        checkpoint=(12 + 4 * copies) * trained,
+    )

@@ -17,32 +17,48 @@ def screen(snapshot: Snapshot, width: int, height: int) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
     done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
     table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]
-    running, trouble, foot = snapshot.of("running"), snapshot.of(*TROUBLE), list(_foot(snapshot))
+    foot = list(_foot(snapshot))
+    running = snapshot.of("running")
+    trouble = snapshot.of(*TROUBLE)
     room = height - len(foot) - len(table)
     n_running, n_trouble = _shared(max(2, room), len(running), len(trouble))
-    lists = [
-        *_listed([_running(state, snapshot.now) for state in running[:n_running]], len(running), "running"),
-        *_listed([_trouble(state, snapshot) for state in trouble[:n_trouble]], len(trouble), "in trouble"),
+    running_lines = [_running(state, snapshot.now) for state in running[:n_running]]
+    trouble_lines = [_trouble(state, snapshot) for state in trouble[:n_trouble]]
+    lines = [
+        *table,
+        *_listed(running_lines, len(running), "running"),
+        *_listed(trouble_lines, len(trouble), "in trouble"),
+        *foot,
     ]
-    shown = [*table, *lists, *foot][:height]
-    return "\n".join(line if len(line) <= width else f"{line[: max(0, width - 3)]}..." for line in shown)
+    return "\n".join(_cut(line, width) for line in lines[:height])
+
+
+def _cut(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    return f"{line[: max(0, width - 3)]}..."
 
 
 def _table(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a row per stage; stages with all jobs finished or waiting share a line."""
     shown = [state for state in COLUMNS if snapshot.counts[state]]
     whole: dict[State, list[str]] = {"finished": [], "waiting": []}
-    rows = []
+    rows: list[list[str]] = []
     for stage, counts in snapshot.stages.items():
-        if len(counts) == 1 and (only := next(iter(counts))) in whole:
-            whole[only].append(f"{stage} {counts.total()}")
+        states = list(counts)
+        if len(states) == 1 and states[0] in whole:
+            whole[states[0]].append(f"{stage} {counts.total()}")
         else:
-            rows.append([stage, *(str(counts[state] or "-") for state in shown)])
+            numbers = [str(counts[state] or "-") for state in shown]
+            rows.append([stage, *numbers])
     if rows:
         cells = [["", *shown], *rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for stage, *numbers in cells:
             yield "  ".join(["", stage.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
-    yield from (f"{state}: {', '.join(stages)}" for state, stages in whole.items() if stages)
+    for state, stages in whole.items():
+        if stages:
+            yield f"{state}: {', '.join(stages)}"
 
 
 def _running(state: JobState, now: float) -> str:
@@ -54,8 +70,10 @@ def _running(state: JobState, now: float) -> str:
         parts.insert(0, f"step {step} of {steps}")
     if len(state.attempts) > 1:
         parts.append(f"attempt {len(state.attempts)}")
+    where = plain(str(last.host))
     slurm = last.process.slurm_job
-    where = plain(str(last.host)) + (f", Slurm job {plain(slurm)}" if slurm else "")
+    if slurm:
+        where += f", Slurm job {plain(slurm)}"
     return f"{_named(state)}: {', '.join(parts)}; {where}, heard of {span(now - last.updated)} ago"
 
 
@@ -63,14 +81,21 @@ def _trouble(state: JobState, snapshot: Snapshot) -> str:
     last = state.last
     assert last is not None
     when = time.strftime("%d %b %H:%M", time.localtime(last.updated))
-    phrases = {"silent": f"no sign of life since {when}", "missing": f"ended well {when}, its files are not there"}
-    text = phrases.get(state.state, f"{state.state} {when}")
+    if state.state == "silent":
+        text = f"no sign of life since {when}"
+    elif state.state == "missing":
+        text = f"ended well {when}, its files are not there"
+    else:
+        text = f"{state.state} {when}"
     if len(state.attempts) > 1:
         text += f", attempt {len(state.attempts)}"
     if state.kept_step:
         text += f", kept up to step {state.kept_step}"
-    words = snapshot.words(state) if state.state != "missing" else ""
-    return f"{_named(state)}: {text}" + (f": {words}" if words else "")
+    if state.state != "missing":
+        words = snapshot.words(state)
+        if words:
+            text += f": {words}"
+    return f"{_named(state)}: {text}"
 
 
 def _named(state: JobState) -> str:
@@ -78,36 +103,58 @@ def _named(state: JobState) -> str:
 
 
 def _shared(room: int, first: int, second: int) -> tuple[int, int]:
-    room -= (first > 0) + (second > 0)
+    """Return how many lines of two lists are shown; each list has a line above it."""
+    if first > 0:
+        room -= 1
+    if second > 0:
+        room -= 1
     of_first = min(first, max(1, room - second, (room + 1) // 2))
-    return of_first, min(second, max(1, room - of_first))
+    of_second = min(second, max(1, room - of_first))
+    return of_first, of_second
 
 
 def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
-    if total:
-        yield f"{what}: {total}" + (f", {total - len(lines)} not shown" if len(lines) < total else "")
-        yield from (f"  {line}" for line in lines)
+    if total == 0:
+        return
+    title = f"{what}: {total}"
+    if len(lines) < total:
+        title += f", {total - len(lines)} not shown"
+    yield title
+    for line in lines:
+        yield f"  {line}"
 
 
 def hours_to_go(lines: Sequence[Line], device: Device) -> Iterator[str]:
     if not lines:
         return
-    known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
-    sources = dict.fromkeys(source.partition(" (")[0] for source in known_from)
-    unknown = [line.stage for line in lines if line.hours is None]
-    more = f" and what was not measured: {', '.join(unknown)}" if unknown else ""
-    total = sum(line.hours or 0.0 for line in lines)
-    yield f"to go: about {total:.1f} {device.unit} ({'; '.join(sources) or 'not measured yet'}){more}"
+    total = 0.0
+    sources: list[str] = []
+    unknown: list[str] = []
+    for line in lines:
+        if line.hours is None:
+            unknown.append(line.stage)
+            continue
+        total += line.hours
+        source = line.source.removeprefix("at most; ").partition(" (")[0]
+        if source not in sources:
+            sources.append(source)
+    words = f"to go: about {total:.1f} {device.unit} ({'; '.join(sources) or 'not measured yet'})"
+    if unknown:
+        words += f" and what was not measured: {', '.join(unknown)}"
+    yield words
 
 
 def _foot(snapshot: Snapshot) -> Iterator[str]:
     yield f"spent: {snapshot.device_hours:.1f} device-hours"
     yield from hours_to_go(snapshot.to_go, snapshot.device)
     left = len(snapshot.states) - snapshot.counts["finished"]
-    if not left:
+    if left == 0:
         yield "all jobs have finished"
-    elif not snapshot.counts["running"]:
-        yield f"nothing runs; {left} jobs to go" + ("" if snapshot.is_locked else ", and no Snakemake holds the folder")
+    elif snapshot.counts["running"] == 0:
+        words = f"nothing runs; {left} jobs to go"
+        if not snapshot.is_locked:
+            words += ", and no Snakemake holds the folder"
+        yield words
     for reason in snapshot.unreadable[:1]:
         yield f"not counted, {len(snapshot.unreadable)} unreadable: {reason}"
 

@@ -48,11 +48,18 @@ class Snapshot:
 
     def of(self, *wanted: State) -> list[JobState]:
         """Jobs in these states, ordered by state, then by their last change, newest first."""
-        chosen = [state for state in self.states if state.state in wanted]
-        return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
+
+        def place(state: JobState) -> tuple[int, float]:
+            updated = state.last.updated if state.last else 0.0
+            return wanted.index(state.state), -updated
+
+        return sorted((state for state in self.states if state.state in wanted), key=place)
 
     def words(self, state: JobState) -> str:
-        log = log_of(Path(state.attempts[-1].file), self.results / "attempts") if state.attempts else None
+        """Return the last line of the log of a job."""
+        if not state.attempts:
+            return ""
+        log = log_of(Path(state.attempts[-1].file), self.results / "attempts")
         if log is None:
             return ""
         try:
@@ -62,7 +69,11 @@ class Snapshot:
                 text = file.read().decode("utf-8", errors="replace")
         except OSError:
             return ""
-        return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
+        for line in reversed(text.splitlines()):
+            words = plain(line)
+            if words:
+                return words
+        return ""
 
 
 class Folder:
@@ -78,7 +89,9 @@ class Folder:
         self._read_plan()
         records = self.records.read()
         states = job_states(self.results, self.jobs, records)
-        attempts = [recorded.attempt for recorded_ones in records.values() for recorded in recorded_ones]
+        attempts: list[Attempt] = []
+        for of_job in records.values():
+            attempts += [recorded.attempt for recorded in of_job]
         device = _device(self.grid.config, attempts)
         unfinished = [state.job for state in states if state.state != "finished"]
         return Snapshot(
@@ -95,8 +108,10 @@ class Folder:
 
     def _read_plan(self) -> None:
         """Read the configuration and the jobs, if a run has begun since."""
-        file, jobs = self.results / "config.yaml", self.results / FILE
-        recorded = (file.stat().st_mtime, jobs.stat().st_mtime if jobs.exists() else 0.0)
+        file = self.results / "config.yaml"
+        jobs = self.results / FILE
+        jobs_changed = jobs.stat().st_mtime if jobs.exists() else 0.0
+        recorded = (file.stat().st_mtime, jobs_changed)
         if recorded != self._recorded:
             self.grid = Grid(read_record(file))
             self.jobs = read_jobs(self.results)

@@ -63,7 +63,9 @@ class Records:
 def _json_files(folder: Path) -> Iterator[str]:
     """List JSON files, three times as fast as `Path.rglob`. Drafts begin with a dot."""
     for place, _, files in os.walk(folder):
-        yield from (f"{place}/{name}" for name in files if name.endswith(".json") and not name.startswith("."))
+        for name in files:
+            if name.endswith(".json") and not name.startswith("."):
+                yield f"{place}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +77,36 @@ class JobState:
 
     @property
     def last(self) -> Attempt | None:
-        return self.attempts[-1].attempt if self.attempts else None
+        if not self.attempts:
+            return None
+        return self.attempts[-1].attempt
 
     @property
     def position(self) -> tuple[int, int] | None:
+        """The step of a training, and its number of steps."""
         if self.last is None or self.last.progress is None:
             return None
         step = self.last.progress.step if self.state == "running" else self.kept_step
-        return None if step is None else (step, self.last.progress.steps)
+        if step is None:
+            return None
+        return step, self.last.progress.steps
 
 
 def job_states(
     results: Path, jobs: Sequence[PlannedJob], records: Mapping[tuple[str, str], list[Recorded]]
 ) -> list[JobState]:
-    return [_state(str(results), job, tuple(records.get((job.rule, job.name), ()))) for job in jobs]
+    states = []
+    for job in jobs:
+        attempts = tuple(records.get((job.rule, job.name), ()))
+        states.append(_state(str(results), job, attempts))
+    return states
 
 
 def _state(results: str, job: PlannedJob, attempts: tuple[Recorded, ...]) -> JobState:
     last = attempts[-1].attempt if attempts else None
-    alive = is_alive(last) if last is not None and last.status == "running" else False
+    alive: bool | None = False  # None: unknown, on another machine
+    if last is not None and last.status == "running":
+        alive = is_alive(last)
     if alive:
         return JobState(job, "running", attempts)
     if _is_there(results, job):
@@ -102,8 +115,15 @@ def _state(results: str, job: PlannedJob, attempts: tuple[Recorded, ...]) -> Job
         return JobState(job, "waiting")
     if last.status == "ok":
         return JobState(job, "missing", attempts)
-    state: State = ("silent" if alive is None else "killed") if last.status == "running" else last.status
-    return JobState(job, state, attempts, _newest_checkpoint(Path(_inside(results, job.name)).parent / "work"))
+    state: State
+    if last.status != "running":
+        state = last.status
+    elif alive is None:
+        state = "silent"
+    else:
+        state = "killed"
+    work = Path(_inside(results, job.name)).parent / "work"
+    return JobState(job, state, attempts, _newest_checkpoint(work))
 
 
 def _is_there(results: str, job: PlannedJob) -> bool:
@@ -116,5 +136,9 @@ def _inside(results: str, path: str) -> str:
 
 
 def _newest_checkpoint(work: Path) -> int | None:
-    steps = [folder.name.removeprefix("step-") for folder in work.glob("step-*")]
-    return max((int(step) for step in steps if step.isdecimal()), default=None)
+    steps = []
+    for folder in work.glob("step-*"):
+        step = folder.name.removeprefix("step-")
+        if step.isdecimal():
+            steps.append(int(step))
+    return max(steps, default=None)
