@@ -14,7 +14,7 @@ from g2d.problems.settings import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.run.prompts import PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import reward_of
-from g2d.settings import repeated
+from g2d.settings import Section, repeated
 
 # Names in a results folder, and in a model's folder, that are not models and regimes.
 RESERVED_FOLDERS = {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report"}
@@ -32,7 +32,9 @@ def mistakes(config: Config) -> list[str]:
         lines += check(config)
     for model in config.models:
         lines += first_mistake(config, model)
-    lines += [] if lines else [*_of_copies(config), *_of_selection(config)]
+    if not lines:
+        lines += _of_copies(config)
+        lines += _of_selection(config)
     return list(dict.fromkeys(lines))  # several models can make the same mistake
 
 
@@ -53,22 +55,33 @@ def _of_names(config: Config) -> Iterator[str]:
     for section in ("models", "benchmarks", "ablations", "regimes", "rewards"):
         seen: dict[str, str] = {}
         for name in getattr(config, section):
-            if (first := seen.setdefault(name.lower(), name)) != name:
+            first = seen.setdefault(name.lower(), name)
+            if first != name:
                 yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
 
 
 def _of_copies(config: Config) -> Iterator[str]:
-    models = [(name, (_resolved(source), config.for_model(name))) for name, source in config.models.items()]
-    benchmarks = [(name, _resolved(source)) for name, source in config.benchmarks.items()]
-    for section, named in (("models", models), ("benchmarks", benchmarks)):
-        for number, (name, values) in enumerate(named):
-            if first := next((earlier for earlier, other in named[:number] if other == values), None):
+    models = {name: (_resolved(source), config.for_model(name)) for name, source in config.models.items()}
+    benchmarks = {name: _resolved(source) for name, source in config.benchmarks.items()}
+    yield from _equal("models", models)
+    yield from _equal("benchmarks", benchmarks)
+
+
+def _equal(section: str, named: Mapping[str, object]) -> Iterator[str]:
+    earlier: list[str] = []
+    for name, values in named.items():
+        for first in earlier:
+            if named[first] == values:
                 yield f"{section}.{name}: is {first} under another name: drop one of them, or give it other values"
+                break
+        earlier.append(name)
 
 
-def _resolved(source: Any) -> dict[str, Any]:
-    values: dict[str, Any] = source.params(without={"settings", "select_by"})
-    return values | ({"path": os.path.realpath(values["path"])} if "path" in values else {})
+def _resolved(source: Section) -> dict[str, Any]:
+    values = source.params(without={"settings", "select_by"})
+    if "path" in values:
+        values["path"] = os.path.realpath(values["path"])
+    return values
 
 
 def _of_references(config: Config) -> Iterator[str]:
@@ -97,7 +110,9 @@ def _of_draws(config: Config) -> Iterator[str]:
         if isinstance(changed, Mapping):
             pinned.append((f"models.{model}.settings.calibration", changed.get("levels", "auto")))
     for where, levels in pinned:
-        for level in levels if isinstance(levels, list) else []:
+        if not isinstance(levels, list):
+            continue
+        for level in levels:
             if level not in available:
                 yield f"{where}.levels: the pool has no level {level}: {listed}"
 
@@ -110,7 +125,8 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
             yield f"{where}.prompts: there are no open-ended prompts: add the section open_ended"
         elif getattr(further, "sync_every", None) == "pass":
             yield f"{where}.sync_every: pass counts only verifiable prompts: write a number of updates"
-    if (section := config.open_ended) is None:
+    section = config.open_ended
+    if section is None:
         return
     for name, source in section.sources.items():
         if isinstance(source, SyntheticProblems):

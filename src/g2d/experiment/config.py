@@ -37,7 +37,11 @@ def load(
         lines = mistakes(config)
     except ValidationError as error:
         lines = messages(error, values, Config)
-    refuse(f"{source_of(line, sources) if sources else file}: {line}" for line in lines)
+    found = []
+    for line in lines:
+        source = source_of(line, sources) if sources else file
+        found.append(f"{source}: {line}")
+    refuse(found)
     return config
 
 
@@ -51,30 +55,40 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(rewards, dict):
         return copied  # the validation reports it
     for name, entry in rewards.items():
-        if isinstance(entry, dict):
-            rewards[name] = ({"reward": "python"} if "file" in entry else {}) | entry
+        if isinstance(entry, dict) and "file" in entry:
+            rewards[name] = {"reward": "python"} | entry
     for section, key in _named_rewards(copied):
-        if isinstance(given := section[key], dict) and isinstance(given.get("file"), str):
+        given = section[key]
+        if isinstance(given, dict) and isinstance(given.get("file"), str):
             section[key] = _entry_of({"reward": "python"} | given, rewards)
-    return copied | ({"rewards": rewards} if rewards else {})
+    if rewards:
+        copied["rewards"] = rewards
+    return copied
 
 
 def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the sections, not validated yet, that may name a reward, each with the key."""
     sections = [values.get("open_ended"), values.get("warmup")]
-    models = values.get("models")
-    for model in models.values() if isinstance(models, dict) else ():
-        settings = model.get("settings") if isinstance(model, dict) else None
-        sections.append(settings.get("warmup") if isinstance(settings, dict) else None)
-    for group in (values.get("ablations"), values.get("regimes")):
-        sections += group.values() if isinstance(group, dict) else []
-    for section in sections:
-        if isinstance(section, dict):
-            yield from ((section, key) for key in ("reward", "judge") if key in section)
+    for model in _mapping(values.get("models")).values():
+        settings = _mapping(_mapping(model).get("settings"))
+        sections.append(settings.get("warmup"))
+    for group in ("ablations", "regimes"):
+        sections += _mapping(values.get(group)).values()
+    for section in map(_mapping, sections):
+        for key in ("reward", "judge"):
+            if key in section:
+                yield section, key
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return a value that should be a mapping, empty if it is not: the validation reports it."""
+    return value if isinstance(value, dict) else {}
 
 
 def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
     stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given["file"]).stem).lstrip("._-") or "file"
-    name, number = stem, 1
+    name = stem
+    number = 1
     while rewards.setdefault(name, given) != given:
         number += 1
         name = f"{stem}-{number}"
@@ -125,8 +139,12 @@ class Owner:
         return not all(_is_same(before, now) for before, now in zip(self.files, files, strict=True))
 
     def shares_no_model(self, config: Config) -> bool:
-        mine, its = ([(n, m.params(without={"settings"})) for n, m in c.models.items()] for c in (self.config, config))
-        return not any(model in mine for model in its)
+        mine = _models(self.config)
+        return not any(model in mine for model in _models(config))
+
+
+def _models(config: Config) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, source.params(without={"settings"})) for name, source in config.models.items()]
 
 
 def _is_same(before: str, now: str) -> bool:
@@ -139,6 +157,9 @@ def owner(file: str | Path) -> Owner | None:
     try:
         config = read_record(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")
-        return Owner(config, json.loads(first.removeprefix(FILES)) if first.startswith(FILES) else None)
+        files = None
+        if first.startswith(FILES):
+            files = json.loads(first.removeprefix(FILES))
+        return Owner(config, files)
     except (ConfigError, OSError, ValueError):
         return None

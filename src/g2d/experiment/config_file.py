@@ -14,7 +14,8 @@ import yaml
 
 from g2d.settings import ConfigError, refuse
 
-INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+INTEGER = "tag:yaml.org,2002:int"
+FLOAT = "tag:yaml.org,2002:float"
 MERGE = "tag:yaml.org,2002:merge"  # the key `<<`; it may repeat keys
 
 
@@ -46,16 +47,19 @@ def _misread(
     node: yaml.Node | None, path: str = "", seen: set[int] | None = None, above: frozenset[int] = frozenset()
 ) -> Iterator[str]:
     """Yield values in a node that YAML reads differently than they look; aliases are checked once."""
-    seen = set() if seen is None else seen
+    if seen is None:
+        seen = set()
     if id(node) in above:
         yield f"{path}: an alias of a node that contains it: write the values out"
     above |= {id(node)}
     if id(node) in seen:
         return
     seen.add(id(node))
-    if isinstance(node, yaml.ScalarNode) and (meaning := _other_number(node)) is not None:
-        line = node.start_mark.line + 1
-        yield f"{path}: {node.value}, in line {line}, is {meaning} to YAML: write which one is meant"
+    if isinstance(node, yaml.ScalarNode):
+        meaning = _other_number(node)
+        if meaning is not None:
+            line = node.start_mark.line + 1
+            yield f"{path}: {node.value}, in line {line}, is {meaning} to YAML: write which one is meant"
     if isinstance(node, yaml.SequenceNode):
         for number, child in enumerate(node.value):
             yield from _misread(child, f"{path}.{number}" if path else str(number), seen, above)
@@ -65,7 +69,8 @@ def _misread(
     for key, child in node.value:
         name = f"{path}.{key.value}" if path else str(key.value)
         if isinstance(key, yaml.ScalarNode) and key.tag != MERGE:
-            line, same = key.start_mark.line + 1, (key.tag, key.value)
+            line = key.start_mark.line + 1
+            same = (key.tag, key.value)
             if same in lines:
                 yield f"{name}: given twice, in lines {lines[same]} and {line}, and the last would win: drop one"
             lines[same] = line
@@ -80,7 +85,9 @@ def _other_number(node: yaml.ScalarNode) -> int | float | None:
     if not octal and ":" not in node.value:
         return None
     meaning: int | float = yaml.safe_load(node.value)
-    return None if octal and meaning == int(node.value) else meaning
+    if octal and meaning == int(node.value):
+        return None
+    return meaning
 
 
 NEEDED = ("models", "pool", "benchmarks")
@@ -113,7 +120,8 @@ def read_files(paths: Iterable[str | Path], several: str = "name only one") -> d
     Raises:
         ConfigError: a file cannot be read, or a later file is a whole configuration.
     """
-    sources, lines = {}, []
+    sources: dict[str, dict[str, Any]] = {}
+    lines: list[str] = []
     for path in paths:
         try:
             sources[str(path)] = read_file(path)
@@ -125,7 +133,8 @@ def read_files(paths: Iterable[str | Path], several: str = "name only one") -> d
         raise ConfigError(
             f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: {several}"
         )
-    if whole and whole[0] != (first := next(iter(sources))):
+    first = next(iter(sources), None)
+    if whole and whole[0] != first:
         raise ConfigError(f"{first}: comes before {whole[0]}, which would override it: name it after that file")
     return sources
 
@@ -134,20 +143,35 @@ def merged(below: Any, above: Any) -> Any:
     """Merge values as Snakemake does: mappings key by key, otherwise the later value wins."""
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
-    return {**below, **{name: merged(below.get(name), value) for name, value in above.items()}}
+    values = dict(below)
+    for name, value in above.items():
+        values[name] = merged(below.get(name), value)
+    return values
 
 
 def source_of(mistake: str, sources: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the last source with the key of a mistake; for a section or an unknown key, all sources."""
     key = re.split(r"[\s=]", mistake)[0].rstrip(":")
-    having = {name: found[0] for name, values in sources.items() if (found := _found(values, key))}
-    names = list(having or sources)
-    return names[-1] if having and not isinstance(having[names[-1]], Mapping) else ", ".join(names)
+    having: dict[str, Any] = {}
+    for name, values in sources.items():
+        found = _found(values, key)
+        if found:
+            having[name] = found[0]
+    if not having:
+        return ", ".join(sources)
+    last = list(having)[-1]
+    if isinstance(having[last], Mapping):
+        return ", ".join(having)
+    return last
 
 
 def _found(values: Any, key: str) -> list[Any]:
     """Return a list with the value of a dotted key, [] if it is missing; names may contain dots."""
     if not key or not isinstance(values, Mapping):
         return [values]
-    below = (_found(values[name], key[len(str(name)) + 1 :]) for name in values if f"{key}.".startswith(f"{name}."))
-    return next(filter(None, below), [])
+    for name, value in values.items():
+        if f"{key}.".startswith(f"{name}."):
+            found = _found(value, key[len(str(name)) + 1 :])
+            if found:
+                return found
+    return []

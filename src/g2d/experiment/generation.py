@@ -43,8 +43,8 @@ def generate_rollouts(
     token_ids: bool = False,
 ) -> None:
     """Write `output.rollouts` for `input.policy`, for harvests with the training's reward and token ids."""
-    given, out = snakemake.input, snakemake.output.rollouts
-    if judged := given.get("judged"):
+    judged = snakemake.input.get("judged")
+    if judged:
         rollouts = read_rollouts(judged[0])
     else:
         with Verifier(snakemake.threads, file=own_file(verifier_of(snakemake.params.settings))) as verifier:
@@ -52,7 +52,7 @@ def generate_rollouts(
     rows = with_rewards(rollouts, problems, reward, seed=decoding.seed, stream="harvest")
     if "reward_status" in rows:
         require_numbers(Counter(rows["reward_status"]), words_of(reward))
-    write_rollouts(out, rows)
+    write_rollouts(snakemake.output.rollouts, rows)
 
 
 def _drawn(
@@ -69,8 +69,9 @@ def _drawn(
         "prompt": prompt.params(),
         "decoding": asdict(decoding),
         "engine": config.engine.name,
-        **{name: snakemake.params.settings[name] for name in ("verifier",) if name in snakemake.params.settings},
     }
+    if "verifier" in snakemake.params.settings:
+        job["verifier"] = snakemake.params.settings["verifier"]
     return draw_in_parts(
         Path(f"{snakemake.output.rollouts}.parts"),
         problems,

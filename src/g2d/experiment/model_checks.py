@@ -56,21 +56,34 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
 
 def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
     """Yield generated pools with too few problems; `g2d.experiment.requirements` counts files."""
-    pool, levels, n = config.pool, config.calibration.levels, config.training_set.n
+    pool = config.pool
     if not isinstance(pool, SyntheticProblems):
         return
-    share = dict(shares(pool.drawn_levels, pool.n))
-    if n > (most := pool.n if levels == "auto" else sum(share.get(level, 0) for level in levels)):
-        pinned = "" if levels == "auto" else f" of levels {levels} (calibration.levels)"
+    levels = config.calibration.levels
+    n = config.training_set.n
+    if levels == "auto":
+        most = pool.n
+        pinned = ""
+    else:
+        share = dict(shares(pool.drawn_levels, pool.n))
+        most = sum(share.get(level, 0) for level in levels)
+        pinned = f" of levels {levels} (calibration.levels)"
+    if n > most:
         yield (
             f"training_set.n={n} of {model} exceeds the pool's {most} problems{pinned}: lower it, or raise pool.n="
             f"{pool.n}"
         )
 
 
-def _missing(where: str, wanted: Any, key: str, steps: Sequence[int], model: str) -> Iterator[str]:
+def _missing(
+    where: str, wanted: int | list[int] | str | None, key: str, steps: Sequence[int], model: str
+) -> Iterator[str]:
     """Yield the `wanted` K, one or a list, that are not in `steps`, the values of a key. Words are ignored."""
-    for step in [wanted] if isinstance(wanted, int) else wanted if isinstance(wanted, list) else ():
+    if isinstance(wanted, int):
+        wanted = [wanted]
+    if not isinstance(wanted, list):
+        return
+    for step in wanted:
         if step not in steps:
             yield f"{where}: K={step} is not in {key} {steps} of {model}: add it there or choose another"
 
@@ -85,9 +98,10 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
             f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {engine} generates with the "
             "weights in training: set it to 1 or change the engine"
         )
-    if (idle := warmup.correction_keys) and engine != "vllm":
+    idle = list(warmup.correction_keys)
+    if idle and engine != "vllm":
         yield (
-            f"{where}.{next(iter(idle))} needs engine.name: vllm, because {engine} and the trainer compute the same "
+            f"{where}.{idle[0]} needs engine.name: vllm, because {engine} and the trainer compute the same "
             "probabilities: drop the key or change the engine"
         )
     if warmup.float32_logits and "lm_head" in config.lora.target_modules:
@@ -100,7 +114,9 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
 
 
 def _of_an_ablation(config: Config, name: str, ablation: Ablation, model: str) -> Iterator[str]:
-    where, dpo, steps = f"ablations.{name}", config.ablation_dpo(name), config.steps_of(name)
+    where = f"ablations.{name}"
+    dpo = config.ablation_dpo(name)
+    steps = config.steps_of(name)
     if ablation.has_warmup and ablation.reward is None and 0 in steps:
         yield f"{where}: at K=0 there is no warm-up to change: drop 0 from steps"
     if ablation.policies == ["grpo"] and not any(steps):
@@ -148,12 +164,13 @@ def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: s
     if entry.start == "warmup":
         yield from _missing(f"{where}.start_step", entry.start_step, "warmup.steps", config.warmup.steps, model)
     elif entry.start != "base":
-        steps, key = config.steps_of(entry.start), f"steps of {entry.start}"
-        yield from _missing(f"{where}.start_step", entry.start_step, key, steps, model)
+        steps = config.steps_of(entry.start)
+        yield from _missing(f"{where}.start_step", entry.start_step, f"steps of {entry.start}", steps, model)
 
 
 def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
-    where, steps = f"regimes.{name}", config.warmup.steps
+    where = f"regimes.{name}"
+    steps = config.warmup.steps
     yield from _missing(f"{where}.steps", entry.steps, "warmup.steps", steps, model)
     if entry.start == "warmup" and entry.steps != "all" and 0 in entry.steps:
         yield f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {entry.steps}"
@@ -168,28 +185,37 @@ ONE = "needs one process: set training.processes to 1, or"
 
 def _of_processes(config: Config, trained: Mapping[str, list[Run]]) -> Iterator[str]:
     n = config.training.processes
-    for where, arms in trained.items() if n > 1 else ():
-        settings, online = arms[0].settings, arms[0].phase == "online"
+    if n == 1:
+        return
+    for where, arms in trained.items():
+        settings = arms[0].settings
+        online = arms[0].phase == "online"
         if isinstance(settings, Warmup):
             yield from _of_a_divided_warmup(where, settings, group_sizes(arms), n)
         elif not online:
             yield from _of_divided_passes(where, settings, n)
-        elif (prompts := settings.prompts_per_update) < n:
-            yield f"{where}.prompts_per_update={prompts} is less than training.processes={n}: raise it"
+        elif settings.prompts_per_update < n:
+            given = f"{where}.prompts_per_update={settings.prompts_per_update}"
+            yield f"{given} is less than training.processes={n}: raise it"
         if online and settings.retire:
             yield f"{where}.retire {ONE} drop the key"
 
 
 def _of_a_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int], n: int) -> Iterator[str]:
     for size in group_sizes:
-        steps, keys = warmup.accumulation_steps(size), f"{where}.gradient_accumulation_steps"
+        of_step = warmup.completions_per_step(size)
         if warmup.per_device_batch_size == "auto":
-            steps, keys = warmup.completions_per_step(size), f"{where}: with G={size}, the completions of a step"
-        elif warmup.prompts_per_step is not None:
-            keys = f"{where}: with G={size}, prompts_per_step x G / per_device_batch_size"
+            steps = of_step
+            keys = f"{where}: with G={size}, the completions of a step"
+        else:
+            steps = warmup.accumulation_steps(size)
+            keys = f"{where}.gradient_accumulation_steps"
+            if warmup.prompts_per_step is not None:
+                keys = f"{where}: with G={size}, prompts_per_step x G / per_device_batch_size"
+        completions = of_step // n
         if steps % n:
             yield indivisible(steps, keys, n)
-        elif (completions := warmup.completions_per_step(size) // n) % size:
+        elif completions % size:
             yield (
                 f"{where}: each of training.processes={n} would have {completions} completions of a step, no multiple "
                 f"of G={size}: change one of the three"
@@ -201,13 +227,17 @@ def _of_a_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int],
         (warmup.reference == "sync", ".reference: sync", "drop the key"),
         (warmup.auto is not None, ".auto", "drop the key"),
     ]
-    yield from (f"{where}{words} {ONE} {fix}" for refused, words, fix in refusals if refused)
+    for refused, words, fix in refusals:
+        if refused:
+            yield f"{where}{words} {ONE} {fix}"
 
 
 def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
-    passes, keys = settings.gradient_accumulation_steps, f"{where}.gradient_accumulation_steps"
+    passes = settings.gradient_accumulation_steps
+    keys = f"{where}.gradient_accumulation_steps"
     if settings.per_device_batch_size == "auto":
-        passes, keys = passes * settings.number("per_device_batch_size"), f"{where}: the rows of a step"
+        passes *= settings.number("per_device_batch_size")
+        keys = f"{where}: the rows of a step"
     if passes % n:
         yield indivisible(passes, keys, n)
     if getattr(settings, "precompute_reference", False):

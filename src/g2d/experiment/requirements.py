@@ -38,12 +38,19 @@ from g2d.verifier.settings import mistake_in as mistake_in_verifier
 
 
 def require_files(config: Config) -> None:
-    named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
-    named += [(place, model_files(source)) for place, source in _models(config).items()]
-    mistakes = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
-    mistakes += [(f"rewards.{name}", _mistake_of(settings)) for name, settings in config.rewards.items()]
-    mistakes += [(f"models.{name}", _mistake_of_model(name, source)) for name, source in config.models.items()]
-    if (verifier := config.verifier) is not None:
+    mistakes: list[tuple[str, str | None]] = []
+    for name, source in config.problem_sources.items():
+        for file in problem_files(source):
+            mistakes.append((f"{place_of(name)}.path", _unusable(file)))
+    for name, model in config.models.items():
+        for file in model_files(model):
+            mistakes.append((f"models.{name}.path", _unusable(file)))
+    for name, settings in config.rewards.items():
+        mistakes.append((f"rewards.{name}", _mistake_of(settings)))
+    for name, model in config.models.items():
+        mistakes.append((f"models.{name}", _mistake_of_model(name, model)))
+    verifier = config.verifier
+    if verifier is not None:
         mistakes.append(("verifier.file", _unusable(verifier.file) or mistake_in_verifier(verifier)))
     refuse(f"{key}: {mistake}" for key, mistake in mistakes if mistake)
     refuse(_too_few_problems(config))
@@ -55,7 +62,8 @@ def _too_few_problems(config: Config) -> Iterator[str]:
     with open(config.pool.path, "rb") as file:
         lines = sum(1 for line in file if line.strip())
     for model in config.models:
-        if (n := config.for_model(model).training_set.n) > lines:
+        n = config.for_model(model).training_set.n
+        if n > lines:
             yield (
                 f"training_set.n={n} of {model} exceeds the {lines} problems of {config.pool.path} (pool.path): lower "
                 "it, or add problems"
@@ -63,18 +71,24 @@ def _too_few_problems(config: Config) -> Iterator[str]:
 
 
 def _mistake_of_model(name: str, source: ModelSource) -> str | None:
-    if isinstance(source, GgufModel):
-        if source.path is not None and _unusable(source.path):
-            return None  # reported with the other files
-        return None if Path("results", name, "base/policy.json").is_file() else _mistake_in_gguf(source)
-    return _mistake_in_folder(Path(source.path)) if isinstance(source, LocalModel) else None
+    if isinstance(source, LocalModel):
+        return _mistake_in_folder(Path(source.path))
+    if not isinstance(source, GgufModel):
+        return None
+    if source.path is not None and _unusable(source.path):
+        return None  # reported with the other files
+    if Path("results", name, "base/policy.json").is_file():
+        return None
+    return _mistake_in_gguf(source)
 
 
 def _mistake_in_folder(folder: Path) -> str | None:
     """Return what files show. The first job loads tokenizer and weights."""
     if not (folder / CONFIG).is_file():  # reported with the other files
         files = sorted(folder.glob("*.gguf"))
-        return f"to use {files[0]}, write {{source: gguf, path: {files[0]}}}" if files else None
+        if not files:
+            return None
+        return f"to use {files[0]}, write {{source: gguf, path: {files[0]}}}"
     if not any(folder.glob("*.safetensors")):
         return f"{folder}: no *.safetensors in it: convert the model with save_pretrained first"
     if not has_chat_template(folder):
@@ -91,13 +105,11 @@ def _mistake_in_gguf(source: GgufModel) -> str | None:
     return None
 
 
-def _models(config: Config) -> dict[str, ModelSource]:
-    return {f"models.{name}": source for name, source in config.models.items()}
-
-
 def _mistake_of(settings: Section) -> str | None:
-    if isinstance(settings, PythonReward) and (unusable := _unusable(settings.file)):
-        return unusable
+    if isinstance(settings, PythonReward):
+        unusable = _unusable(settings.file)
+        if unusable:
+            return unusable
     return reward_of(settings).mistake(settings)
 
 
@@ -131,18 +143,22 @@ def require_installed(config: Config) -> None:
 def require_windows(config: Config) -> None:
     lines: list[str] = []
     for model, source in config.models.items():
-        limit = CONTEXT_LENGTH if source.source == "embedded" else _number_of(source, "max_position_embeddings")
-        lines += [
-            f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that {model} "
-            "can hold: lower it"
-            for section, budget in budgets(config.for_model(model))
-            if limit is not None and budget >= limit
-        ]
+        if source.source == "embedded":
+            limit: int | None = CONTEXT_LENGTH
+        else:
+            limit = _number_of(source, "max_position_embeddings")
+        for section, budget in budgets(config.for_model(model)):
+            if limit is not None and budget >= limit:
+                lines.append(
+                    f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that "
+                    f"{model} can hold: lower it"
+                )
     refuse(lines)
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:
-    if (file := file_of(source)) is None:
+    file = file_of(source)
+    if file is None:
         return None
     try:
         number = text_value(read_json(file), name)
@@ -152,9 +168,13 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
-    drawn = ("calibration", "harvest", "evaluation", "open_ended")
-    trained = {section: arms[0].settings for section, arms in by_section(runs_of(config)).items()}
-    for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
+    """Yield the sections that limit completions, each with the limit."""
+    sections: dict[str, Any] = {}
+    for name in ("calibration", "harvest", "evaluation", "open_ended"):
+        sections[name] = getattr(config, name)
+    for name, arms in by_section(runs_of(config)).items():
+        sections[name] = arms[0].settings
+    for name, section in sections.items():
         budget = getattr(section, "max_completion_length", None)
         if budget is not None:
             yield name, budget
@@ -168,15 +188,17 @@ RepoType = Literal["model", "dataset"]
 
 def require_repositories(config: Config) -> None:
     """Look up Hub repositories that are not in the local cache, before a queued job fails on a wrong id."""
-    named: list[tuple[str, RepoType, Any]] = [(place, "model", source) for place, source in _models(config).items()]
+    named: list[tuple[str, RepoType, Any]] = []
+    named += [(f"models.{name}", "model", source) for name, source in config.models.items()]
     named += [(place_of(name), "dataset", source) for name, source in config.problem_sources.items()]
     named += [(f"rewards.{name}", "model", settings) for name, settings in config.rewards.items()]
-    refuse(
-        f"{key}: {problem}"
-        for key, repo_type, source in named
-        if isinstance(source, HubModel | HubProblems | RewardModel) and source.id and source.revision
-        if (problem := lookup(repo_type, source.id, source.revision))
-    )
+    lines: list[str] = []
+    for key, repo_type, source in named:
+        if isinstance(source, HubModel | HubProblems | RewardModel) and source.id and source.revision:
+            problem = lookup(repo_type, source.id, source.revision)
+            if problem:
+                lines.append(f"{key}: {problem}")
+    refuse(lines)
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
@@ -216,7 +238,8 @@ def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
         HfApi().repo_info(repo_id, repo_type=repo_type, revision=revision, timeout=20)
         HfApi().auth_check(repo_id, repo_type=repo_type)
     except GatedRepoError:
-        page = f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{repo_id}"
+        path = f"datasets/{repo_id}" if repo_type == "dataset" else repo_id
+        page = f"{constants.ENDPOINT}/{path}"
         return f"{repo_id} is gated: log in at {page}, accept its conditions there, and type `hf auth login` here"
     except RevisionNotFoundError:
         return f"{repo_id} has no revision {revision}: copy a commit hash from the history of the repository"

@@ -58,36 +58,49 @@ class GridTraining:
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.distributed.launch import launched
 
-        given, log = (self.regime.name, replace(job, meter=Meter("", ""))), Path(self.snakemake.log[0])
         trained: Trained = launched(
-            train_regime, given, training=self.config.training, work=job.work, log=log, meter=job.meter
+            train_regime,
+            (self.regime.name, replace(job, meter=Meter("", ""))),
+            training=self.config.training,
+            work=job.work,
+            log=Path(self.snakemake.log[0]),
+            meter=job.meter,
         )
         return trained
 
     def leave(self, trained: Trained) -> None:
         from g2d.policies.adapter_rounding import recorded_effect
 
-        output, job = self.snakemake.output, self.job
+        output = self.snakemake.output
+        job = self.job
         folder = Path(output.policy).parent
-        stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
         write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
                 install(job.work / part, folder / part)
+        k = job.k
+        stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
+        if trained.k:
+            k = trained.k
+        elif stopped:
+            k = read_policy(stopped[0]).k
+        continued_from = None
+        if job.resume_from:
+            continued_from = read_policy(job.resume_from.parent / "policy.json").k
         record = PolicyRecord(
             policy_id=job.policy_id,
             model=self.policy.model,
             regime=self.policy.run_name,
             base=job.base.base,
             group_size=job.group_size,
-            k=trained.k or (read_policy(stopped[0]).k if stopped else job.k),
+            k=k,
             seed=job.seed,
             revision=job.base.revision,
             base_files=job.base.base_files,
             chat_template_kwargs=job.base.chat_template_kwargs,
             **job.lora.folders(folder),
             weights_sha256=sha256(output.weights),
-            continued_from=read_policy(job.resume_from.parent / "policy.json").k if job.resume_from else None,
+            continued_from=continued_from,
             started_from=job.start.policy_id if job.start else None,
             settings=self.params | dict(trained.recorded),
             effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, folder / "adapter"),
@@ -106,7 +119,8 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     When all outputs exist, the work folder is deleted, and with `checkpoints.keep: last` the checkpoint that the
     training continued is emptied.
     """
-    folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
+    folder = Path(snakemake.output.policy).parent
+    params = snakemake.params.settings
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
         with work_folder(folder / "work") as work:
@@ -125,7 +139,8 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
 def _job(
     snakemake: Any, policy: Policy, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
-    start, checkpoint = (snakemake.input.get(name) for name in ("start", "checkpoint"))
+    start = snakemake.input.get("start")
+    checkpoint = snakemake.input.get("checkpoint")
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,

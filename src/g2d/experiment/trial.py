@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -135,7 +135,10 @@ def tried(
     """
     resolved = config.for_model(model)
     section = "evaluation" if problems in config.benchmarks else "harvest"
-    decoding = evaluation_decoding(resolved.evaluation) if section == "evaluation" else sampling(resolved.harvest, seed)
+    if section == "evaluation":
+        decoding = evaluation_decoding(resolved.evaluation)
+    else:
+        decoding = sampling(resolved.harvest, seed)
     decoding = replace(decoding, samples_per_prompt=1)
     chosen = drawn(load_problems(problems, config.problem_sources[problems]), resolved, problems, n, seed)
     reward = reward or resolved.warmup.reward
@@ -158,12 +161,12 @@ def tried(
             except TemplateError as error:
                 raise ValueError(f"{model}: chat template fails: {error}") from None
             except (LookupError, RuntimeError):
-                if (name := not_a_number(policy)) is None:
+                name = not_a_number(policy)
+                if name is None:
                     raise
                 raise ValueError(f"{model}: weights are infinite or NaN, for example {name}") from None
-            trial = replace(
-                trial, rollouts=[*trial.rollouts, *rollouts], seconds=trial.seconds + time.monotonic() - begun
-            )
+            spent = trial.seconds + time.monotonic() - begun
+            trial = replace(trial, rollouts=[*trial.rollouts, *rollouts], seconds=spent)
             if trial.rewards is not None:
                 rows = with_rewards(to_frame(rollouts), part, judge, seed=seed, stream="harvest")
                 trial = replace(trial, rewards=[*trial.rewards, *rows["reward"]])
@@ -196,8 +199,10 @@ def base_policy(name: str, source: ModelSource, folder: Path) -> PolicyRecord:
     if not isinstance(source, GgufModel):
         pin_kernels()
     record = Path("results") / name / "base/policy.json"
-    if record.exists() and (made := read_policy(record)).settings == source.params(without={"settings"}):
-        return made
+    if record.exists():
+        made = read_policy(record)
+        if made.settings == source.params(without={"settings"}):
+            return made
     return make_base(name, source, folder)
 
 
@@ -225,17 +230,16 @@ def _screen(trial: Trial, number: int, total: int, full: bool) -> Iterator[str]:
 
 
 def _block(name: str, text: str) -> Iterator[str]:
-    lines = [
-        part
-        for line in plain(text, lines=True).splitlines() or [""]
-        for part in textwrap.wrap(line, WIDTH - 10, drop_whitespace=False) or [""]
-    ]
-    for number, line in enumerate(lines):
-        yield f"  {name if number == 0 else '':6} | {line}".rstrip()
+    label = name  # of the first line
+    for line in plain(text, lines=True).splitlines() or [""]:
+        for part in textwrap.wrap(line, WIDTH - 10, drop_whitespace=False) or [""]:
+            yield f"  {label:6} | {part}".rstrip()
+            label = ""
 
 
 def summary(trial: Trial) -> Iterator[str]:
-    n, decoding = len(trial.rollouts), trial.decoding
+    n = len(trial.rollouts)
+    decoding = trial.decoding
     how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
     yield (
         f"{trial.model}: {n} problems of {trial.problems}, {how}, at most {decoding.max_completion_length} tokens "
@@ -254,23 +258,31 @@ def summary(trial: Trial) -> Iterator[str]:
 
 
 def hints(trial: Trial) -> Iterator[str]:
-    n, key = len(trial.rollouts), f"{trial.section}.max_completion_length"
+    n = len(trial.rollouts)
+    limit = trial.decoding.max_completion_length
     cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
     thinking = sum(rollout.verdict == UNFINISHED_THINKING for rollout in cut)
-    still = f", {thinking} of them before </think>" if thinking else ""
-    off = ", or switch thinking off in chat_template_kwargs, if the template can" if thinking else ""
-    problems_found = [(len(cut), f"are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}")]
+    words = f"are cut off at {trial.section}.max_completion_length={limit}"
+    if thinking:
+        words += f", {thinking} of them before </think>: raise it"
+        words += ", or switch thinking off in chat_template_kwargs, if the template can"
+    else:
+        words += ": raise it"
+    problems_found = [(len(cut), words)]
     smaller: dict[int, list[str]] = {}
-    for section, budget in budgets(trial.config) if trial.section == "harvest" else ():
-        if budget < trial.decoding.max_completion_length:
-            smaller.setdefault(budget, []).append(section)
+    if trial.section == "harvest":
+        for section, budget in budgets(trial.config):
+            if budget < limit:
+                smaller.setdefault(budget, []).append(section)
     for budget, sections in smaller.items():
         longer = sum(rollout.token_count > budget for rollout in trial.rollouts)
         problems_found.append((longer, f"are longer than max_completion_length={budget} of {', '.join(sections)}"))
     silent = sum(rollout.verdict == "no_boxed" and not _is_cut(rollout) for rollout in trial.rollouts)
     fix = "so no answer is found: request it in prompt.system or prompt.template"
     problems_found.append((silent, f"ended without a \\boxed{{...}}, {fix}"))
-    yield from (f"{count} of {n} {problem}" for count, problem in problems_found if count and count >= MANY * n)
+    for count, problem in problems_found:
+        if count and count >= MANY * n:
+            yield f"{count} of {n} {problem}"
     right = sum(rollout.verdict == "correct" for rollout in trial.rollouts)
     verifiable = sum(rollout.verdict != "no_reference" for rollout in trial.rollouts)
     if verifiable and right == verifiable:
@@ -283,7 +295,7 @@ def _is_cut(rollout: Rollout) -> bool:
     return rollout.finish_reason == "length"
 
 
-def _known(option: str, name: str, names: Any) -> str:
+def _known(option: str, name: str, names: Collection[str]) -> str:
     if name not in names:
         raise ConfigError(f"{option} {name}: not in the configuration, which has {', '.join(names) or 'none'}")
     return name
