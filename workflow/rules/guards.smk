@@ -83,28 +83,35 @@ def force_jobs_of_targets():
 
 def force_edited_inputs():
     """Force jobs whose files outside of results/ have changed: Snakemake compares large ones by time stamps."""
-    edited = {output: files for output, files in edited_inputs().items() if files}
+    settings = workflow.dag_settings
+    forced, edited = set(), []
+    for rule_name, output, files in edited_inputs():
+        if files and (not settings.allowed_rules or renamed(rule_name) in settings.allowed_rules):
+            forced.add(output)
+            edited += files
     if edited:
-        files = [file for changed in edited.values() for file in changed]
-        more = f" and {len(files) - 9} more" if len(files) > 9 else ""
-        logger.info(f"Jobs run again because files have changed: {', '.join(files[:9])}{more}")
-    workflow.dag_settings.forcerun = {*workflow.dag_settings.forcerun, *edited}
+        more = f" and {len(edited) - 9} more" if len(edited) > 9 else ""
+        logger.info(f"Jobs run again because files have changed: {', '.join(edited[:9])}{more}")
+    settings.forcerun = {*settings.forcerun, *forced}
 
 
 def edited_inputs():
-    """Files that have changed since they were read, by an output of the job that read them."""
-    edited = {}
+    """Rule, an output, and the files that have changed since it read them, of each job that reads such files."""
+    edited = []
     try:
         for name, source in CONFIG.problem_sources.items():
             log = f"results/logs/load_problems/{name}.log"
-            edited[f"results/problems/{name}.jsonl"] = changed_inputs(log, problem_files(source))
+            edited.append(
+                ("load_problems", f"results/problems/{name}.jsonl", changed_inputs(log, problem_files(source)))
+            )
         for model, source in CONFIG.models.items():
-            record = f"results/{model}/base/policy.json"
-            edited[record] = changed_inputs(base_model_log(model), model_files(source))
+            log, record = base_model_log(model), f"results/{model}/base/policy.json"
+            files = changed_inputs(log, model_files(source))
             # The tokenizer, chat template and configuration of M0 are no inputs: new ones would make finished jobs run again.
             if os.path.exists(record) and not GRID.is_made(model):
-                require_own(record, base_model_log(model))
-                edited[record] += changed_base_files(read_policy(record))
+                require_own(record, log)
+                files += changed_base_files(read_policy(record))
+            edited.append((Path(log).parent.name, record, files))
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
     return edited
@@ -125,6 +132,18 @@ def refuse_emptied(dag):
                 raise WorkflowError(
                     f"{folder}: {job.output.policy} would go on from it, and it was emptied (checkpoints.keep: last): "
                     "delete the folder to have it made again, with what depends on it"
+                )
+
+
+def refuse_incomplete(dag):
+    """Stop if a job reads from a finished one that lacks other outputs: Snakemake does not compare its settings then."""
+    for job in jobs_of_g2d(dag.needrun_jobs()):
+        for other in jobs_of_g2d(dag.dependencies[job]):
+            missing = [file for file in other.output if not os.path.exists(file)]
+            if missing and not dag.needrun(other):
+                raise WorkflowError(
+                    f"{missing[0]} is missing, so it is unknown whether the other files of {own_name(other.rule.name)} have "
+                    f"these settings: delete {os.path.dirname(other.output[0])} to have them made again"
                 )
 
 
