@@ -100,7 +100,7 @@ def test_a_read_only_results_folder_is_named(grid: Project) -> None:
         $G2D recover --times && exit 1; true
         """,
     )
-    assert "results/config.yaml: cannot be written (Read-only file system)" in output
+    assert "results/jobs.json: cannot be written (Read-only file system)" in output
     assert "g2d recover: results: cannot be written (Read-only file system): " in output
 
 
