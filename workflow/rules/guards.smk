@@ -12,7 +12,6 @@ from g2d.experiment.config import owner, read as read_config
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import hours_left, report as report_hours
 from g2d.jobs.digests import changed_inputs
-from g2d.jobs.planned import PlannedJob, write_jobs
 from g2d.policies.record import changed_base_files, read_policy
 from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 
@@ -139,8 +138,10 @@ def refuse_incomplete(dag):
     """Stop if a job reads from a finished one that lacks other outputs: Snakemake does not compare its settings then."""
     for job in jobs_of_g2d(dag.needrun_jobs()):
         for other in jobs_of_g2d(dag.dependencies[job]):
+            if dag.needrun(other):
+                continue
             missing = [file for file in other.output if not os.path.exists(file)]
-            if missing and not dag.needrun(other):
+            if missing:
                 raise WorkflowError(
                     f"{missing[0]} is missing, so it is unknown whether the other files of {own_name(other.rule.name)} have "
                     f"these settings: delete {os.path.dirname(other.output[0])} to have them made again"

@@ -17,10 +17,6 @@ def policy_of(wildcards):
     return policy_at(f"{w.model}/seed{w.seed}/{run}/g{w.g}/k{w.k}")
 
 
-def model_of(wildcards):
-    return wildcards.get("model") or wildcards.policy.partition("/")[0]
-
-
 def reads_of(wildcards):
     return GRID.reads(policy_of(wildcards))
 
@@ -94,9 +90,10 @@ def costs_before(wildcards):
 
 def harvested(wildcards):
     """pi_K: the GRPO policy at K, or M0 at K=0."""
-    if wildcards.k == "0":
-        return policy_at(f"{wildcards.model}/base")
-    return policy_of(wildcards)
+    try:
+        return GRID.harvested(harvest_of(wildcards))
+    except LookupError as error:
+        raise WorkflowError(plain(error.args[0]))
 
 
 def harvested_files(wildcards):
@@ -128,8 +125,7 @@ def automatic_warmup(wildcards):
     policy = policy_of(wildcards)
     if not policy.run.stops:
         return []
-    w = wildcards
-    return [f"results/{w.model}/seed{w.seed}/{AUTO}/grpo/g{w.g}/k{w.k}/policy.json"]
+    return [f"results/{harvested(wildcards).folder}/policy.json"]
 
 
 def matched_pairs(wildcards):

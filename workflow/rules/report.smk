@@ -8,8 +8,8 @@ CARDS += [f"results/{harvest.folder}/README.md" for harvest in GRID.harvests]
 rule write_cards:
     input:
         table="results/tables/main.csv",
-        policies=RECORDS.files(GRID),
-        informativeness=SUMMARIES.files(GRID),
+        records=RECORDS.files(GRID),
+        summaries=SUMMARIES.files(GRID),
     output:
         CARDS,
     log:

@@ -7,16 +7,15 @@ from g2d.jobs.stage import stage
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import read_table
 from g2d.tables.inputs import Inputs
-from g2d.tables.reads import RECORDS, SUMMARIES
 
 
 def main(snakemake):
     with stage(snakemake):
         from g2d.report.cards import harvest_card, model_card, results_of  # imports the Hub's client
 
-        grid, note, given = Grid(load(snakemake.config)), snakemake.params.note, snakemake.input
-        inputs = Inputs(grid, given={RECORDS.name: given.policies, SUMMARIES.name: given.get("informativeness", [])})
-        table = read_table(given.table, MAIN_COLUMNS)
+        grid, note = Grid(load(snakemake.config)), snakemake.params.note
+        inputs = Inputs(grid, given=snakemake.input)
+        table = read_table(snakemake.input.table, MAIN_COLUMNS)
         bases = {policy.model: record for policy, record in inputs.records.items() if policy.role == "base"}
         for policy in grid.trained:
             shown, base = inputs.finished[policy], bases[policy.model]

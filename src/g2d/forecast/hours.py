@@ -96,7 +96,7 @@ def hours_left(grid: Grid, jobs: Iterable[PlannedJob], results: str | Path, devi
     """Return the hours of jobs on a device; the embedded model's take seconds and are left out."""
     on_device = []
     for job in jobs:
-        if job.rule in GPU_STAGES and not grid.is_embedded(job.model) and holds_device(grid, job):
+        if holds_device(grid, job) and not grid.is_embedded(job.model):
             on_device.append(job)
     if not on_device:
         return []

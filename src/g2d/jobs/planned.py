@@ -11,6 +11,11 @@ from g2d.jobs.files import read_json, write_json
 FILE = "jobs.json"
 
 
+def model_of(wildcards: Mapping[str, str]) -> str:
+    """Return the model that a job of these wildcards belongs to, or ""."""
+    return wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
+
+
 @dataclass(frozen=True)
 class PlannedJob:
     """One job.
@@ -25,8 +30,7 @@ class PlannedJob:
 
     @property
     def model(self) -> str:
-        """The model that it belongs to, or ""."""
-        return self.wildcards.get("model") or self.wildcards.get("policy", "").partition("/")[0]
+        return model_of(self.wildcards)
 
     @property
     def name(self) -> str:

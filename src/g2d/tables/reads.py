@@ -118,4 +118,4 @@ TEMPERATURES = Read("temperatures", _temperatures, "{}")
 # The page.
 SHOWN_PAIRS = Read("pairs", shown_harvests, "{.folder}/pairs.jsonl")
 SHOWN_ROLLOUTS = Read("rollouts", shown_harvests, "{.folder}/rollouts.parquet")
-SHOWN_ANSWERS = Read("shown_answers", _side_by_side, "{.folder}/eval/{}.parquet")
+SHOWN_ANSWERS = Read("answers", _side_by_side, "{.folder}/eval/{}.parquet")
