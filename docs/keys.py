@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.experiment.config import Config
+from g2d.checks.load import Config
 from g2d.settings import Section
 from g2d.settings.mistakes import DISCRIMINATORS, section_types
 
@@ -40,7 +40,7 @@ unknown and repeated keys, numbers that YAML reads differently (`010` is 8, `1:3
 Defaults are the values of the paper (arXiv 2605.21266) if it states them. Editors complete keys with
 `# yaml-language-server: $schema=schema.json`.
 
-`python docs/keys.py` generates this page from the classes in `src/g2d/experiment/sections.py`.
+`python docs/keys.py` generates this page from the classes in `src/g2d/config/sections.py`.
 """
 
 Row = tuple[str, ...]  # key, type, default, the paper's value, meaning

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from g2d.checks.load import load
 from g2d.cli import main
-from g2d.experiment.config import load
 from g2d.markdown import code, fenced, literal
 from g2d.plain import is_hidden, plain, say
 from g2d.report import page
@@ -21,7 +21,7 @@ from g2d.rewards import catalogue
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Reward
 from g2d.settings import ConfigError
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.jobs.test_stage import run
 from tests.rewards.test_judging import Odd
 

@@ -17,8 +17,8 @@ from g2d.plain import say
 from g2d.settings.gone import COMMANDS_GONE
 
 COMMANDS = {
-    "config": "g2d.experiment.check",
-    "try": "g2d.experiment.trial",
+    "config": "g2d.checks.check_command",
+    "try": "g2d.checks.try_command",
     "plan": "g2d.forecast.command",
     "verify": "g2d.verifier.verify_command",
     "recover": "g2d.jobs.recover",

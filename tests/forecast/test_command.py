@@ -11,9 +11,9 @@ import torch
 import yaml
 from transformers import LlamaConfig
 
+from g2d.checks.load import load, read
 from g2d.cli import main
-from g2d.experiment.config import load, read
-from g2d.experiment.config_file import merged, read_file
+from g2d.config.file import merged, read_file
 from g2d.forecast.changes import training_change
 from g2d.forecast.command import _screen
 from g2d.forecast.workloads import trainings
@@ -21,7 +21,7 @@ from g2d.memory.model_shape import config_file, model_config, model_shape
 from g2d.memory.need import GIB, Forecast
 from g2d.memory.passes import Counted, skeleton
 from g2d.policies.settings import HubModel, Lora
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 SMALL = "config/small.yaml"
 NAME = "qwen2.5-0.5b-instruct"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.forecast.workloads import Disk, disk_use
 from g2d.memory.model_shape import ModelShape
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 FRESH = {"regime": "semi_online_dpo", "steps": [2, 4], "sync_every": 1}
 GRID: dict[str, Any] = MINIMAL | {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from g2d.experiment.config import load, read
+from g2d.checks.load import load, read
 from g2d.forecast import guess as guesses
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
@@ -22,7 +22,7 @@ from g2d.jobs.planned import PlannedJob
 from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup
-from tests.experiment.test_config import CONFIG, MINIMAL
+from tests.checks.test_load import CONFIG, MINIMAL
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from g2d.analysis.crossed import error_of_difference
+from g2d.checks.load import Config, read
 from g2d.cli import main
-from g2d.experiment.config import Config, read
 from g2d.forecast.power import (
     DIFFER,
     FOR_EVERY_SEED,
@@ -20,7 +20,7 @@ from g2d.forecast.power import (
     planned_words,
     smallest_difference,
 )
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 
 def grid(**keys: Any) -> Config:

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from g2d.experiment.config import read
+from g2d.checks.load import read
 from g2d.grid.grid import Grid
-from tests.experiment.test_config import CONFIG
+from tests.checks.test_load import CONFIG
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from g2d.experiment.config import Config, load, read
+from g2d.checks.load import Config, load, read
 from g2d.grid.grid import Grid
-from tests.experiment.test_config import CONFIG, MINIMAL
+from tests.checks.test_load import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
 

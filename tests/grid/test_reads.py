@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from g2d.experiment.config import load, read
-from g2d.experiment.training import settings_as_run
+from g2d.checks.load import load, read
 from g2d.grid.finished import continued_by
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest, Policy
 from g2d.policies.record import PolicyRecord, write_policy
 from g2d.settings import ConfigError
-from tests.experiment.test_config import CONFIG, MINIMAL
+from g2d.stages.train_policy import settings_as_run
+from tests.checks.test_load import CONFIG, MINIMAL
 from tests.open_ended import HELD_OUT, JUDGE, POOL
 
 SHIPPED = sorted(CONFIG.glob("*.yaml"))

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from g2d.experiment.config import load
-from g2d.experiment.requirements import require_files
+from g2d.checks.load import load
+from g2d.checks.requirements import require_files
 from g2d.policies.gguf import READER, file_in, origin
 from g2d.policies.pretrained import make_base
 from g2d.policies.record import PolicyRecord, end_tokens, load_base, load_tokenizer, read_policy, write_policy

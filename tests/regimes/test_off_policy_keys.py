@@ -9,10 +9,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from g2d.experiment.config import Config, load
+from g2d.checks.load import Config, load
 from g2d.regimes.grpo.keys import Warmup
 from g2d.settings import ConfigError
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 CHAIN: dict[str, Any] = {"steps": [0, 4, 8]}
 

@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 import torch
 
-from g2d.experiment.training import train_regime
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import PolicyRecord, write_policy
@@ -40,6 +39,7 @@ from g2d.regimes.run.processes import (
     share,
 )
 from g2d.regimes.run.stopping import StopRequests
+from g2d.stages.train_policy import train_regime
 from tests.models import tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS

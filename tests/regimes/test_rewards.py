@@ -12,7 +12,6 @@ from typing import Any, Literal
 import pandas as pd
 import pytest
 
-from g2d.experiment.generation import generate_rollouts
 from g2d.jobs.cost import Meter
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run import checkpoints
@@ -36,6 +35,7 @@ from g2d.rollouts.rollout import (
     write_rollouts,
 )
 from g2d.settings import Section, key
+from g2d.stages.sample_rollouts import generate_rollouts
 from g2d.verifier.settings import PythonVerifier
 from tests.frames import group
 from tests.models import rollouts_of, tiny_policy

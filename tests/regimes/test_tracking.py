@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.regimes.run.tracking import sync_command
 from g2d.tables.tracking import log_tables
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.models import tiny_policy
 from tests.workflow import forked
 

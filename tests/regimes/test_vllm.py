@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.experiment.training import train_regime
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo.keys import Warmup
@@ -28,6 +27,7 @@ from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
+from g2d.stages.train_policy import train_regime
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_processes import in_two, meter
 from tests.regimes.test_resume import adapter, assert_resumes, terminated_after

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.experiment.config import Config, read
+from g2d.checks.load import Config, read
 from g2d.grid.grid import Grid
 from g2d.grid.versions import GPU_STAGES
 from g2d.report import charts
 from g2d.report.styles import OKABE_ITO, legend, series_styles
-from tests.experiment.test_config import CONFIG, MINIMAL
+from tests.checks.test_load import CONFIG, MINIMAL
 from tests.report.test_answer import main
 
 GRID = main(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.experiment.config import read
+from g2d.checks.load import read
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest, Policy
 from g2d.report import charts
@@ -20,7 +20,7 @@ from g2d.tables.accuracy import main_table
 from g2d.tables.harvest import harvest_table
 from g2d.tables.parts import decomposition_table
 from g2d.verifier import Verdict
-from tests.experiment.test_config import CONFIG
+from tests.checks.test_load import CONFIG
 from tests.frames import answers, groups, rollout, summarised
 from tests.main_policies import main_policy
 

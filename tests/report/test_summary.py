@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.report.summary import calibration_words, loss_caveats, rounding_caveats, untrained_caveats, zero_caveats
 from g2d.report.training_curves import mismatch_caveats
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 
 def test_lost_losses_are_named_for_their_model_only() -> None:

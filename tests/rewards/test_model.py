@@ -12,8 +12,8 @@ import torch
 from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
-from g2d.experiment.config import load
-from g2d.experiment.requirements import require_files
+from g2d.checks.load import load
+from g2d.checks.requirements import require_files
 from g2d.jobs.files import read_json
 from g2d.problems import Problem
 from g2d.rewards.catalogue import AnyReward, reward_params, reward_settings, words_of
@@ -22,7 +22,7 @@ from g2d.rewards.model import Scorer
 from g2d.rewards.reward import Attempt, Judgement, UnusableError
 from g2d.settings import ConfigError, Section
 from g2d.verifier import Judgement as Verified
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.rewards.models import TEMPLATE, reward_model
 from tests.rewards.test_judging import CONTEXT
 

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from g2d.experiment.config import load
-from g2d.experiment.requirements import require_files
+from g2d.checks.load import load
+from g2d.checks.requirements import require_files
 from g2d.problems import Problem
 from g2d.regimes.run.stopping import stop_requests
 from g2d.rewards.catalogue import is_scalar, reward_of, reward_params, reward_settings, words_of
@@ -26,7 +26,7 @@ from g2d.settings import ConfigError
 from g2d.verifier import Judgement as Verified
 from g2d.verifier import VerifierError, pool
 from g2d.verifier.user_code import signature
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.open_ended import HELD_OUT, POOL
 from tests.rewards.test_judging import CONTEXT
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from g2d.checks.load import load, owner, read_record
 from g2d.cli import COMMANDS, main
 from g2d.config.sections import MODEL_SECTIONS
-from g2d.experiment.config import load, owner, read_record
 from g2d.settings import ConfigError
 from g2d.settings.gone import COMMANDS_GONE, GONE, gone_sentence
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 import pytest
 
+from g2d.checks.load import load
 from g2d.cli import main
-from g2d.experiment.config import load
 from g2d.grid.grid import Grid
 from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attempt_file, log_of
 from g2d.jobs.cost import Cost, Progress, write_cost
@@ -29,7 +29,7 @@ from g2d.policies import PolicyRecord, write_policy
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Folder, Snapshot
 from g2d.status.states import JobState, State
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 TRAINING = "demo/seed0/grpo/g2/k2"
 ELSEWHERE = Process(17, "elsewhere", None)

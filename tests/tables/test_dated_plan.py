@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.jobs.files import read_json, write_json
 from g2d.settings import ConfigError

@@ -7,10 +7,10 @@ import math
 import pandas as pd
 import pytest
 
-from g2d.experiment.config import load, read
+from g2d.checks.load import load, read
 from g2d.tables.evaluations import ROW
 from g2d.tables.paper import PUBLISHED_COLUMNS, published_table
-from tests.experiment.test_config import CONFIG, MINIMAL
+from tests.checks.test_load import CONFIG, MINIMAL
 
 MAIN = pd.DataFrame(
     [

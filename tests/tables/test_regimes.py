@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from g2d.experiment.config import read
+from g2d.checks.load import read
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
 from g2d.grid.run import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from tests.open_ended import JUDGE
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL

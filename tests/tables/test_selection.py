@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.policy import Policy
 from g2d.grid.run import Run
 from g2d.settings import ConfigError
 from g2d.tables.selection import selection_table
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.main_policies import main_policy
 from tests.tables.test_tables import solved
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from g2d.checks.load import load
+from g2d.checks.requirements import require_files
 from g2d.cli import main
-from g2d.experiment.config import load
-from g2d.experiment.requirements import require_files
 from g2d.problems import Problem, read_problems, write_problems
 from g2d.problems.problem import references
 from g2d.problems.settings import LocalProblems
@@ -21,7 +21,7 @@ from g2d.settings import ConfigError
 from g2d.verifier import Limits, Verifier, VerifierError
 from g2d.verifier.settings import PythonVerifier, verifier_of, verifier_params
 from g2d.verifier.user_code import signature
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROBLEM = {"prompt": "1 + 1?", "answer": "2", "level": 1, "subject": None, "metadata": {"n": [1, 1]}}

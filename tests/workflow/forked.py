@@ -49,7 +49,7 @@ IMPORTS = (
     *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "altair", "psutil"),
 )
 OF_PACKAGE = (
-    *("g2d.grid.grid", "g2d.experiment.requirements", "g2d.jobs.recover"),
+    *("g2d.grid.grid", "g2d.checks.requirements", "g2d.jobs.recover"),
     *("g2d.tables.catalogue", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
 )
 PACKAGES = ("g2d",)

@@ -14,7 +14,7 @@ import pandas as pd
 import yaml
 from huggingface_hub import ModelCard
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from tests.workflow import forked
 from tests.workflow.conftest import Project

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.jobs.files import read_json
 from g2d.rollouts.pairs import read_pairs

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from g2d.experiment.config import load
-from g2d.experiment.requirements import require_files
+from g2d.checks.load import load
+from g2d.checks.requirements import require_files
 from g2d.settings import ConfigError
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.workflow.conftest import SECRET, Project
 
 

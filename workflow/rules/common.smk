@@ -17,9 +17,9 @@ if ROOT and find_spec("g2d") is None:
     sys.path.append(str(ROOT / "src"))  # for `snakemake --lint`, which the workflow catalogue runs without the package
 
 try:
-    from g2d.experiment.config import load
-    from g2d.experiment.config_file import read_files, require_whole
-    from g2d.experiment.requirements import (
+    from g2d.checks.load import load
+    from g2d.config.file import read_files, require_whole
+    from g2d.checks.requirements import (
         fetch_reward_models,
         require_files,
         require_installed,

@@ -8,7 +8,7 @@ from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from g2d.experiment.config import owner, read as read_config
+from g2d.checks.load import owner, read as read_config
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import hours_left, report as report_hours
 from g2d.jobs.digests import changed_inputs

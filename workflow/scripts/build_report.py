@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage

@@ -1,6 +1,6 @@
 """Draw Figures 2 and 3 of the paper, and further figures."""
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.jobs.stage import stage
 from g2d.report import charts

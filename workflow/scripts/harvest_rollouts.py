@@ -5,12 +5,12 @@ from g2d.jobs.shared_imports import run
 
 def main(snakemake):
     # Imported in the fork (share_imports).
-    from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems
     from g2d.rewards.catalogue import reward_settings
     from g2d.rollouts.draw import sampling
     from g2d.rollouts.settings import Harvest
+    from g2d.stages.sample_rollouts import generate_rollouts
 
     with stage(snakemake) as meter:
         settings = Harvest.model_validate(snakemake.params.settings["harvest"])

@@ -3,7 +3,7 @@
 from pydantic import TypeAdapter
 
 from g2d.analysis.calibration import require_levels
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.problems import write_problems

@@ -1,6 +1,6 @@
 """Write every table that is an output of the rule, from the files that are its inputs."""
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.jobs.stage import stage
 from g2d.tables.frames import write_table

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.jobs.files import read_json, write_json
 from g2d.jobs.stage import stage
 from g2d.policies import read_policy

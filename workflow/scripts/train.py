@@ -5,7 +5,7 @@ from g2d.jobs.shared_imports import run
 
 def main(snakemake):
     # Imported in the fork (share_imports).
-    from g2d.experiment.training import training
+    from g2d.stages.train_policy import training
 
     with training(snakemake) as job:
         trained = job.train()

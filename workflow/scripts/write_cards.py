@@ -1,6 +1,6 @@
 """Write a card for every policy and every harvest."""
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.jobs.files import write_text
 from g2d.jobs.stage import stage

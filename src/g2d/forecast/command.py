@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from g2d.experiment.config import Config, read
+from g2d.checks.load import Config, read
 from g2d.forecast.changes import drawing_change, training_change
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import mean
 
-from g2d.experiment.config import Config
+from g2d.checks.load import Config
 from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.grid.policy import Policy

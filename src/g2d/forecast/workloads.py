@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from g2d.experiment.config import Config
+from g2d.checks.load import Config
 from g2d.grid.expand import by_section, group_sizes, runs_of
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy

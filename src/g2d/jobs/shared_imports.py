@@ -42,8 +42,8 @@ IMPORTS = (
     "trl.trainer.dpo_trainer",
     "trl.trainer.sft_trainer",
     "snakemake.script",
-    "g2d.experiment.generation",
-    "g2d.experiment.training",
+    "g2d.stages.sample_rollouts",
+    "g2d.stages.train_policy",
     "g2d.regimes.grpo.trainer",  # and with it TRL's
     "g2d.rollouts.transformers_engine",
 )

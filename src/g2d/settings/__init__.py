@@ -1,6 +1,6 @@
 """Declaration of configuration keys: type, default, bounds, unit, one sentence, the paper's value.
 
-Each room declares the keys that it reads; `g2d.experiment.config` combines the sections.
+Each room declares the keys that it reads; `g2d.checks.load` combines the sections.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.experiment.config import read_record
+from g2d.checks.load import read_record
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest, Policy
 from g2d.jobs.cost import read_cost

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from g2d.experiment.config import load
-from g2d.experiment.requirements import require_windows
+from g2d.checks.load import load
+from g2d.checks.requirements import require_windows
 from g2d.settings import ConfigError
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 SHORT = {"max_completion_length": 48}
 FITS: dict[str, Any] = dict.fromkeys(("calibration", "harvest", "evaluation", "warmup"), SHORT)

@@ -13,13 +13,13 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
+from g2d.checks.load import load
+from g2d.checks.try_command import Trial, drawn, hints, summary, tried
 from g2d.cli import main
-from g2d.experiment.config import load
-from g2d.experiment.trial import Trial, drawn, hints, summary, tried
 from g2d.problems import Problem
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.frames import rollout
 from tests.models import tiny_policy
 
@@ -59,7 +59,7 @@ def test_answers_are_printed_while_others_are_drawn(folder: Path, monkeypatch: p
     """They equal the answers to all problems in one call."""
     config, shown = load(DEMO), []
     whole = tried(config, "demo", "pool", 5, reward="short")
-    monkeypatch.setattr("g2d.experiment.trial.AT_ONCE", 2)
+    monkeypatch.setattr("g2d.checks.try_command.AT_ONCE", 2)
     parts = tried(
         config, "demo", "pool", 5, 0, "short", lambda trial, first, n: shown.append((first, len(trial.rollouts), n))
     )

@@ -13,8 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from docs import keys as config_docs
-from g2d.experiment.config import Config, load, read
-from g2d.experiment.requirements import require_files, require_installed
+from g2d.checks.load import Config, load, read
+from g2d.checks.requirements import require_files, require_installed
 from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.problems import Problem

@@ -1,4 +1,4 @@
-"""Rules between keys of a configuration; `g2d.experiment.model_checks` has rules for each model."""
+"""Rules between keys of a configuration; `g2d.checks.model_rules` has rules for each model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from g2d.checks.model_rules import first_mistake
 from g2d.config.sections import Config
-from g2d.experiment.model_checks import first_mistake
 from g2d.grid.policy import POLICY_NAMES
 from g2d.problems import synthetic
 from g2d.problems.settings import OPEN_ENDED_SETS, SyntheticProblems, place_of

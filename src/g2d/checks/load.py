@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from g2d.checks.rules import mistakes
+from g2d.config.file import merged, read_file, read_files, require_whole, source_of
 from g2d.config.sections import FILES, Config
-from g2d.experiment.checks import mistakes
-from g2d.experiment.config_file import merged, read_file, read_files, require_whole, source_of
 from g2d.settings import ConfigError, refuse
 from g2d.settings.gone import without_gone_keys
 from g2d.settings.mistakes import messages

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.experiment.config import load
+from g2d.checks.load import load
 from g2d.jobs.cost import Meter
 from g2d.plain import say
 from g2d.policies.record import as_json, read_own_policy

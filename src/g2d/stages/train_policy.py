@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from g2d.checks.load import load
 from g2d.config.sections import Config
-from g2d.experiment.config import load
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
 from g2d.jobs.cost import Meter

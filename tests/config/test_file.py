@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from snakemake.utils import update_config
 
+from g2d.checks.load import Config, load, read
 from g2d.cli import main
-from g2d.experiment.config import Config, load, read
-from g2d.experiment.config_file import merged, read_files
+from g2d.config.file import merged, read_files
 from g2d.settings import ConfigError
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 
 CONFIG = Path(__file__).parents[2] / "config"
 

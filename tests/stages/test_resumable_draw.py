@@ -12,8 +12,6 @@ import pandas as pd
 import pytest
 from snakemake.iocontainers import InputFiles
 
-from g2d.experiment import generation
-from g2d.experiment.generation import draw_in_parts, generate_rollouts
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Meter
 from g2d.policies.record import as_json, write_policy
@@ -23,8 +21,10 @@ from g2d.problems.synthetic import generate
 from g2d.regimes.run.checkpoints import job_digest
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame, write_rollouts
+from g2d.stages import sample_rollouts
+from g2d.stages.sample_rollouts import draw_in_parts, generate_rollouts
 from g2d.verifier.settings import PythonVerifier, verifier_params
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.frames import group
 from tests.models import tiny_policy
 
@@ -34,7 +34,7 @@ SAMPLES = 4
 
 @pytest.fixture(autouse=True)
 def _three_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "PART", 13)  # rollouts; 40 of them
+    monkeypatch.setattr(sample_rollouts, "PART", 13)  # rollouts; 40 of them
 
 
 def rollouts(problems: Sequence[Problem]) -> list[Rollout]:
@@ -144,7 +144,7 @@ def test_parts_belong_to_a_policy_its_problems_a_decoding_and_a_verifier(
         jobs.append(job)
         return to_frame([])
 
-    monkeypatch.setattr(generation, "draw_in_parts", recorded)
+    monkeypatch.setattr(sample_rollouts, "draw_in_parts", recorded)
     policy = replace(tiny_policy(), model="demo")
     write_policy(tmp_path / "tiny/base/policy.json", policy)
     Path(tmp_path / "mine.py").write_text("def judge(problem, completion): ...\n")

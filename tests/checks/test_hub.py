@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from g2d.experiment import requirements
-from g2d.experiment.config import load
+from g2d.checks import requirements
+from g2d.checks.load import load
 from g2d.rewards.catalogue import reward_params
 from g2d.rewards.model import RewardModel
 from g2d.settings import ConfigError
-from tests.experiment.test_config import MINIMAL
+from tests.checks.test_load import MINIMAL
 from tests.rewards.models import reward_model
 
 SHA = "a" * 40

@@ -55,7 +55,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
 
 
 def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
-    """Yield generated pools with too few problems; `g2d.experiment.requirements` counts files."""
+    """Yield generated pools with too few problems; `g2d.checks.requirements` counts files."""
     pool = config.pool
     if not isinstance(pool, SyntheticProblems):
         return

@@ -22,15 +22,15 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from g2d.config.sections import Config
-from g2d.experiment.config import read
-from g2d.experiment.requirements import (
+from g2d.checks.load import read
+from g2d.checks.requirements import (
     budgets,
     require_files,
     require_installed,
     require_repositories,
     require_windows,
 )
+from g2d.config.sections import Config
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say

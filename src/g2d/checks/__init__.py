@@ -1,0 +1,1 @@
+"""Read a configuration, and check it before a GPU hour is spent."""

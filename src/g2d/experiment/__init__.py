@@ -1,1 +1,0 @@
-"""The configuration, the grid, and the bodies of trainings and generation."""

@@ -1,0 +1,1 @@
+"""Bodies of the jobs that train and sample."""
