@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.settings import Section
 from g2d.settings.mistakes import DISCRIMINATORS, section_types
 

@@ -13,8 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from docs import keys as config_docs
-from g2d.checks.load import Config, load, read
+from g2d.checks.load import load, read
 from g2d.checks.requirements import require_files, require_installed
+from g2d.config.sections import Config
+from g2d.grid.grid import Grid
 from g2d.policies import PolicyRecord
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
@@ -103,7 +105,8 @@ def test_bridgings_settings_are_table_4_for_an_adapter() -> None:
 
 def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
     config = read(CONFIG / "off_policy.yaml")
-    runs = {name: config.warmup_of(name) for name in config.ablations}
+    of_model = Grid(config).any_runs
+    runs = {name: of_model[f"{name}/grpo"].settings for name in config.ablations}
     for name, run in runs.items():
         assert run.completions_per_step(16) == 28 * 16
         assert (run.beta, run.temperature, run.max_completion_length) == (0.1, 0.1, 200)

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from g2d.checks.load import load
 from g2d.checks.try_command import Trial, drawn, hints, summary, tried
 from g2d.cli import main
+from g2d.grid.grid import Grid
 from g2d.problems import Problem
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
@@ -118,7 +119,7 @@ def poison(weights: Path) -> None:
 
 def test_the_choice_depends_only_on_the_seed() -> None:
     pool = [Problem(f"p{n}", "?", "1", n % 3, None, "a test") for n in range(30)]
-    pinned = load(MINIMAL | {"calibration": {"levels": [2]}, "training_set": {"n": 400}})
+    pinned = load(MINIMAL | {"calibration": {"levels": [2]}, "training_set": {"n": 400}}).calibration
     assert {problem.level for problem in drawn(pool, pinned, "pool", 5, 0)} == {2}
     assert len(drawn(pool, pinned, "pool", 50, 0)) == 10
     assert drawn(pool, pinned, "math", 5, 0) == drawn(pool, pinned, "math", 5, 0) != drawn(pool, pinned, "math", 5, 1)
@@ -135,7 +136,7 @@ THINKING = replace(CUT, verdict="unfinished_thinking")
 def trial(*rollouts: Rollout, section: str = "harvest") -> Trial:
     short = {"max_completion_length": 40}
     config = load(MINIMAL | {"warmup": short | {"steps": [0, 2]}, "calibration": {"max_completion_length": 100}})
-    return Trial(config, "demo", "pool", section, Decoding(1, 1.3, 1.0, 100, 64, 0), [*rollouts], 2.0)
+    return Trial(Grid(config), "demo", "pool", section, Decoding(1, 1.3, 1.0, 100, 64, 0), [*rollouts], 2.0)
 
 
 def test_the_summary_counts() -> None:

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from snakemake.utils import update_config
 
-from g2d.checks.load import Config, load, read
+from g2d.checks.load import load, read
 from g2d.cli import main
 from g2d.config.file import merged, read_files
+from g2d.config.sections import Config
 from g2d.settings import ConfigError
 from tests.checks.test_load import MINIMAL
 

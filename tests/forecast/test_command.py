@@ -17,6 +17,7 @@ from g2d.config.file import merged, read_file
 from g2d.forecast.changes import training_change
 from g2d.forecast.command import _screen
 from g2d.forecast.workloads import trainings
+from g2d.grid.grid import Grid
 from g2d.memory.model_shape import config_file, model_config, model_shape
 from g2d.memory.need import GIB, Forecast
 from g2d.memory.passes import Counted, skeleton
@@ -82,7 +83,8 @@ def test_a_card_that_is_too_small_has_a_proposed_change(tmp_path: Path, capsys: 
 
 def test_each_training_has_the_section_of_its_keys() -> None:
     config = read("config/bridging.yaml")
-    sections = {training.name: training.section for training in trainings(config.for_model(next(iter(config.models))))}
+    model = next(iter(config.models))
+    sections = {training.name: training.section for training in trainings(Grid(config), model)}
     entries = {name: f"regimes.{name}" for name in config.regimes}
     assert entries.keys() >= {"s100", "s10", "s5", "online", "group-dpo"}
     assert sections == entries | {"grpo": "warmup", "dpo": "dpo"}
@@ -94,7 +96,7 @@ def test_a_model_that_is_too_large_for_a_card_needs_another() -> None:
     sizes = {"vocab_size": words, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": blocks}
     model = LlamaConfig(**sizes, num_attention_heads=32, num_key_value_heads=4, tie_word_embeddings=False)
     config = load(MINIMAL)
-    grpo = next(training for training in trainings(config) if training.section == "warmup")
+    grpo = next(training for training in trainings(Grid(config), "demo") if training.section == "warmup")
     forecast = Forecast(model_shape(model, Lora()), Counted(model, Lora()), config.engine, int(12.5 * GIB), 256)
     need = forecast.training(grpo)
     assert need.verdict == "does not fit"
@@ -156,6 +158,8 @@ def test_a_training_is_counted_with_its_own_group_size_and_an_untrained_one_is_n
     """`wide` has no DPO."""
     wide = {"steps": [1], "warmup": {"group_sizes": [4], "max_completion_length": 64}, "policies": ["grpo"]}
     config = load(MINIMAL | {"ablations": {"wide": wide}})
-    by_section = {training.section: training for training in trainings(config)}
-    assert by_section["ablations.wide.warmup"].completions == config.warmup_of("wide").completions_per_step(4)
+    grid = Grid(config)
+    by_section = {training.section: training for training in trainings(grid, "demo")}
+    warmup = grid.runs["demo"]["wide/grpo"].settings
+    assert by_section["ablations.wide.warmup"].completions == warmup.completions_per_step(4)
     assert "ablations.wide.dpo" not in by_section

@@ -8,6 +8,7 @@ import pytest
 
 from g2d.checks.load import load
 from g2d.forecast.workloads import Disk, disk_use
+from g2d.grid.grid import Grid
 from g2d.memory.model_shape import ModelShape
 from tests.checks.test_load import MINIMAL
 
@@ -25,14 +26,14 @@ POLICIES = 2 * (3 + 2 + 2 + 1)  # DPO at three K, GRPO and the entry at two, RFT
 def test_policies_and_checkpoints_of_all_seeds(keep: str, checkpoints: int) -> None:
     """A checkpoint has weights, two averages, and the generating weights: 16 bytes per parameter."""
     config = load(GRID | {"lora": "none", "checkpoints": {"keep": keep}})
-    use = disk_use(config, "demo", ModelShape(1000, 0, 1, 9, 2, trains_all=True))
+    use = disk_use(Grid(config), "demo", ModelShape(1000, 0, 1, 9, 2, trains_all=True))
     assert use == Disk(POLICIES, 2 * 1000, checkpoints, 16 * 1000)
     assert use.total == POLICIES * 2000 + checkpoints * 16_000
 
 
 def test_only_adapters_are_kept_and_with_per_k_each_k_has_a_checkpoint() -> None:
     config = load(GRID | {"warmup": {"steps": [0, 2, 4], "schedule": "per_k"}, "regimes": {}} | KEPT_LAST)
-    use = disk_use(config, "demo", ModelShape(1000, 50, 1, 9, 2))
+    use = disk_use(Grid(config), "demo", ModelShape(1000, 50, 1, 9, 2))
     assert use == Disk(2 * (3 + 2), 4 * 50, 2 * 2, 12 * 50)
 
 

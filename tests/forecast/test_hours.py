@@ -121,7 +121,7 @@ def test_a_guess_worked_out_by_hand() -> None:
     passes = 100 * 16 * 0.5  # their tokens would take 61 s
     grid = Grid(config)
     policy = grid.at(f"{model}/seed0/grpo/g8/k200")
-    hours = guess(grid.settings[model], "train_grpo", model, {}, 100 * 128, policy)
+    hours = guess(grid, "train_grpo", model, {}, 100 * 128, policy)
     assert hours * 3600 == pytest.approx(60 + drawing + passes + 100)
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from g2d.analysis.crossed import error_of_difference
-from g2d.checks.load import Config, read
+from g2d.checks.load import read
 from g2d.cli import main
+from g2d.config.sections import Config
 from g2d.forecast.power import (
     DIFFER,
     FOR_EVERY_SEED,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from g2d.checks.load import Config, load, read
+from g2d.checks.load import load, read
+from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from tests.checks.test_load import CONFIG, MINIMAL
 
@@ -71,7 +72,7 @@ def test_one_policy_per_group_size_and_seed_stops_early() -> None:
 
 def test_an_ablated_warmup_does_not_stop_early() -> None:
     config = small(warmup=AUTO, ablations={"alone": {"steps": [2], "warmup": {"schedule": "per_k"}}})
-    assert config.warmup_of("alone").auto is None
+    assert Grid(config).runs["demo"]["alone/grpo"].settings.auto is None
     assert sorted(Grid(config).variants) == ["alone", "auto"]
 
 
@@ -99,9 +100,11 @@ def test_an_ablated_warmup_has_separate_folders_and_a_separate_chain() -> None:
     config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
     folders = [policy.folder for policy in Grid(config).policies if policy.run_name == "long/dpo"]
     assert folders == ["demo/seed0/long/dpo/g4/k3", "demo/seed0/long/dpo/g4/k6"]
-    assert Grid(config).runs["demo"]["long/grpo"].step_before(4, 6) == 3
-    assert Grid(config).runs["demo"]["grpo"].step_before(4, 4) is None  # a baseline that is trained at one K only
-    main, longer = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
+    runs = Grid(config).runs["demo"]
+    assert runs["long/grpo"].step_before(4, 6) == 3
+    assert runs["grpo"].step_before(4, 4) is None  # a baseline that is trained at one K only
+    main = runs["grpo"].settings.trajectory(4, 2)
+    longer = runs["long/grpo"].settings.trajectory(4, 2)
     assert {key for key in main if main[key] != longer[key]} == {"max_completion_length"}  # not the horizon
 
 

@@ -9,7 +9,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from g2d.checks.load import Config, load
+from g2d.checks.load import load
+from g2d.config.sections import Config
+from g2d.grid.grid import Grid
 from g2d.regimes.grpo.keys import Warmup
 from g2d.settings import ConfigError
 from tests.checks.test_load import MINIMAL
@@ -135,7 +137,8 @@ def test_the_example_in_the_documentation_is_valid() -> None:
     page = (Path(__file__).parents[2] / "docs/off_policy.md").read_text()
     example = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
     config = Config.model_validate(MINIMAL | example)
-    assert {name: config.warmup_of(name).updates_between_generations for name in config.ablations} == {
+    runs = Grid(config).any_runs
+    assert {name: runs[f"{name}/grpo"].settings.updates_between_generations for name in config.ablations} == {
         "stale": 10,
         "unclipped": 10,
         "uncorrected": 10,

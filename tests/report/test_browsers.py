@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest
 from g2d.problems import Problem

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.checks.load import Config, read
+from g2d.checks.load import read
+from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.grid.versions import GPU_STAGES
 from g2d.report import charts

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.report.page import TEMPLATES, content_security_policy
 from g2d.report.provenance import without_folders

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from g2d.checks.load import Config, read
+from g2d.checks.load import read
+from g2d.config.sections import Config
 from g2d.policies import PolicyRecord
 from g2d.report.provenance import commit, config_digest, packages, provenance, steps_without_loss
 

@@ -12,7 +12,7 @@ import yaml
 
 from g2d.checks.load import load, owner, read_record
 from g2d.cli import COMMANDS, main
-from g2d.config.sections import MODEL_SECTIONS
+from g2d.config.model_settings import MODEL_SECTIONS
 from g2d.settings import ConfigError
 from g2d.settings.gone import COMMANDS_GONE, GONE, gone_sentence
 from tests.checks.test_load import MINIMAL
@@ -130,9 +130,8 @@ def test_the_record_of_an_earlier_version_is_read_without_its_gone_keys(tmp_path
     before = owner(record)
     assert before is not None
     assert before.files == ["my.yaml"]
-    assert before.config.for_model("demo").identity == config.for_model("demo").identity | {
-        "models": before.config.identity["models"]
-    }
+    assert before.config.for_model("demo") == config.for_model("demo")
+    assert before.config.identity == config.identity | {"models": before.config.identity["models"]}
     values["regimes"] = {"mine": {"regime": "kto"}}
     record.write_text(yaml.safe_dump(values))
     with pytest.raises(ConfigError, match=r"regimes.mine.regime: gone since 0.3"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.tables.captions import FILE, captions
 from tests.open_ended import JUDGE
 from tests.tables.test_catalogue import OPEN_ENDED, SMALL

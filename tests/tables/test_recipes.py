@@ -13,7 +13,8 @@ import pytest
 
 import g2d
 from g2d.analysis.calibration import LEVEL_COLUMNS
-from g2d.checks.load import Config, load
+from g2d.checks.load import load
+from g2d.config.sections import Config
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import frame
 from g2d.tables.harvest import CALIBRATION_COLUMNS

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.tables.inputs import Inputs
 from g2d.tables.reads import SAMPLES

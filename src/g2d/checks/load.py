@@ -20,8 +20,6 @@ from g2d.settings import ConfigError, refuse
 from g2d.settings.gone import without_gone_keys
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "load", "read", "read_record", "read_sources"]
-
 
 def load(
     values: Mapping[str, Any], file: str = "config", sources: Mapping[str, Mapping[str, Any]] | None = None

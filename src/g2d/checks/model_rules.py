@@ -1,4 +1,4 @@
-"""Rules between sections of one model's configuration."""
+"""Rules between keys, for the settings of one model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from g2d.config.sections import Ablation, Config
+from g2d.config.ablation import Ablation
+from g2d.config.model_settings import ModelSettings
+from g2d.config.sections import Config
 from g2d.grid.expand import by_section, group_sizes, runs_of
 from g2d.grid.run import Run
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.settings import SyntheticProblems
 from g2d.problems.synthetic import shares
+from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.run.processes import indivisible
@@ -24,43 +27,43 @@ def first_mistake(config: Config, model: str) -> list[str]:
         return str(error).splitlines()
 
 
-def _mistakes(whole: Config, model: str) -> Iterator[str]:
-    config = whole.for_model(model)
-    if config.lora.trains_all != whole.lora.trains_all:
+def _mistakes(config: Config, model: str) -> Iterator[str]:
+    settings = config.for_model(model)
+    if settings.lora.trains_all != config.lora.trains_all:
         yield (f"models.{model}.settings.lora: none must hold for all models: write it outside of models, or drop it")
-    warmup = config.warmup
+    warmup = settings.warmup
     check_group_sizes(warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
-    yield from _of_a_warmup(config, "warmup", warmup, model)
+    yield from _of_a_warmup(settings, "warmup", warmup)
     if warmup.reward is not None and warmup.reward not in config.rewards:
         yield f"warmup.reward: {warmup.reward} is no entry of rewards: add it there"
-    if config.engine.name == "vllm" and config.lora.r > LORA_RANKS[-1]:
+    if settings.engine.name == "vllm" and settings.lora.r > LORA_RANKS[-1]:
         yield (
-            f"lora.r={config.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or change "
-            "the engine"
+            f"lora.r={settings.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or "
+            "change the engine"
         )
-    yield from _of_the_training_set(config, model)
-    if warmup.auto is not None and warmup.auto.prompts > config.training_set.n:
+    yield from _of_the_training_set(config, settings, model)
+    if warmup.auto is not None and warmup.auto.prompts > settings.training_set.n:
         yield (
-            f"warmup.auto.prompts={warmup.auto.prompts} exceeds training_set.n={config.training_set.n} of {model}: "
+            f"warmup.auto.prompts={warmup.auto.prompts} exceeds training_set.n={settings.training_set.n} of {model}: "
             "lower it, or raise training_set.n"
         )
-    yield from _missing("dpo.match_pairs_to", config.dpo.match_pairs_to, "warmup.steps", warmup.steps, model)
+    yield from _missing("dpo.match_pairs_to", settings.dpo.match_pairs_to, "warmup.steps", warmup.steps, model)
     for name, ablation in config.ablations.items():
-        yield from _of_an_ablation(config, name, ablation, model)
+        yield from _of_an_ablation(settings, name, ablation, model)
     for name, entry in config.regimes.items():
-        yield from _of_an_entry(config, name, entry, model)
-    trained = by_section(runs_of(config))
-    for mistake in (*_of_processes(config, trained), *_of_all_weights(config, trained)):
+        yield from _of_an_entry(config, settings, name, entry, model)
+    trained = by_section(runs_of(config, settings))
+    for mistake in (*_of_processes(settings.training.processes, trained), *_of_all_weights(settings, trained)):
         yield f"{mistake} ({model})"
 
 
-def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
+def _of_the_training_set(config: Config, settings: ModelSettings, model: str) -> Iterator[str]:
     """Yield generated pools with too few problems; `g2d.checks.requirements` counts files."""
     pool = config.pool
     if not isinstance(pool, SyntheticProblems):
         return
-    levels = config.calibration.levels
-    n = config.training_set.n
+    levels = settings.calibration.levels
+    n = settings.training_set.n
     if levels == "auto":
         most = pool.n
         pinned = ""
@@ -91,8 +94,8 @@ def _missing(
 # ------------------------------------------------------------------------------------------ ablations and entries
 
 
-def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iterator[str]:
-    engine = config.engine.name
+def _of_a_warmup(settings: ModelSettings, where: str, warmup: Warmup) -> Iterator[str]:
+    engine = settings.engine.name
     if warmup.sync_every > 1 and engine != "vllm":
         yield (
             f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {engine} generates with the "
@@ -104,19 +107,19 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
             f"{where}.{idle[0]} needs engine.name: vllm, because {engine} and the trainer compute the same "
             "probabilities: drop the key or change the engine"
         )
-    if warmup.float32_logits and "lm_head" in config.lora.target_modules:
+    if warmup.float32_logits and "lm_head" in settings.lora.target_modules:
         yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
-    if warmup.reference == "sync" and config.lora.dropout > 0:
+    if warmup.reference == "sync" and settings.lora.dropout > 0:
         yield (
-            f"{where}.reference: sync needs lora.dropout: 0, because dropout (here {config.lora.dropout:g}) makes the "
-            "policy differ from a reference with the same weights: change either"
+            f"{where}.reference: sync needs lora.dropout: 0, because dropout (here {settings.lora.dropout:g}) makes "
+            "the policy differ from a reference with the same weights: change either"
         )
 
 
-def _of_an_ablation(config: Config, name: str, ablation: Ablation, model: str) -> Iterator[str]:
+def _of_an_ablation(settings: ModelSettings, name: str, ablation: Ablation, model: str) -> Iterator[str]:
     where = f"ablations.{name}"
-    dpo = config.ablation_dpo(name)
-    steps = config.steps_of(name)
+    dpo = settings.ablated_dpo(name, ablation)
+    steps = settings.steps_of(name, ablation)
     if ablation.has_warmup and ablation.reward is None and 0 in steps:
         yield f"{where}: at K=0 there is no warm-up to change: drop 0 from steps"
     if ablation.policies == ["grpo"] and not any(steps):
@@ -124,9 +127,11 @@ def _of_an_ablation(config: Config, name: str, ablation: Ablation, model: str) -
     if dpo.start == "warmup" and 0 in steps:
         yield f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps"
     if not steps:
-        yield f"{where}: warmup.steps {config.warmup.steps} of {model} has no K for it: add one"
-    warmup = config.warmup_of(name if ablation.has_warmup else "")
-    yield from _of_a_warmup(config, f"{where}.warmup", warmup, model)
+        yield f"{where}: warmup.steps {settings.warmup.steps} of {model} has no K for it: add one"
+    warmup = settings.warmup
+    if ablation.has_warmup:
+        warmup = settings.ablated_warmup(name, ablation)
+    yield from _of_a_warmup(settings, f"{where}.warmup", warmup)
     try:
         ablation.open_ended_of(warmup.completions_per_step(warmup.group_sizes[0]) // warmup.group_sizes[0])
     except ValueError as error:
@@ -140,16 +145,18 @@ def _of_an_ablation(config: Config, name: str, ablation: Ablation, model: str) -
     yield from _missing(where, dpo.match_pairs_to, key, warmup.steps, model)
 
 
-def _of_an_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
+def _of_an_entry(config: Config, settings: ModelSettings, name: str, entry: AnyEntry, model: str) -> Iterator[str]:
     where = f"regimes.{name}"
-    if entry.phase == "online":
-        yield from _of_an_online_entry(config, where, entry, model)
+    if isinstance(entry, OnlineEntry):
+        yield from _of_an_online_entry(config, settings, where, entry, model)
     else:
-        yield from _of_an_offline_entry(config, name, entry, model)
+        yield from _of_an_offline_entry(settings, name, entry, model)
 
 
-def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: str) -> Iterator[str]:
-    for mistake in entry.mistakes(model, config.training_set.n, config.lora.dropout):
+def _of_an_online_entry(
+    config: Config, settings: ModelSettings, where: str, entry: OnlineEntry, model: str
+) -> Iterator[str]:
+    for mistake in entry.mistakes(model, settings.training_set.n, settings.lora.dropout):
         yield f"{where}.{mistake}"
     path = [where.partition(".")[2], entry.start]
     while path[-1] not in ("base", "warmup"):
@@ -162,19 +169,19 @@ def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: s
             return
         path.append(before.start)
     if entry.start == "warmup":
-        yield from _missing(f"{where}.start_step", entry.start_step, "warmup.steps", config.warmup.steps, model)
+        yield from _missing(f"{where}.start_step", entry.start_step, "warmup.steps", settings.warmup.steps, model)
     elif entry.start != "base":
-        steps = config.steps_of(entry.start)
+        steps = settings.steps_of(entry.start, config.regimes[entry.start])
         yield from _missing(f"{where}.start_step", entry.start_step, f"steps of {entry.start}", steps, model)
 
 
-def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
+def _of_an_offline_entry(settings: ModelSettings, name: str, entry: AnyEntry, model: str) -> Iterator[str]:
     where = f"regimes.{name}"
-    steps = config.warmup.steps
+    steps = settings.warmup.steps
     yield from _missing(f"{where}.steps", entry.steps, "warmup.steps", steps, model)
     if entry.start == "warmup" and entry.steps != "all" and 0 in entry.steps:
         yield f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {entry.steps}"
-    if not config.steps_of(name):
+    if not settings.steps_of(name, entry):
         yield f"{where}: warmup.steps {steps} of {model} has no K for it: add one"
 
 
@@ -183,15 +190,14 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 ONE = "needs one process: set training.processes to 1, or"
 
 
-def _of_processes(config: Config, trained: Mapping[str, list[Run]]) -> Iterator[str]:
-    n = config.training.processes
+def _of_processes(n: int, trained: Mapping[str, list[Run]]) -> Iterator[str]:
     if n == 1:
         return
-    for where, arms in trained.items():
-        settings = arms[0].settings
-        online = arms[0].phase == "online"
+    for where, runs in trained.items():
+        settings = runs[0].settings
+        online = runs[0].phase == "online"
         if isinstance(settings, Warmup):
-            yield from _of_a_divided_warmup(where, settings, group_sizes(arms), n)
+            yield from _of_a_divided_warmup(where, settings, group_sizes(runs), n)
         elif not online:
             yield from _of_divided_passes(where, settings, n)
         elif settings.prompts_per_update < n:
@@ -244,17 +250,17 @@ def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
         yield f"{where}.precompute_reference {ONE} set it to false"
 
 
-def _of_all_weights(config: Config, trained: Mapping[str, list[Run]]) -> Iterator[str]:
-    if not config.lora.trains_all:
+def _of_all_weights(settings: ModelSettings, trained: Mapping[str, list[Run]]) -> Iterator[str]:
+    if not settings.lora.trains_all:
         return
-    online = [where for where, arms in trained.items() if arms[0].phase == "online"]
-    if config.engine.name == "vllm" and online:
+    online = [where for where, runs in trained.items() if runs[0].phase == "online"]
+    if settings.engine.name == "vllm" and online:
         yield (
             f"lora: none: vLLM needs adapters during online training ({online[0]}): set engine.name to transformers, "
             "or configure an adapter"
         )
-    if config.training.processes > 1 and trained:
+    if settings.training.processes > 1 and trained:
         yield "lora: none trains in one process: set training.processes to 1, or configure an adapter"
-    for where, arms in trained.items():
-        if getattr(arms[0].settings, "float32_logits", False):
+    for where, runs in trained.items():
+        if getattr(runs[0].settings, "float32_logits", False):
             yield f"{where}.float32_logits: lora: none trains the head in float32 already: drop the key"

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.config.sections import Config
-from g2d.grid.expand import by_section, runs_of
+from g2d.grid.expand import by_section
+from g2d.grid.grid import Grid
 from g2d.jobs.files import does_not_exist, read_json, text_value
 from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
 from g2d.plain import first_line, plain
@@ -141,13 +142,14 @@ def require_installed(config: Config) -> None:
 
 
 def require_windows(config: Config) -> None:
+    grid = Grid(config)
     lines: list[str] = []
     for model, source in config.models.items():
         if source.source == "embedded":
             limit: int | None = CONTEXT_LENGTH
         else:
             limit = _number_of(source, "max_position_embeddings")
-        for section, budget in budgets(config.for_model(model)):
+        for section, budget in budgets(grid, model):
             if limit is not None and budget >= limit:
                 lines.append(
                     f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that "
@@ -167,13 +169,17 @@ def _number_of(source: ModelSource, name: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def budgets(config: Config) -> Iterator[tuple[str, int]]:
-    """Yield the sections that limit completions, each with the limit."""
-    sections: dict[str, Any] = {}
-    for name in ("calibration", "harvest", "evaluation", "open_ended"):
-        sections[name] = getattr(config, name)
-    for name, arms in by_section(runs_of(config)).items():
-        sections[name] = arms[0].settings
+def budgets(grid: Grid, model: str) -> Iterator[tuple[str, int]]:
+    """Yield the sections that limit completions of a model, each with the limit."""
+    settings = grid.settings[model]
+    sections: dict[str, Any] = {
+        "calibration": settings.calibration,
+        "harvest": settings.harvest,
+        "evaluation": settings.evaluation,
+        "open_ended": grid.config.open_ended,
+    }
+    for name, runs in by_section(grid.runs[model]).items():
+        sections[name] = runs[0].settings
     for name, section in sections.items():
         budget = getattr(section, "max_completion_length", None)
         if budget is not None:

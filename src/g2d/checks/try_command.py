@@ -31,6 +31,7 @@ from g2d.checks.requirements import (
     require_windows,
 )
 from g2d.config.sections import Config
+from g2d.grid.grid import Grid
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
@@ -43,6 +44,7 @@ from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame
+from g2d.rollouts.settings import Calibration
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
@@ -71,7 +73,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Trial:
-    config: Config  # resolved for the model
+    grid: Grid
     model: str
     problems: str  # name of the set
     section: str  # section of the configuration with the decoding
@@ -133,31 +135,32 @@ def tried(
 
     `show` gets the answers so far, the number of the first new one, and the number of problems.
     """
-    resolved = config.for_model(model)
+    grid = Grid(config)
+    settings = grid.settings[model]
     section = "evaluation" if problems in config.benchmarks else "harvest"
     if section == "evaluation":
-        decoding = evaluation_decoding(resolved.evaluation)
+        decoding = evaluation_decoding(settings.evaluation)
     else:
-        decoding = sampling(resolved.harvest, seed)
+        decoding = sampling(settings.harvest, seed)
     decoding = replace(decoding, samples_per_prompt=1)
-    chosen = drawn(load_problems(problems, config.problem_sources[problems]), resolved, problems, n, seed)
-    reward = reward or resolved.warmup.reward
+    chosen = drawn(load_problems(problems, config.problem_sources[problems]), settings.calibration, problems, n, seed)
+    reward = reward or settings.warmup.reward
     judge = TRUTH if reward is None else config.rewards[reward]
     if judge != TRUTH:
         say(f"rewards: {words_of(judge)}", file=sys.stderr)
-    trial = Trial(resolved, model, problems, section, decoding, [], 0.0, None if judge == TRUTH else [])
-    at_once = len(chosen) if resolved.engine.name == "vllm" else AT_ONCE
+    trial = Trial(grid, model, problems, section, decoding, [], 0.0, None if judge == TRUTH else [])
+    at_once = len(chosen) if settings.engine.name == "vllm" else AT_ONCE
     with (
         TemporaryDirectory(prefix="g2d-try-") as folder,
         Verifier(default_workers(), file=own_file(config.verifier)) as verifier,
     ):
         policy = base_policy(model, config.models[model], Path(folder) / "model")
-        engine = engine_for(policy, resolved.engine)
+        engine = engine_for(policy, settings.engine)
         for first in range(0, len(chosen), at_once):
             part = chosen[first : first + at_once]
             begun = time.monotonic()
             try:
-                rollouts = draw_rollouts(policy, part, resolved.prompt, decoding, engine=engine, verifier=verifier)
+                rollouts = draw_rollouts(policy, part, settings.prompt, decoding, engine=engine, verifier=verifier)
             except TemplateError as error:
                 raise ValueError(f"{model}: chat template fails: {error}") from None
             except (LookupError, RuntimeError):
@@ -186,8 +189,8 @@ def not_a_number(policy: PolicyRecord) -> str | None:
     return None
 
 
-def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int) -> list[Problem]:
-    levels = config.calibration.levels
+def drawn(pool: Sequence[Problem], calibration: Calibration, name: str, n: int, seed: int) -> list[Problem]:
+    levels = calibration.levels
     if name == "pool" and levels != "auto":
         pool = [problem for problem in pool if problem.level in levels] or pool
     return random.Random(seed).sample(list(pool), min(n, len(pool)))
@@ -271,7 +274,7 @@ def hints(trial: Trial) -> Iterator[str]:
     problems_found = [(len(cut), words)]
     smaller: dict[int, list[str]] = {}
     if trial.section == "harvest":
-        for section, budget in budgets(trial.config):
+        for section, budget in budgets(trial.grid, trial.model):
             if budget < limit:
                 smaller.setdefault(budget, []).append(section)
     for budget, sections in smaller.items():

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import field_validator, model_validator
+from pydantic import field_validator
 
+from g2d.config.ablation import Ablation
+from g2d.config.model_settings import MODEL_SECTIONS, ModelSettings
 from g2d.jobs.files import write_text
 from g2d.plain import plain
 from g2d.policies.settings import ALL_WEIGHTS, NONE, Lora, ModelSource
@@ -24,66 +26,14 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.processes import Processes
-from g2d.regimes.run.prompts import PromptMix
 from g2d.regimes.run.tracking import Logging
-from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import AnyReward, RewardName
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
-from g2d.settings import Name, Section, Seed, Steps, key, repeated
-from g2d.settings.cached_method import cached_method
+from g2d.settings import Name, Section, Seed, key
 from g2d.settings.mistakes import changed
 from g2d.verifier.settings import PythonVerifier
 
 FILES = "# files: "  # first line of a saved configuration: a list, in JSON
-
-
-class Ablation(PromptMix):
-    """Policies that differ from the main ones in the keys given here (paper, Table 3).
-
-    An ablation with other `warmup` keys or another reward has its own warm-up and harvests.
-    """
-
-    steps: Literal["all"] | list[Steps] = key(..., "K to train at; all: the warm-up's.")
-    dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
-    warmup: dict[str, Any] = key({}, "Keys of the warmup section to change.")
-    reward: RewardName | None = key(
-        None,
-        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: that of `warmup`.",
-        neutral=None,
-    )
-    policies: list[Literal["dpo", "grpo"]] = key(
-        ["dpo"], "Evaluate DPO on the harvest, the warm-up's policy (grpo), or both.", min_length=1
-    )
-
-    @model_validator(mode="after")
-    def _changes_something(self) -> Ablation:
-        if not self.dpo and not self.has_warmup:
-            raise ValueError("nothing differs: change a key of dpo or of warmup")
-        if self.prompts == "open_ended" and self.reward is not None:
-            raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
-        if self.asks_open_ended and "dpo" in self.policies:
-            raise ValueError("policies: harvests have only verifiable prompts: write [grpo], or prompts: verifiable")
-        if not self.has_warmup and "grpo" in self.policies:
-            raise ValueError("policies: grpo equals the main grid's policy: change a key of warmup, or drop it")
-        if self.dpo and "dpo" not in self.policies:
-            raise ValueError("dpo: policies has no dpo: add it there, or drop these keys")
-        if "steps" in self.warmup:
-            raise ValueError("warmup.steps: write the values of K into the ablation's steps")
-        if "auto" in self.warmup:
-            raise ValueError("warmup.auto: only the main warm-up can stop automatically: drop the key")
-        if "reward" in self.warmup:
-            raise ValueError("warmup.reward: write it as the ablation's reward, which also judges its harvest of M0")
-        if not self.steps:
-            raise ValueError("steps is empty: list at least one K, or write all")
-        if self.steps != "all" and repeated(self.steps):
-            raise ValueError(f"steps: K values repeat: {self.steps}")
-        if repeated(self.policies):
-            raise ValueError(f"policies repeat: {self.policies}")
-        return self
-
-    @property
-    def has_warmup(self) -> bool:
-        return bool(self.warmup) or self.reward is not None or self.asks_open_ended
 
 
 class Baselines(Section):
@@ -116,12 +66,6 @@ class OpenEnded(Sampling):
     @property
     def judged_by(self) -> str:
         return self.judge or self.reward
-
-
-MODEL_SECTIONS = {
-    *("prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo"),
-    *("evaluation", "training"),
-}
 
 
 class Config(Section):
@@ -193,53 +137,30 @@ class Config(Section):
                 section["engine"] = {"name": name}
         return values
 
-    @cached_method
-    def for_model(self, name: str) -> Config:
-        """Return the configuration of one model: its `settings` merged over the common sections."""
+    def for_model(self, name: str) -> ModelSettings:
+        """Return the sections of one model: its `settings` merged over the common sections.
+
+        Raises:
+            ValueError: a section cannot differ by model, or a key is wrong.
+        """
         changes = self.models[name].settings
-        if unknown := sorted(set(changes) - MODEL_SECTIONS):
+        unknown = sorted(set(changes) - set(MODEL_SECTIONS))
+        if unknown:
             raise ValueError(
                 f"models.{name}.settings.{unknown[0]}: not a section that can differ by model: remove it, or use "
                 f"one of {', '.join(sorted(MODEL_SECTIONS))}"
             )
-        merged = {}
+        sections = {section: getattr(self, section) for section in MODEL_SECTIONS}
         for section, written in changes.items():
             where = f"models.{name}.settings.{section}"
-            values = ALL_WEIGHTS if section == "lora" and written == NONE else written
+            values = written
+            if section == "lora" and written == NONE:
+                values = ALL_WEIGHTS
             if not isinstance(values, Mapping):
                 raise ValueError(f"{where}: expected a mapping of keys, not {values!r}")
-            merged[section] = changed(where, getattr(self, section), values)
-        return self.model_copy(update=merged)
+            sections[section] = changed(where, sections[section], values)
+        return ModelSettings(**sections)
 
     def save(self, path: str | Path, files: Sequence[str] = ()) -> None:
         values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
         write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
-
-    @cached_method
-    def ablation_dpo(self, name: str) -> Dpo:
-        return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
-
-    @cached_method
-    def steps_of(self, name: str) -> list[int]:
-        """Return the K of an ablation or entry. "all" leaves K=0 out if it needs a warm-up."""
-        further = self.ablations.get(name) or self.regimes[name]
-        if further.steps != "all":
-            return sorted(further.steps)
-        if isinstance(further, Ablation):  # a reward changes the harvest of M0 too
-            steps, changes_warmup = self.warmup.steps, further.has_warmup and further.reward is None
-            needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
-        else:
-            steps, needs_warmup = self.warmup.steps, further.start == "warmup"
-        return [k for k in steps if k > 0 or not needs_warmup]
-
-    @cached_method
-    def warmup_of(self, variant: str) -> Warmup:
-        """Return the warmup section of an ablation, or the main one ("" and `AUTO`).
-
-        An ablation has the main horizon unless it sets one, so learning rates stay comparable.
-        """
-        if variant in ("", AUTO):
-            return self.warmup
-        changes, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
-        main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
-        return changed(where, main, changes | {"steps": self.steps_of(variant)})

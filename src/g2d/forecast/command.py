@@ -16,10 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from g2d.checks.load import Config, read
+from g2d.checks.load import read
+from g2d.config.sections import Config
 from g2d.forecast.changes import drawing_change, training_change
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
+from g2d.grid.grid import Grid
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
@@ -96,8 +98,9 @@ def model_forecast(
     config: Config, name: str, given: dict[str, Path], memory: int, prompt_tokens: int = PROMPT_TOKENS
 ) -> dict[str, Any]:
     """Return the forecast of one model as JSON, on a card of `memory` bytes; without one (0) only tokens."""
-    model_config = config.for_model(name)
-    result: dict[str, Any] = {"model": name, "engine": model_config.engine.name, "tokens": _tokens(model_config)}
+    grid = Grid(config)
+    settings = grid.settings[name]
+    result: dict[str, Any] = {"model": name, "engine": settings.engine.name, "tokens": _tokens(grid, name)}
     jobs: list[dict[str, Any]] = []
     result["jobs"] = jobs
     # Reward models are in memory together with the trainer.
@@ -118,17 +121,17 @@ def model_forecast(
             return result | {"missing": str(error)}
     else:
         return result | {"nothing": f"models.{name}: the embedded model fits anywhere: nothing to plan"}
-    forecast = Forecast.of(file, model_config.lora, model_config.engine, memory, prompt_tokens)
-    for drawing in drawings(model_config):
+    forecast = Forecast.of(file, settings.lora, settings.engine, memory, prompt_tokens)
+    for drawing in drawings(grid, name):
         need = forecast.drawing(drawing)
         jobs.append(_as_json(need, drawing_change(drawing, need, forecast)))
-    for training in map(forecast.divided, trainings(model_config)):
+    for training in map(forecast.divided, trainings(grid, name)):
         need = forecast.training(training)
         change = training_change(training, need, forecast)
         jobs.append(_as_json(need, change) | {"passes": _passes(training)})
     result["jobs"] = _merged(jobs)
     shape = forecast.shape
-    disk = disk_use(config, name, shape)
+    disk = disk_use(grid, name, shape)
     result["disk"] = asdict(disk) | {"total": disk.total, "words": disk.words}
     return result | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
 
@@ -164,8 +167,8 @@ def _passes(training: Training) -> str:
     return ", ".join(chosen)
 
 
-def _tokens(config: Config) -> list[dict[str, Any]]:
-    jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
+def _tokens(grid: Grid, model: str) -> list[dict[str, Any]]:
+    jobs: list[Drawing | Training] = [*drawings(grid, model), *trainings(grid, model)]
     rows: list[dict[str, Any]] = []
     for job in jobs:
         if job.completions is not None:

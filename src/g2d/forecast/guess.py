@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import mean
 
-from g2d.checks.load import Config
+from g2d.config.model_settings import ModelSettings
 from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
+from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
 from g2d.policies.settings import BYTES, parameters
 from g2d.problems import synthetic
-from g2d.problems.prompts import Messages, conversation
+from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.problems.settings import ProblemSource, SyntheticProblems
 from g2d.regimes.grpo.keys import Warmup
 
@@ -75,13 +76,13 @@ def core_seconds(work: Work, size: float, operations: float) -> float:
     return (2 * size * drawn + 8 * size * trained) / (operations * EFFICIENCY)
 
 
-def prompt_tokens(config: Config, source: ProblemSource) -> tuple[float, float]:
+def prompt_tokens(source: ProblemSource, prompt: Prompt) -> tuple[float, float]:
     """Return the tokens of a prompt, and how many of them all prompts begin with."""
     if not isinstance(source, SyntheticProblems):
         return PROMPT_TOKENS, 0.0
     one_per_level = min(source.n, len(source.drawn_levels))
     sample = synthetic.generate(source.family, source.split, one_per_level, 0, source.drawn_levels)
-    conversations = [conversation(problem, config.prompt) for problem in sample]
+    conversations = [conversation(problem, prompt) for problem in sample]
     text = mean(_tokens(messages[-1:]) for messages in conversations)
     beginning = TEMPLATE_TOKENS + _tokens(conversations[0][:-1])
     return beginning + text, beginning
@@ -92,7 +93,7 @@ def _tokens(messages: Messages) -> float:
 
 
 def guess(
-    config: Config,
+    grid: Grid,
     stage: str,
     model: str,
     wildcards: Mapping[str, str],
@@ -101,27 +102,29 @@ def guess(
     device: Device = CARD,
 ) -> float:
     """Return the hours of a job on a device; `units` are completions of an online training."""
-    engine = config.engine.name
+    config = grid.config
+    settings = grid.settings[model]
+    engine = settings.engine.name
     size = parameters(config.models[model])
     if policy is None:
-        work = _drawing(config, stage, wildcards)
+        work = _drawing(grid, stage, model, wildcards)
     else:
-        work = _training(config, policy, units)
+        work = _training(settings, policy, units)
     if not device.is_card:
         source = config.problem_sources.get(wildcards.get("benchmark", "pool"), config.pool)
-        prompt, beginning = prompt_tokens(config, source)
+        prompt, beginning = prompt_tokens(source, settings.prompt)
         work = replace(work, prompt=prompt, beginning=beginning)
         return (START_ON_CPU + core_seconds(work, size, core_operations())) / 3600
     return (START[engine] + seconds(work, size, engine)) / 3600
 
 
-def _training(config: Config, policy: Policy, completions: float) -> Work:
+def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Work:
     settings = policy.run.settings
-    budget = config.harvest.max_completion_length
-    shares_prompts = config.training.shared_prompts is not False
+    budget = of_model.harvest.max_completion_length
+    shares_prompts = of_model.training.shared_prompts is not False
     if policy.run.phase == "offline":
-        samples = config.harvest.samples_per_prompt
-        sequences = config.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
+        samples = of_model.harvest.samples_per_prompt
+        sequences = of_model.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
         card = settings.on_card(samples, budget)
         return Work(
             length=budget * LENGTH,
@@ -135,7 +138,7 @@ def _training(config: Config, policy: Policy, completions: float) -> Work:
     if isinstance(settings, Warmup):
         rows = per_update
     else:
-        rows = _rows(config, per_update, settings.batch_size)
+        rows = _rows(of_model, per_update, settings.batch_size)
     return Work(
         drawn=completions,
         rows=rows,
@@ -148,30 +151,31 @@ def _training(config: Config, policy: Policy, completions: float) -> Work:
     )
 
 
-def _drawing(config: Config, stage: str, wildcards: Mapping[str, str]) -> Work:
-    calibrate, harvest, evaluate, *_ = drawings(config)
+def _drawing(grid: Grid, stage: str, model: str, wildcards: Mapping[str, str]) -> Work:
+    settings = grid.settings[model]
+    calibrate, harvest, evaluate = drawings(grid, model)
     if stage == "harvest_rollouts":
         job = harvest
         completions = harvest.completions or 0
-        group = config.harvest.samples_per_prompt
+        group = settings.harvest.samples_per_prompt
     elif stage.startswith("calibrate"):
         job = calibrate
-        group = config.calibration.samples_per_prompt
-        completions = calibrate.completions or LEVELS * config.calibration.problems_per_level * group
+        group = settings.calibration.samples_per_prompt
+        completions = calibrate.completions or LEVELS * settings.calibration.problems_per_level * group
     else:
         job = evaluate
-        sampled = config.evaluation.sampled
+        sampled = settings.evaluation.sampled
         group = 1
         if sampled and (stage == "draw_samples" or not sampled.beside_greedy):
             group = sampled.n
-        source = config.problem_sources.get(wildcards.get("benchmark", ""))
+        source = grid.config.problem_sources.get(wildcards.get("benchmark", ""))
         n_problems = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
         completions = n_problems * group
-    rows = _rows(config, completions, job.batch)
+    rows = _rows(settings, completions, job.batch)
     return Work(drawn=completions, rows=rows, length=job.budget * LENGTH, group=group)
 
 
-def _rows(config: Config, completions: float, batch: int) -> int:
+def _rows(settings: ModelSettings, completions: float, batch: int) -> int:
     """Return how many completions are drawn together."""
-    at_once = AT_ONCE if config.engine.name == "vllm" else batch
+    at_once = AT_ONCE if settings.engine.name == "vllm" else batch
     return max(1, min(ceil(completions), at_once))

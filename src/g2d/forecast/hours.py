@@ -57,7 +57,7 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD) -> GpuJob:
     work = GpuJob(job.rule, job.model, units, at_most)
     if grid.is_embedded(job.model) or not units:
         return work
-    hours = guess(grid.settings[job.model], job.rule, job.model, job.wildcards, units, policy, device)
+    hours = guess(grid, job.rule, job.model, job.wildcards, units, policy, device)
     return replace(work, guess=hours / units)
 
 

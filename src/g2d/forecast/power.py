@@ -15,7 +15,7 @@ import scipy
 
 from g2d.analysis.crossed import Error
 from g2d.analysis.statistics import LEVEL
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.markdown import literal
 from g2d.problems.settings import LocalProblems, ProblemSource, SyntheticProblems

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from g2d.checks.load import Config
-from g2d.grid.expand import by_section, group_sizes, runs_of
+from g2d.grid.expand import by_section, group_sizes
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
 from g2d.grid.run import Run
@@ -23,11 +22,13 @@ if TYPE_CHECKING:  # imports torch
 PROMPT_TOKENS = 256  # assumed
 
 
-def drawings(config: Config) -> Iterator[Drawing]:
-    calibration = config.calibration
+def drawings(grid: Grid, model: str) -> Iterator[Drawing]:
+    pool = grid.config.pool
+    settings = grid.settings[model]
+    calibration = settings.calibration
     levels: Sequence[int] | None = calibration.only or None
-    if levels is None and isinstance(config.pool, SyntheticProblems):
-        levels = config.pool.drawn_levels
+    if levels is None and isinstance(pool, SyntheticProblems):
+        levels = pool.drawn_levels
     drawn = None
     if levels is not None:
         n_levels = max(len(levels), 1)
@@ -40,16 +41,16 @@ def drawings(config: Config) -> Iterator[Drawing]:
         samples=calibration.samples_per_prompt,
         completions=drawn,
     )
-    harvest = config.harvest
+    harvest = settings.harvest
     yield Drawing(
         name="harvest",
         section="harvest",
         budget=harvest.max_completion_length,
         batch=harvest.batch_size,
         samples=harvest.samples_per_prompt,
-        completions=config.training_set.n * harvest.samples_per_prompt,
+        completions=settings.training_set.n * harvest.samples_per_prompt,
     )
-    evaluation = config.evaluation
+    evaluation = settings.evaluation
     samples = 1
     if evaluation.sampled:
         samples = evaluation.sampled.n
@@ -63,8 +64,9 @@ def drawings(config: Config) -> Iterator[Drawing]:
     )
 
 
-def trainings(config: Config) -> Iterator[Training]:
-    sections = by_section(runs_of(config))
+def trainings(grid: Grid, model: str) -> Iterator[Training]:
+    settings = grid.settings[model]
+    sections = by_section(grid.runs[model])
     for section in sorted(sections, key=lambda section: _place(sections[section][0])):
         runs = sections[section]
         run = runs[0]
@@ -75,10 +77,10 @@ def trainings(config: Config) -> Iterator[Training]:
         if run.phase == "online":
             sizes = sorted(group_sizes(runs))
         else:
-            sizes = [config.harvest.samples_per_prompt]
+            sizes = [settings.harvest.samples_per_prompt]
         for size in sizes:
-            on_card = run.settings.on_card(size, config.harvest.max_completion_length)
-            shared = on_card.shared(config.training.processes, config.training.gradient_checkpointing)
+            on_card = run.settings.on_card(size, settings.harvest.max_completion_length)
+            shared = on_card.shared(settings.training.processes, settings.training.gradient_checkpointing)
             full_name = f"{name} G={size}" if len(sizes) > 1 else name
             yield replace(shared, name=full_name, section=section)
 
@@ -115,13 +117,13 @@ class Disk:
         )
 
 
-def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
+def disk_use(grid: Grid, model: str, shape: ModelShape) -> Disk:
     """Return the disk space of a model's trainings.
 
     A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights, AdamW's two averages, and
     copies of generating or reference weights.
     """
-    grid = Grid(config)
+    budget = grid.settings[model].harvest.max_completion_length
     trainings = [policy for policy in grid.trainings if policy.model == model]
     left: set[Policy] = set()
     continued: set[Policy | None] = set()
@@ -131,7 +133,7 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
             continue
         left.add(policy)
         continued.add(grid.reads(policy).continues)
-        on_card = policy.run.settings.on_card(policy.group_size, config.harvest.max_completion_length)
+        on_card = policy.run.settings.on_card(policy.group_size, budget)
         copies = max(copies, on_card.own_copy or on_card.adapters == 2)
     if shape.trains_all:
         trained = shape.parameters
@@ -139,7 +141,7 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     else:
         trained = shape.adapter
         policy_bytes = 4 * trained
-    kept = left if config.checkpoints.keep == "all" else left - continued
+    kept = left if grid.config.checkpoints.keep == "all" else left - continued
     return Disk(
         policies=len(trainings),
         policy=policy_bytes,

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from g2d.config.ablation import Ablation
+from g2d.config.model_settings import ModelSettings
 from g2d.config.sections import Config
 from g2d.grid.run import Point, Role, Run
+from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.training import AUTO
+from g2d.rewards.catalogue import AnyReward
 
 Runs = Mapping[str, Run]  # by name
 
 
-def runs_of(config: Config) -> dict[str, Run]:
-    """Return the runs of a model by name, in the order of the tables; `config` is that of the model."""
-    return {run.name: run for run in _expanded(config)}
+def runs_of(config: Config, settings: ModelSettings) -> dict[str, Run]:
+    """Return the runs of a model by name, in the order of the tables; `settings` are that model's."""
+    return {run.name: run for run in _expanded(config, settings)}
 
 
 def by_section(runs: Runs) -> dict[str, list[Run]]:
@@ -31,20 +35,19 @@ def group_sizes(runs: Iterable[Run]) -> list[int]:
     return list(dict.fromkeys(group_size for run in runs for group_size, _ in run.points))
 
 
-def _expanded(config: Config) -> Iterator[Run]:
-    points = _main_points(config)
-    main = _main_warmup(config, points)
-    yield _dpo("dpo", "dpo", config.dpo, points, main)
-    if config.warmup.auto is not None:
-        yield from _automatic(config, main)
-    yield from _entries(config, main, points)
+def _expanded(config: Config, settings: ModelSettings) -> Iterator[Run]:
+    points = _main_points(settings.warmup)
+    main = _main_warmup(config, settings.warmup, points)
+    yield _dpo("dpo", "dpo", settings.dpo, points, main)
+    if settings.warmup.auto is not None:
+        yield from _automatic(settings, main)
+    yield from _entries(config, settings, main, points)
     yield main
     for name in config.ablations:
-        yield from _ablation(config, name, main)
+        yield from _ablation(config, settings, name, main)
 
 
-def _main_points(config: Config) -> tuple[Point, ...]:
-    warmup = config.warmup
+def _main_points(warmup: Warmup) -> tuple[Point, ...]:
     points: list[Point] = []
     if 0 in warmup.steps:
         points.append((0, 0))
@@ -53,43 +56,43 @@ def _main_points(config: Config) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def _main_warmup(config: Config, points: tuple[Point, ...]) -> Run:
+def _main_warmup(config: Config, warmup: Warmup, points: tuple[Point, ...]) -> Run:
     """Return the main warm-up, which also trains the group sizes of `baselines` to the largest K."""
-    last = max(config.warmup.steps)
+    last = max(warmup.steps)
     sizes = config.baselines.grpo_group_sizes if last > 0 else []
     evaluated = [(group_size, last) for group_size in sizes]
     if config.baselines.grpo_steps == "all":
         evaluated += [at for at in points if at[0] in sizes and at not in evaluated]
     trained = [at for at in points if at[1] > 0]
     trained += [(group_size, last) for group_size in sizes if (group_size, last) not in trained]
-    reward = config.rewards.get(config.warmup.reward or "")
-    return Run("grpo", "grpo", "grpo", config.warmup, tuple(trained), tuple(evaluated), reward=reward)
+    reward = _reward(config, warmup.reward)
+    return Run("grpo", "grpo", "grpo", warmup, tuple(trained), tuple(evaluated), reward=reward)
 
 
 def _dpo(name: str, role: Role, settings: Dpo, points: tuple[Point, ...], source: Run) -> Run:
     return Run(name, "dpo", role, settings, points, points, source.variant, source)
 
 
-def _automatic(config: Config, main: Run) -> Iterator[Run]:
+def _automatic(settings: ModelSettings, main: Run) -> Iterator[Run]:
     """Yield the warm-up that stops automatically, at most at the horizon, and DPO on its harvests."""
-    points = tuple((group_size, config.warmup.total_steps) for group_size in config.warmup.group_sizes)
+    points = tuple((group_size, settings.warmup.total_steps) for group_size in settings.warmup.group_sizes)
     warmup = replace(main, name=f"{AUTO}/grpo", role="auto", points=points, evaluated=(), variant=AUTO)
     yield warmup
-    yield _dpo(f"{AUTO}/dpo", "auto", config.dpo, points, warmup)
+    yield _dpo(f"{AUTO}/dpo", "auto", settings.dpo, points, warmup)
 
 
-def _entries(config: Config, main: Run, points: tuple[Point, ...]) -> Iterator[Run]:
-    online = _online_entries(config, main)
+def _entries(config: Config, settings: ModelSettings, main: Run, points: tuple[Point, ...]) -> Iterator[Run]:
+    online = _online_entries(config, settings.warmup, main)
     for name, entry in config.regimes.items():
         if name in online:
             yield online[name]
         else:
-            steps = config.steps_of(name)
+            steps = settings.steps_of(name, entry)
             chosen = tuple(at for at in points if at[1] in steps)
             yield Run(name, entry.regime, "entry", entry, chosen, chosen, source=main, owner=name, written=entry)
 
 
-def _online_entries(config: Config, main: Run) -> dict[str, Run]:
+def _online_entries(config: Config, warmup: Warmup, main: Run) -> dict[str, Run]:
     """Return the online entries by name; one that starts from another's policy comes after it."""
     runs: dict[str, Run] = {}
 
@@ -97,7 +100,7 @@ def _online_entries(config: Config, main: Run) -> dict[str, Run]:
         entry = config.regimes[name]
         start: tuple[Run, Point] | None = None
         if entry.start == "warmup":
-            start = (main, (config.warmup.group_sizes[0], entry.start_step))
+            start = (main, (warmup.group_sizes[0], entry.start_step))
         elif entry.start != "base":
             before = runs.get(entry.start) or add(entry.start)
             start = (before, (before.settings.responses, entry.start_step))
@@ -112,7 +115,7 @@ def _online_entries(config: Config, main: Run) -> dict[str, Run]:
             start=start,
             owner=name,
             written=entry,
-            reward=config.rewards.get(entry.reward or config.warmup.reward or ""),
+            reward=_reward(config, entry.reward, warmup.reward),
         )
         return runs[name]
 
@@ -122,21 +125,25 @@ def _online_entries(config: Config, main: Run) -> dict[str, Run]:
     return runs
 
 
-def _ablation(config: Config, name: str, main: Run) -> Iterator[Run]:
+def _ablation(config: Config, settings: ModelSettings, name: str, main: Run) -> Iterator[Run]:
     """Yield DPO of an ablation on the main harvests, or its own warm-up and DPO on the harvests of that."""
-    ablation, steps = config.ablations[name], config.steps_of(name)
+    ablation = config.ablations[name]
     if not ablation.has_warmup:
-        yield _ablated_dpo(config, name, name, main, steps)
+        yield _ablated_dpo(settings, name, ablation, name, main)
         return
-    warmup = _ablated_warmup(config, name)
+    warmup = _ablated_warmup(config, settings, name)
     if not warmup.evaluated:
         yield warmup
     for policy in ablation.policies:
-        yield _ablated_dpo(config, name, f"{name}/dpo", warmup, steps) if policy == "dpo" else warmup
+        if policy == "dpo":
+            yield _ablated_dpo(settings, name, ablation, f"{name}/dpo", warmup)
+        else:
+            yield warmup
 
 
-def _ablated_warmup(config: Config, name: str) -> Run:
-    ablation, warmup = config.ablations[name], config.warmup_of(name)
+def _ablated_warmup(config: Config, settings: ModelSettings, name: str) -> Run:
+    ablation = config.ablations[name]
+    warmup = settings.ablated_warmup(name, ablation)
     points = tuple((warmup.group_sizes[0], k) for k in warmup.steps if k > 0)
     return Run(
         f"{name}/grpo",
@@ -148,11 +155,20 @@ def _ablated_warmup(config: Config, name: str) -> Run:
         name,
         owner=name,
         written=ablation,
-        reward=config.rewards.get(ablation.reward or config.warmup.reward or ""),
+        reward=_reward(config, ablation.reward, settings.warmup.reward),
     )
 
 
-def _ablated_dpo(config: Config, name: str, folder: str, source: Run, steps: list[int]) -> Run:
+def _ablated_dpo(settings: ModelSettings, name: str, ablation: Ablation, folder: str, source: Run) -> Run:
+    steps = settings.steps_of(name, ablation)
     points = tuple(at for at in source.harvest_points if at[1] in steps)
-    run = _dpo(folder, "ablation", config.ablation_dpo(name), points, source)
-    return replace(run, owner=name, written=config.ablations[name])
+    run = _dpo(folder, "ablation", settings.ablated_dpo(name, ablation), points, source)
+    return replace(run, owner=name, written=ablation)
+
+
+def _reward(config: Config, *names: str | None) -> AnyReward | None:
+    """Return the entry of `rewards` that the first given name has; None if none is given, for correctness."""
+    for name in names:
+        if name is not None:
+            return config.rewards.get(name)  # the checks report an unknown name
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from g2d.config.model_settings import ModelSettings
 from g2d.config.sections import Config
 from g2d.grid.policy import Policy
 from g2d.grid.run import Run
@@ -24,21 +25,21 @@ class Fingerprint:
     """The settings that the jobs of one model depend on.
 
     Args:
-        config: the whole configuration.
-        resolved: that of the model.
+        config: the configuration.
+        settings: those of the model.
     """
 
-    def __init__(self, config: Config, resolved: Config) -> None:
+    def __init__(self, config: Config, settings: ModelSettings) -> None:
         self.config = config
-        self.resolved = resolved
+        self.settings = settings
 
     def sections(self, *names: str) -> Settings:
-        return {name: getattr(self.resolved, name).params() for name in names}
+        return {name: getattr(self.settings, name).params() for name in names}
 
     @property
     def engine(self) -> str:
         """Engine that samples. Its GPUs and memory change no result."""
-        return self.resolved.engine.name
+        return self.settings.engine.name
 
     @property
     def verifier(self) -> Settings:
@@ -48,22 +49,22 @@ class Fingerprint:
 
     def calibration(self, temperature: str | None = None) -> Settings:
         chosen_by = {"window", "factorial_temperatures"}
-        if self.resolved.calibration.only is None:
+        if self.settings.calibration.only is None:
             chosen_by.add("levels")
-        settings = self.resolved.calibration.params(without=chosen_by)
+        settings = self.settings.calibration.params(without=chosen_by)
         if temperature is not None:
             settings["temperature"] = float(temperature)
-        return {"calibration": settings, "prompt": self.resolved.prompt.params()} | self.verifier
+        return {"calibration": settings, "prompt": self.settings.prompt.params()} | self.verifier
 
     def training_set(self) -> Settings:
-        chosen_by = self.resolved.calibration.params(only={"levels", "window"})
-        return {"calibration": chosen_by, "training_set": self.resolved.training_set.params()}
+        chosen_by = self.settings.calibration.params(only={"levels", "window"})
+        return {"calibration": chosen_by, "training_set": self.settings.training_set.params()}
 
     def answers(self) -> Settings:
-        return self._evaluation(self.resolved.evaluation.answers)
+        return self._evaluation(self.settings.evaluation.answers)
 
     def samples(self) -> Settings:
-        return self._evaluation(self.resolved.evaluation.samples)
+        return self._evaluation(self.settings.evaluation.samples)
 
     def _evaluation(self, evaluation: Evaluation | None) -> Settings:
         settings = {} if evaluation is None else {"evaluation": evaluation.params() | NO_TOKEN_BUDGETS}
@@ -122,7 +123,7 @@ class Fingerprint:
 
     def _warmup(self, policy: Policy) -> Settings:
         run = policy.run
-        drawn_by = run.settings.drawn_by(self.resolved.engine, self.resolved.lora, self.reward_of(run) or TRUTH)
+        drawn_by = run.settings.drawn_by(self.settings.engine, self.settings.lora, self.reward_of(run) or TRUTH)
         settings = {"warmup": run.settings.trajectory(policy.k, policy.group_size)}
         settings |= self.verifier | self.sections("lora", "prompt") | drawn_by
         prompts = run.asked.params(only={*PromptMix.model_fields})
@@ -134,5 +135,5 @@ class Fingerprint:
         warmup = policy.run.settings
         settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
         settings |= self.verifier | {"auto": warmup.auto.params()}
-        settings |= warmup.drawn_by(self.resolved.engine, self.resolved.lora)
+        settings |= warmup.drawn_by(self.settings.engine, self.settings.lora)
         return settings | self.sections("harvest", "lora", "prompt")

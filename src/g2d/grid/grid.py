@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from itertools import product
 
+from g2d.config.model_settings import ModelSettings
 from g2d.config.sections import Config
 from g2d.grid.expand import runs_of
 from g2d.grid.fingerprint import Fingerprint
@@ -18,19 +19,19 @@ class Grid:
     """All that a configuration asks for, expanded once. Folders are below the results folder.
 
     Attributes:
-        settings: the configuration of each model.
+        settings: the settings of each model.
         runs: the runs of each model, by name.
         fingerprints: the settings that the jobs of each model depend on.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.settings: dict[str, Config] = {}
+        self.settings: dict[str, ModelSettings] = {}
         self.runs: dict[str, dict[str, Run]] = {}
         self.fingerprints: dict[str, Fingerprint] = {}
         for model in config.models:
             self.settings[model] = config.for_model(model)
-            self.runs[model] = runs_of(self.settings[model])
+            self.runs[model] = runs_of(config, self.settings[model])
             self.fingerprints[model] = Fingerprint(config, self.settings[model])
 
     def is_embedded(self, model: str) -> bool:

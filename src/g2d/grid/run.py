@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from g2d.config.sections import Ablation
+from g2d.config.ablation import Ablation
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo

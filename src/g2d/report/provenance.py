@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d import __version__
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.grid.versions import VERSIONS
 from g2d.jobs.files import json_sha256
 from g2d.jobs.kernels import kernels

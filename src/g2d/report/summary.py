@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.analysis.calibration import few_mixed
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.grid.policy import called
 from g2d.policies.gguf import origin

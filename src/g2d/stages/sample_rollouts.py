@@ -60,15 +60,15 @@ def _drawn(
 ) -> pd.DataFrame:
     policy = read_own_policy(snakemake.input.policy)
     prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
-    config = load(snakemake.config).for_model(policy.model)
-    engine = engine_for(policy, config.engine)
+    settings = load(snakemake.config).for_model(policy.model)
+    engine = engine_for(policy, settings.engine)
     job = {
         "version": snakemake.params.version,
         "policy": as_json(policy),
         "problems": [asdict(problem) for problem in problems],
         "prompt": prompt.params(),
         "decoding": asdict(decoding),
-        "engine": config.engine.name,
+        "engine": settings.engine.name,
     }
     if "verifier" in snakemake.params.settings:
         job["verifier"] = snakemake.params.settings["verifier"]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from g2d.checks.load import load
-from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
 from g2d.jobs.cost import Meter
@@ -26,6 +25,7 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import empty
 from g2d.regimes.run.job import Trained, TrainingJob, train_on
+from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.prompts import PromptMix
 from g2d.regimes.run.stopping import work_folder
 from g2d.regimes.run.tracking import tracking_arguments
@@ -43,7 +43,7 @@ class GridTraining:
     snakemake: Any
     regime: Regime
     policy: Policy
-    config: Config  # resolved for the model; read only for settings that do not change the result
+    processes: Processes
     params: dict[str, Any]  # settings that the result depends on
     job: TrainingJob
 
@@ -54,14 +54,14 @@ class GridTraining:
             from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
-        if self.config.training.processes == 1:
+        if self.processes.processes == 1:
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.distributed.launch import launched
 
         trained: Trained = launched(
             train_regime,
             (self.regime.name, replace(job, meter=Meter("", ""))),
-            training=self.config.training,
+            training=self.processes,
             work=job.work,
             log=Path(self.snakemake.log[0]),
             meter=job.meter,
@@ -127,9 +127,8 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
             with stage(snakemake) as meter:
                 grid = Grid(load(snakemake.config))
                 policy = grid.at(folder.relative_to("results").as_posix())
-                config = grid.settings[policy.model]
-                job = _job(snakemake, policy, config, params, work=work, meter=meter)
-                yield GridTraining(snakemake, regime, policy, config, params, job)
+                job = _job(snakemake, grid, policy, params, work=work, meter=meter)
+                yield GridTraining(snakemake, regime, policy, grid.settings[policy.model].training, params, job)
             if job.resume_from is not None and job.checkpointing.keep == "last":
                 empty(job.resume_from)
     except (OSError, RuntimeError) as error:  # of the work folder; `stage` handles all others
@@ -137,8 +136,12 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
 
 
 def _job(
-    snakemake: Any, policy: Policy, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
+    snakemake: Any, grid: Grid, policy: Policy, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
+    # The result depends on `params`; of the configuration, only keys are read that do not change it.
+    config = grid.config
+    settings = grid.settings[policy.model]
+    training = settings.training
     start = snakemake.input.get("start")
     checkpoint = snakemake.input.get("checkpoint")
     return TrainingJob(
@@ -150,9 +153,9 @@ def _job(
         lora=Lora.model_validate(params["lora"]),
         start=read_own_policy(start[0]) if start else None,
         checkpointing=config.checkpoints,
-        gradient_checkpointing=config.training.gradient_checkpointing,
-        shared_prompts=config.training.shared_prompts,
-        precision=config.training.precision,
+        gradient_checkpointing=training.gradient_checkpointing,
+        shared_prompts=training.shared_prompts,
+        precision=training.precision,
         tracking=tracking_arguments(config.logging, policy.folder),
         meter=meter,
         version=snakemake.params.version,
@@ -162,7 +165,7 @@ def _job(
         prompt_mix=PromptMix.model_validate(params.get("prompts", {})),
         reward=reward_settings(params.get("reward")),
         verifier=verifier_of(params),
-        engine=config.engine,
+        engine=settings.engine,
         resume_from=Path(checkpoint[0]) if checkpoint else None,
         harvest=Harvest.model_validate(params.get("harvest", {})),
         policy_id=policy.folder,

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from g2d.checks.load import Config, read_record
+from g2d.checks.load import read_record
+from g2d.config.sections import Config
 from g2d.forecast.devices import CARD, Device, device_here
 from g2d.forecast.hours import Line, hours_left
 from g2d.grid.grid import Grid

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.plain import plain
 
 FILE = Path(__file__).with_name("captions.yaml")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.checks.load import Config
+from g2d.config.sections import Config
 from g2d.policies.settings import ModelSource
 from g2d.problems.settings import ProblemSource
 from g2d.tables.evaluations import ROW
