@@ -44,7 +44,7 @@ def accuracy(folder: Path, verifier: Any) -> float:
     from g2d.problems.synthetic import generate
     from g2d.rollouts.draw import draw_rollouts, engine_for
     from g2d.rollouts.engine import Decoding
-    from g2d.rollouts.settings import EngineSettings
+    from g2d.rollouts.rollout_keys import EngineSettings
 
     problems = generate(**PROBLEMS)
     policy = PolicyRecord("m/base", "m", "base", base=str(folder))

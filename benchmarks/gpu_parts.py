@@ -261,7 +261,7 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
 
 def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
     from g2d.policies import PolicyRecord, load_tokenizer
-    from g2d.policies.settings import Lora
+    from g2d.policies.model_keys import Lora
     from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
     from g2d.problems.synthetic import generate
     from g2d.regimes.grpo.keys import Warmup
@@ -292,7 +292,7 @@ def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
 def harvest(setting: Setting) -> Iterator[Row]:
     """Sample 64 rows. The limit is the time of reading weights and cache from memory."""
     from g2d.memory.model_shape import model_shape
-    from g2d.policies.settings import Lora
+    from g2d.policies.model_keys import Lora
     from g2d.rollouts.engine import Decoding
     from g2d.rollouts.transformers_engine import TransformersEngine
 
@@ -331,7 +331,7 @@ def resume(setting: Setting) -> Iterator[Row]:
 
 
 def warmed_up(work: Path, k: int, resume_from: Path | None = None) -> None:
-    from g2d.policies.settings import Lora
+    from g2d.policies.model_keys import Lora
     from g2d.problems.synthetic import generate
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo

@@ -92,7 +92,7 @@ def forecast(shape: str, rows: int, tokens: int, half: bool, *, reference: bool)
     from transformers import LlamaConfig
 
     from g2d.memory.passes import Counted
-    from g2d.policies.settings import Lora
+    from g2d.policies.model_keys import Lora
 
     counted = Counted(LlamaConfig(**SHAPES[shape], tie_word_embeddings=True), Lora(), half=half)
     passage = counted.training(rows, tokens)
@@ -219,8 +219,8 @@ def peak_of(profile: Any) -> int:
 
 def train(regime: str, base: Any, work: Path) -> None:
     """A step of two micro-batches, two sequences each, with the settings of the regime otherwise."""
+    from g2d.policies.model_keys import Lora
     from g2d.policies.record import load_tokenizer
-    from g2d.policies.settings import Lora
     from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
     from g2d.problems.synthetic import generate
     from g2d.regimes.grpo.keys import Warmup

@@ -118,7 +118,7 @@ def _policy(model: Path) -> Any:
 
 
 def _job(model: Path, data: Any, settings: Any, work: str, code: str, **own: Any) -> Any:
-    from g2d.policies.settings import Lora
+    from g2d.policies.model_keys import Lora
     from g2d.regimes.run.job import TrainingJob
 
     if code == "g2d, bfloat16":
@@ -239,8 +239,8 @@ def _trl_arguments(work: str, steps: int, passes: int) -> dict[str, Any]:
 
 
 def _trl_parts(model: Path) -> dict[str, Any]:
+    from g2d.policies.model_keys import Lora, lora_config
     from g2d.policies.record import load_base, load_tokenizer
-    from g2d.policies.settings import Lora, lora_config
 
     policy = _policy(model)
     return {

@@ -23,8 +23,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from g2d.policies.model_keys import Lora, lora_config
 from g2d.policies.record import PolicyRecord, load_base, load_tokenizer, read_policy
-from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.grpo.keys import Warmup
@@ -35,7 +35,7 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import trainer_arguments
 from g2d.rewards.training_reward import completion_text
-from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.verifier.verifier import Verifier, verify_batch

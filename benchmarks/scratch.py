@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.corpus import corpus_document, vocabulary_texts
 from g2d.plain import say
-from g2d.policies.settings import CONTEXT_LENGTH
+from g2d.policies.model_keys import CONTEXT_LENGTH
 from g2d.problems.prompts import render, token_ids
 
 CHAT_TEMPLATE = (

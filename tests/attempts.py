@@ -4,10 +4,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from g2d.jobs.attempts import SILENT_S, Attempt, read_attempt
+from g2d.jobs.attempts import SILENT_S, JobAttempt, read_attempt
 
 
-def read_attempts(folder: str | Path) -> list[Attempt]:
+def read_attempts(folder: str | Path) -> list[JobAttempt]:
     """Return all ended attempts below a folder, sorted by stage, job and start.
 
     An attempt without a final record was killed if its job was attempted again or its record is older than `SILENT_S`.

@@ -13,14 +13,14 @@ from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.policies import PolicyRecord, load_base, load_model, load_tokenizer
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, render
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, engine_for
 from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.rollout import Rollout
-from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.verifier import Verifier
 from tests.shared import made_once
 
@@ -160,7 +160,7 @@ def adapted(base: PolicyRecord, folder: Path, *, std: float, seed: int = 0, drop
     import torch
     from peft import get_peft_model
 
-    from g2d.policies.settings import lora_config
+    from g2d.policies.model_keys import lora_config
 
     torch.manual_seed(seed)
     model = get_peft_model(load_base(base), lora_config(Lora(dropout=dropout)))

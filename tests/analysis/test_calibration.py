@@ -7,7 +7,7 @@ import pytest
 
 from g2d.analysis.calibration import choose_levels, few_mixed, format_levels, level_table, with_mixes
 from g2d.rollouts.rollout import to_frame
-from g2d.rollouts.settings import Calibration
+from g2d.rollouts.rollout_keys import Calibration
 from tests.frames import group, published
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]

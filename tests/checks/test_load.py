@@ -18,7 +18,7 @@ from g2d.checks.requirements import require_files, require_installed
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.grpo.keys import Warmup

@@ -21,7 +21,7 @@ from g2d.grid.grid import Grid
 from g2d.memory.model_shape import config_file, model_config, model_shape
 from g2d.memory.need import GIB, Forecast
 from g2d.memory.passes import Counted, skeleton
-from g2d.policies.settings import HubModel, Lora
+from g2d.policies.model_keys import HubModel, Lora
 from tests.checks.test_load import MINIMAL
 
 SMALL = "config/small.yaml"

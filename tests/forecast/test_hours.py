@@ -20,7 +20,7 @@ from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.planned import PlannedJob
 from g2d.policies import PolicyRecord, write_policy
-from g2d.policies.settings import HubModel, LocalModel, parameters
+from g2d.policies.model_keys import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup
 from tests.checks.test_load import CONFIG, MINIMAL
 

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 from g2d.jobs import attempts as module
-from g2d.jobs.attempts import BEAT_S, Attempt, Process, Status, attempt_file, recorded
+from g2d.jobs.attempts import BEAT_S, JobAttempt, Process, Status, attempt_file, recorded
 from g2d.jobs.cost import Cost, Meter, merge_costs
 from tests.attempts import read_attempts
 
 HOUR = 3600.0
 
 
-def attempt(job: str, status: Status, started: float, hours: float = 1) -> Attempt:
+def attempt(job: str, status: Status, started: float, hours: float = 1) -> JobAttempt:
     seconds = hours * HOUR
     cost = Cost(job, job.partition("-")[0], seconds, seconds, 1, "cpu", seconds, 10, 10**9)
-    return Attempt(status, cost, "node1", started, started + seconds, Process(1, "elsewhere", None))
+    return JobAttempt(status, cost, "node1", started, started + seconds, Process(1, "elsewhere", None))
 
 
-def written(folder: Path, attempts: list[Attempt]) -> Path:
+def written(folder: Path, attempts: list[JobAttempt]) -> Path:
     for number, entry in enumerate(attempts):
         (folder / f"{number}.json").write_text(json.dumps(asdict(entry)))
     return folder

@@ -33,7 +33,7 @@ from g2d.jobs.files import (
     write_text,
 )
 from g2d.problems import read_problems
-from g2d.problems.settings import LocalProblems
+from g2d.problems.problem_keys import LocalProblems
 from g2d.problems.sources import load_problems
 from g2d.rollouts.pairs import PAIR_KEYS, read_pairs
 from g2d.tables.frames import read_table

@@ -11,8 +11,8 @@ from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Forecast, Need, Part
 from g2d.memory.passes import Counted
 from g2d.memory.workload import Training
-from g2d.policies.settings import Lora
-from g2d.rollouts.settings import EngineSettings
+from g2d.policies.model_keys import Lora
+from g2d.rollouts.rollout_keys import EngineSettings
 
 LLAMA = LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=4, num_attention_heads=4)
 ENGINE = EngineSettings(name="transformers")

@@ -8,8 +8,8 @@ from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Forecast, Need
 from g2d.memory.passes import Counted
 from g2d.memory.workload import Drawing, Training
-from g2d.policies.settings import Lora
-from g2d.rollouts.settings import EngineSettings
+from g2d.policies.model_keys import Lora
+from g2d.rollouts.rollout_keys import EngineSettings
 from tests.memory.test_passes import llama
 
 ENGINE, ADAPTER = EngineSettings(), Lora()

@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 
 from g2d.memory.model_shape import model_config, model_shape
 from g2d.memory.passes import Counted
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from tests.workflow import forked
 
 WIDTH, INNER, WORDS, HEADS, SHARED = 64, 160, 300, 4, 2

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from g2d.policies.model_keys import LocalModel
 from g2d.policies.pretrained import resolve_base
 from g2d.policies.record import (
     BASE_FILES,
@@ -24,7 +25,6 @@ from g2d.policies.record import (
     require_own_weights,
     write_policy,
 )
-from g2d.policies.settings import LocalModel
 from tests.models import tiny_policy
 
 

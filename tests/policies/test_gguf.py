@@ -15,9 +15,9 @@ import pytest
 from g2d.checks.load import load
 from g2d.checks.requirements import require_files
 from g2d.policies.gguf import READER, file_in, origin
+from g2d.policies.model_keys import ASSUMED_PARAMETERS, GgufModel, parameters
 from g2d.policies.pretrained import make_base
 from g2d.policies.record import PolicyRecord, end_tokens, load_base, load_tokenizer, read_policy, write_policy
-from g2d.policies.settings import ASSUMED_PARAMETERS, GgufModel, parameters
 from g2d.settings import ConfigError
 from tests.shared import NEEDS_SMOLLM2, SMOLLM2, made_once
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from g2d.policies.model_keys import LocalModel, Lora
 from g2d.policies.pretrained import resolve_base
 from g2d.policies.record import PolicyRecord, as_json, load_base, load_model, load_tokenizer, read_policy, write_policy
-from g2d.policies.settings import LocalModel, Lora
 from g2d.problems import Problem, prompts
 from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
 from g2d.regimes.run.training import starting_model

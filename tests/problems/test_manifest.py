@@ -5,9 +5,9 @@ import json
 
 from g2d.problems import Problem, read_problems, write_problems
 from g2d.problems.manifest import manifest
-from g2d.problems.settings import LocalProblems, SyntheticProblems
+from g2d.problems.problem_keys import LocalProblems, SyntheticProblems
 from g2d.problems.sources import load_problems
-from g2d.verifier import Judgement
+from g2d.verifier import Verification
 
 PROBLEMS = [
     Problem("p1", "What is 1+1?", "2", 2, "algebra", "s"),
@@ -20,7 +20,7 @@ SYNTHETIC = SyntheticProblems(source="synthetic", family="arithmetic", split="te
 def numbers_only(items):
     """A verifier that reads digits only."""
     return [
-        Judgement("correct" if answer.isdigit() and text == f"\\boxed{{{answer}}}" else "parse_error", answer)
+        Verification("correct" if answer.isdigit() and text == f"\\boxed{{{answer}}}" else "parse_error", answer)
         for answer, text in items
     ]
 

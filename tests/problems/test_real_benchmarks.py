@@ -7,9 +7,9 @@ import pytest
 
 from g2d.problems.leakage import assert_no_leakage
 from g2d.problems.manifest import manifest
-from g2d.problems.settings import Fields, LocalProblems
+from g2d.problems.problem_keys import Fields, LocalProblems
 from g2d.problems.sources import load_problems
-from g2d.verifier import Judgement, verify_batch
+from g2d.verifier import Verification, verify_batch
 
 MATH = {"prompt": "problem", "id": "unique_id", "level": "level"}
 SOURCES = {
@@ -85,7 +85,7 @@ def test_the_manifest_lists_the_references_of_math_that_do_not_verify(problems, 
     def verify(items):
         """Judge only the empty references; tests/verifier/test_references.py judges all."""
         empty = iter(verify_batch([item for item in items if item[0] == ""]))
-        return [next(empty) if answer == "" else Judgement("correct", answer) for answer, _ in items]
+        return [next(empty) if answer == "" else Verification("correct", answer) for answer, _ in items]
 
     record = manifest("pool", at(real_data, SOURCES["pool"]), problems["pool"], verify)
     assert record["levels"] == {"1": 564, "2": 1348, "3": 1592, "4": 1690, "5": 2304, "unknown": 2}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from g2d.problems.problem import Problem
-from g2d.problems.settings import HELD_OUT, OPEN_ENDED, Fields, HubProblems, LocalProblems, SyntheticProblems
+from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, Fields, HubProblems, LocalProblems, SyntheticProblems
 from g2d.problems.sources import ProblemError, load_problems, parse_level
 
 PINNED, OTHER = "b" * 40, "a" * 40
@@ -257,7 +257,7 @@ def test_a_folder_may_not_pose_as_a_hub_data_set(tmp_path, monkeypatch):
 
 
 OFFLINE = """
-from g2d.problems.settings import HubProblems
+from g2d.problems.problem_keys import HubProblems
 from g2d.problems.sources import load_problems
 source = HubProblems(source="hub", id="some/math", revision="{revision}", split="train")
 print([problem.answer for problem in load_problems("pool", source)])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.regimes.run.job import Trained, TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.test_resume import saving

@@ -14,8 +14,8 @@ import pytest
 
 from g2d.jobs.files import read_json
 from g2d.policies import PolicyRecord, load_base, load_model
+from g2d.policies.model_keys import Lora
 from g2d.policies.record import with_trained
-from g2d.policies.settings import Lora
 from g2d.regimes.grpo import train as grpo
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from g2d.jobs.digests import MARK
 from g2d.jobs.files import sha256
 from g2d.policies import PolicyRecord, load_model
+from g2d.policies.model_keys import Lora
 from g2d.policies.record import as_json
-from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
@@ -30,7 +30,7 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.training import AutoStop, starting_model
 from g2d.regimes.run.weights import save_trained
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.settings import EngineSettings, Harvest
+from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, rollouts_of, tiny_policy
 from tests.regimes.test_resume import saving, terminated_after
@@ -166,7 +166,7 @@ def test_vllm_loads_the_folder_and_other_weights_are_refused(tmp_path: Path) -> 
 
 def test_an_early_stopping_warm_up_leaves_the_weights_of_its_best_probe(tmp_path: Path) -> None:
     stops = WARMUP.model_copy(update={"steps": [2], "horizon": 2, "auto": AutoStop(every=1, prompts=4, patience=1)})
-    harvest = Harvest(samples_per_prompt=2, max_completion_length=12)
+    harvest = HarvestSettings(samples_per_prompt=2, max_completion_length=12)
     stopping = partial(train_until_decline, train_grpo)
     run(stopping, lambda: easy(10), stops, tmp_path, group_size=4, k=2, harvest=harvest)
     digests = {sha256(folder / FILE) for folder in tmp_path.glob("k*") if (folder / FILE).is_file()}

@@ -14,7 +14,7 @@ import pytest
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import read_json, sha256
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.run import auto_stop
@@ -30,7 +30,7 @@ from g2d.regimes.run.auto_stop import (
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.draw import sampling
-from g2d.rollouts.settings import Harvest
+from g2d.rollouts.rollout_keys import HarvestSettings
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted
 from tests.regimes.test_rewards import begins_with_first
@@ -38,7 +38,7 @@ from tests.regimes.test_training import WARMUP as SHORT
 from tests.regimes.test_training import easy, steps_of, warm_up
 
 WARMUP = SHORT.model_copy(update={"learning_rate": 2e-2})  # so that every segment changes what is sampled
-HARVEST = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
+HARVEST = HarvestSettings(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
 AUTO = AutoStop(every=3, prompts=6, patience=1)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, train_rft

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from g2d.policies import PolicyRecord, load_base, load_tokenizer
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt, conversation, conversation_ids
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo

@@ -15,7 +15,7 @@ import pytest
 
 from g2d.jobs.cost import Meter, Progress
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems.problem import Problem
 from g2d.regimes.distributed.messages import TYPE, read_message, write_message
 from g2d.regimes.offline.dpo import Dpo

@@ -9,7 +9,7 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import read_json, write_json
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints, TrainingStoppedError

@@ -14,8 +14,8 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from g2d.jobs.cost import Meter
+from g2d.policies.model_keys import Lora
 from g2d.policies.record import load_base
-from g2d.policies.settings import Lora
 from g2d.regimes.grpo.equations import mixed_groups
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.moving_reference import REFERENCE

@@ -13,7 +13,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from g2d.policies import PolicyRecord, load_base
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.positions import has_absolute_positions
 from g2d.regimes.grpo.train import train_grpo

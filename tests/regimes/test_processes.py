@@ -21,7 +21,7 @@ import torch
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import PolicyRecord, write_policy
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.regimes.distributed.launch import launched
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo

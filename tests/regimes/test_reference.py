@@ -16,7 +16,7 @@ from trl.trainer import dpo_trainer
 
 from g2d.jobs.files import read_json, write_json
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft

@@ -18,7 +18,7 @@ import pytest
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.files import sha256
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpointing, Checkpoints, TrainingStoppedError, require_intact
 from g2d.regimes.run.job import TrainingJob

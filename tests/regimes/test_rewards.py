@@ -36,7 +36,7 @@ from g2d.rollouts.rollout import (
 )
 from g2d.settings import Section, key
 from g2d.stages.sample_rollouts import generate_rollouts
-from g2d.verifier.settings import PythonVerifier
+from g2d.verifier.verifier_keys import PythonVerifier
 from tests.frames import group
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after

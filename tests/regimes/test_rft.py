@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline import rft as rft_module
 from g2d.regimes.offline.rft import Rft, RightCompletion, chosen_completions, read_rft, right_completions, train_rft

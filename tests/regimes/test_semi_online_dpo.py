@@ -14,7 +14,7 @@ import pytest
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.on_policy import rollouts as on_policy

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, LlamaCon
 from trl.trainer.utils import add_fused_lm_head
 
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run import microbatches, shared_prompts

@@ -20,8 +20,8 @@ from peft import PeftModelForCausalLM
 
 from g2d.jobs.files import write_jsonl
 from g2d.policies import PolicyRecord, load_model, load_tokenizer
+from g2d.policies.model_keys import Lora
 from g2d.policies.record import end_tokens
-from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
 from g2d.regimes.grpo.keys import Warmup

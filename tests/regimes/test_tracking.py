@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from g2d.jobs.cost import Meter
 from g2d.policies import PolicyRecord
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.run.job import TrainingJob, train_on

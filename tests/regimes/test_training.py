@@ -17,8 +17,8 @@ from snakemake.iocontainers import InputFiles
 
 from g2d.jobs.files import sha256, write_jsonl
 from g2d.policies import PolicyRecord, load_model, load_tokenizer
+from g2d.policies.model_keys import Lora
 from g2d.policies.record import tokenizer_sha256
-from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
 from g2d.problems.synthetic import generate

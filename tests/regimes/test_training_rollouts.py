@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from g2d.regimes.run.training_rollouts import Keep, TrainingRollouts
-from g2d.rewards.reward import Judgement as Rewarded
-from g2d.verifier import Judgement
+from g2d.rewards.reward import Judgement
+from g2d.verifier import Verification
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ from g2d.verifier import Judgement
 )
 def test_rows_and_texts(tmp_path: Path, keep: Keep, texts: list[str | None]) -> None:
     rollouts = TrainingRollouts([9], keep)
-    verdicts = [Judgement("correct", "4"), Judgement("incorrect", "5"), *[Judgement("truncated", None)] * 2]
+    verdicts = [Verification("correct", "4"), Verification("incorrect", "5"), *[Verification("truncated", None)] * 2]
     rollouts.record(
         verdicts,
-        rewards=[Rewarded(judgement.reward) for judgement in verdicts],
+        rewards=[Judgement(verification.reward) for verification in verdicts],
         completions=["one", "two", "three", "four"],
         completion_ids=[[1, 9], [1, 9], [1, 2, 9], [1, 2, 3]],
         problem_id=["a", "a", "b", "b"],

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
@@ -24,7 +24,7 @@ from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
-from g2d.rollouts.settings import EngineSettings, Harvest
+from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
 from g2d.stages.train_policy import train_regime
@@ -174,7 +174,7 @@ def test_an_adapter_that_did_not_arrive_stops_the_training(tmp_path: Path, monke
 
 
 def test_training_and_probes_take_turns_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    harvest = Harvest(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
+    harvest = HarvestSettings(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
     warmup = WARMUP.model_copy(update={"auto": AutoStop(every=3, prompts=6, patience=1)})
     job = TrainingJob(
         tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=tmp_path, engine=VLLM, group_size=2,

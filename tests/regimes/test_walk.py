@@ -12,7 +12,7 @@ import torch
 from trl import GRPOTrainer
 
 from g2d.jobs.cost import Meter
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup

@@ -13,7 +13,7 @@ from g2d.rewards import catalogue
 from g2d.rewards.judging import judge, require_numbers
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key
-from g2d.verifier import Judgement as Verified
+from g2d.verifier import Verification
 
 CONTEXT = Context(0, "training")
 Judge = Callable[..., list[Judgement]]
@@ -34,7 +34,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Judge:
         monkeypatch.setitem(catalogue.REWARDS, "odd", reward)
         problem = Problem("p", "?", "5", 1, None, "a test")
         attempts = [
-            Attempt(problem, f"g{i // 2}", i % 2, text, Verified("incorrect", "1")) for i, text in enumerate(texts)
+            Attempt(problem, f"g{i // 2}", i % 2, text, Verification("incorrect", "1")) for i, text in enumerate(texts)
         ]
         return judge(Odd(), attempts, CONTEXT)
 
@@ -65,7 +65,7 @@ def test_each_problem_is_judged_by_the_reward_of_its_kind(odd: Judge) -> None:
     both = catalogue.ByKind.model_construct(verifiable=catalogue.TRUTH, open_ended=Odd())
     with_answer, without = Problem("v", "?", "5", 1, None, ""), Problem("o", "?", None, None, None, "")
     attempts = [
-        Attempt(problem, problem.problem_id, sample, "", Verified(verdict, None))
+        Attempt(problem, problem.problem_id, sample, "", Verification(verdict, None))
         for sample in range(2)
         for problem, verdict in ((with_answer, "correct"), (without, "no_reference"))
     ]

@@ -21,7 +21,7 @@ from g2d.rewards.judging import judge
 from g2d.rewards.model import Scorer
 from g2d.rewards.reward import Attempt, Judgement, UnusableError
 from g2d.settings import ConfigError, Section
-from g2d.verifier import Judgement as Verified
+from g2d.verifier import Verification
 from tests.checks.test_load import MINIMAL
 from tests.rewards.models import TEMPLATE, reward_model
 from tests.rewards.test_judging import CONTEXT
@@ -36,7 +36,7 @@ def settings(folder: Path, **more: Any) -> Section:
 
 def judged(folder: Path, texts: list[str], **more: Any) -> list[Judgement]:
     problem = Problem("p", "Name a fruit.", "", None, None, "a test")
-    attempts = [Attempt(problem, "p", i, text, Verified("no_boxed", None)) for i, text in enumerate(texts)]
+    attempts = [Attempt(problem, "p", i, text, Verification("no_boxed", None)) for i, text in enumerate(texts)]
     return judge(settings(folder, **more), attempts, CONTEXT)
 
 

@@ -23,8 +23,7 @@ from g2d.rewards.judging import judge
 from g2d.rewards.python import PythonReward
 from g2d.rewards.reward import Attempt, Judgement
 from g2d.settings import ConfigError
-from g2d.verifier import Judgement as Verified
-from g2d.verifier import VerifierError, pool
+from g2d.verifier import Verification, VerifierError, pool
 from g2d.verifier.user_code import signature
 from tests.checks.test_load import MINIMAL
 from tests.open_ended import HELD_OUT, POOL
@@ -53,7 +52,7 @@ def judged(settings: PythonReward, groups: int = 2) -> list[Judgement]:
             f"p{n}",
             sample,
             "a" * (2 * n + sample + 1),
-            Verified("correct" if sample == 0 else "incorrect", None),
+            Verification("correct" if sample == 0 else "incorrect", None),
         )
         for n in range(groups)
         for sample in range(2)

@@ -12,7 +12,7 @@ from g2d.rewards.controls import Format, Wrong
 from g2d.rewards.reward import Judgement
 from g2d.rewards.training_reward import TrainingReward, completion_text, log_verdicts
 from g2d.settings import Section
-from g2d.verifier import Judgement as Verified
+from g2d.verifier import Verification
 
 PROBLEMS = [Problem(name, "?", "5", 1, None, "a test") for name in "pq"]
 WRONG = Wrong(reward="wrong")
@@ -20,7 +20,7 @@ WRONG = Wrong(reward="wrong")
 
 def call(reward: Section, answers: list[str], groups: list[str], **more: Any) -> tuple[Any, dict[str, float], Any]:
     metrics: dict[str, float] = {}
-    seen: list[tuple[list[Verified], list[Judgement]]] = []
+    seen: list[tuple[list[Verification], list[Judgement]]] = []
     function = TrainingReward(
         reward,
         PROBLEMS,
@@ -63,7 +63,7 @@ def test_a_problem_drawn_twice_in_a_step_is_two_groups() -> None:
 
 def test_shares_of_verdicts_count_only_verifiable_prompts() -> None:
     metrics: dict[str, float] = {}
-    log_verdicts([Verified("correct", "1"), Verified("no_reference", None)], metrics.__setitem__)
+    log_verdicts([Verification("correct", "1"), Verification("no_reference", None)], metrics.__setitem__)
     assert metrics["verdicts/correct"] == 1
     assert "verdicts/no_reference" not in metrics
 

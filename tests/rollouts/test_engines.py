@@ -33,13 +33,13 @@ from g2d.rollouts.rollout import (
     to_frame,
     write_rollouts,
 )
+from g2d.rollouts.rollout_keys import Evaluation, HarvestSettings
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
-from g2d.rollouts.settings import Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import random_model, rollouts_of, tiny_policy, two_ends_policy
 
-HARVEST = Harvest(samples_per_prompt=4, max_completion_length=12, batch_size=16)
+HARVEST = HarvestSettings(samples_per_prompt=4, max_completion_length=12, batch_size=16)
 GREEDY = Decoding(1, 0.0, 1.0, 12, 16, 0)
 
 

@@ -26,8 +26,8 @@ from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
+from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.sampling import request_seed
-from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.trainer_engine import SubprocessEngine
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
@@ -40,7 +40,7 @@ pytestmark = NEEDS_VLLM
 
 N = 100
 GREEDY = Decoding(1, 0.0, 1.0, 40, 64, 0)
-SAMPLED = sampling(Harvest(samples_per_prompt=4, max_completion_length=24), seed=0)
+SAMPLED = sampling(HarvestSettings(samples_per_prompt=4, max_completion_length=24), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_one_that_dies_says_so(policy: PolicyRecord, monkeypatch: pytest.MonkeyP
 def test_one_ends_with_whoever_started_it(policy: PolicyRecord) -> None:
     code = (
         f"import sys; sys.executable = {forked.python()!r}; "
-        "from g2d.policies import PolicyRecord; from g2d.rollouts.settings import EngineSettings; "
+        "from g2d.policies import PolicyRecord; from g2d.rollouts.rollout_keys import EngineSettings; "
         "from g2d.rollouts.trainer_engine import SubprocessEngine; "
         f"made = SubprocessEngine({policy!r}, EngineSettings(name='vllm')); print(made.process, flush=True); input()"
     )

@@ -21,7 +21,7 @@ from g2d.policies import PolicyRecord, load_base, load_model
 from g2d.policies import record as policies
 from g2d.rollouts import transformers_engine, weights_check
 from g2d.rollouts.engine import Decoding, Request
-from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import (

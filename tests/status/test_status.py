@@ -20,7 +20,7 @@ import pytest
 from g2d.checks.load import load
 from g2d.cli import main
 from g2d.grid.grid import Grid
-from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attempt_file, log_of
+from g2d.jobs.attempts import BEAT_S, SILENT_S, JobAttempt, Process, Status, attempt_file, log_of
 from g2d.jobs.cost import Cost, Progress, write_cost
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
@@ -88,7 +88,7 @@ def attempted(
     now = time.time()
     bill = cost(f"results/{folder}/cost", stage, seconds, device)
     updated = now - (started - seconds if heard is None else heard)
-    attempt = Attempt(status, bill, "node7", now - started, updated, process, **more)
+    attempt = JobAttempt(status, bill, "node7", now - started, updated, process, **more)
     log = results / f"logs/{stage}/{folder.replace('grpo/', '')}.log"
     file = attempt_file(log).with_name(
         f"{log.stem}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now - started))}-node7-1.json"

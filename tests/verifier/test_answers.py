@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from g2d.verifier import Judgement, verify_batch
+from g2d.verifier import Verification, verify_batch
 
 from .answers import CASES, KNOWN_WRONG
 
@@ -12,7 +12,7 @@ TABLE = [(kind, *case) for kind, cases in CASES.items() for case in cases]
 
 
 @pytest.fixture(scope="module")
-def judged() -> dict[tuple[str, str], Judgement]:
+def judged() -> dict[tuple[str, str], Verification]:
     pairs = [case[1:3] for case in TABLE] + [case[:2] for case in KNOWN_WRONG]
     assert len(set(pairs)) == len(pairs)
     judgements = verify_batch([(reference, rf"Hence $\boxed{{{answer}}}$.") for reference, answer in pairs], workers=2)

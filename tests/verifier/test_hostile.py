@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from g2d.verifier import Judgement, Limits, Verifier
+from g2d.verifier import Limits, Verification, Verifier
 
 from .hostile import HOSTILE
 
@@ -14,7 +14,7 @@ LIMITS = Limits(deadline_s=0.6)
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory) -> dict[str, Judgement]:
+def judged(tmp_path_factory) -> dict[str, Verification]:
     """All of them in one batch, with a good item behind each."""
     items = [item for completion, _ in HOSTILE.values() for item in ((REFERENCE, completion), GOOD)]
     with pytest.MonkeyPatch.context() as patch, Verifier(2, LIMITS) as verifier:

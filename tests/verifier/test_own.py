@@ -15,12 +15,12 @@ from g2d.checks.requirements import require_files
 from g2d.cli import main
 from g2d.problems import Problem, read_problems, write_problems
 from g2d.problems.problem import references
-from g2d.problems.settings import LocalProblems
+from g2d.problems.problem_keys import LocalProblems
 from g2d.problems.sources import ProblemError, load_problems
 from g2d.settings import ConfigError
 from g2d.verifier import Limits, Verifier, VerifierError
-from g2d.verifier.settings import PythonVerifier, verifier_of, verifier_params
 from g2d.verifier.user_code import signature
+from g2d.verifier.verifier_keys import PythonVerifier, verifier_of, verifier_params
 from tests.checks.test_load import MINIMAL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from g2d.verifier import Judgement, Verifier, last_boxed
+from g2d.verifier import Verification, Verifier, last_boxed
 
 
 def rows(path: Path) -> Iterator[dict]:
@@ -23,7 +23,7 @@ def verifier():
         yield verifier
 
 
-def failures(judgements: list[Judgement]) -> list[Judgement]:
+def failures(judgements: list[Verification]) -> list[Verification]:
     return [judgement for judgement in judgements if judgement.verdict != "correct"]
 
 

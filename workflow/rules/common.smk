@@ -39,8 +39,8 @@ try:
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.plain import plain, say
-    from g2d.policies.settings import CONVERTED, model_files
-    from g2d.problems.settings import HELD_OUT, OPEN_ENDED, problem_files
+    from g2d.policies.model_keys import CONVERTED, model_files
+    from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.run.training import AUTO
     from g2d.rewards.catalogue import reward_of

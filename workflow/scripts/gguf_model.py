@@ -4,8 +4,8 @@ from pathlib import Path
 
 from g2d.jobs.stage import stage
 from g2d.policies import write_policy
+from g2d.policies.model_keys import GgufModel
 from g2d.policies.pretrained import make_base
-from g2d.policies.settings import GgufModel
 
 
 def main(snakemake):

@@ -9,11 +9,11 @@ def main(snakemake):
     from g2d.problems import read_problems
     from g2d.rewards.catalogue import reward_settings
     from g2d.rollouts.draw import sampling
-    from g2d.rollouts.settings import Harvest
+    from g2d.rollouts.rollout_keys import HarvestSettings
     from g2d.stages.sample_rollouts import generate_rollouts
 
     with stage(snakemake) as meter:
-        settings = Harvest.model_validate(snakemake.params.settings["harvest"])
+        settings = HarvestSettings.model_validate(snakemake.params.settings["harvest"])
         problems = read_problems(snakemake.input.problems)
         reward = reward_settings(snakemake.params.settings.get("reward"))
         decoding = sampling(settings, int(snakemake.wildcards.seed))

@@ -4,8 +4,8 @@ from pydantic import TypeAdapter
 
 from g2d.jobs.stage import stage
 from g2d.policies import write_policy
+from g2d.policies.model_keys import ModelSource
 from g2d.policies.pretrained import resolve_base
-from g2d.policies.settings import ModelSource
 
 
 def main(snakemake):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import pandas as pd
 
 from g2d.analysis.informativeness import pairable, success_counts
-from g2d.rollouts.settings import Calibration
+from g2d.rollouts.rollout_keys import Calibration
 
 Level = int | None  # None: the problem has no level
 

@@ -9,11 +9,11 @@ from jinja2 import TemplateError
 from g2d.analysis.calibration import require_levels
 from g2d.config.sections import Config
 from g2d.plain import first_line
+from g2d.policies.model_keys import LocalModel
 from g2d.policies.record import PolicyRecord, load_tokenizer, require_whole
-from g2d.policies.settings import LocalModel
 from g2d.problems import Problem
+from g2d.problems.problem_keys import LocalProblems
 from g2d.problems.prompts import Prompt, conversation, conversation_ids
-from g2d.problems.settings import LocalProblems
 from g2d.problems.sources import ProblemError, load_problems
 from g2d.settings import refuse
 

@@ -11,8 +11,8 @@ from g2d.config.model_settings import ModelSettings
 from g2d.config.sections import Config
 from g2d.grid.expand import by_section, group_sizes, runs_of
 from g2d.grid.run import Run
-from g2d.policies.settings import LORA_RANKS
-from g2d.problems.settings import SyntheticProblems
+from g2d.policies.model_keys import LORA_RANKS
+from g2d.problems.problem_keys import SyntheticProblems
 from g2d.problems.synthetic import shares
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes

@@ -19,7 +19,7 @@ from g2d.jobs.files import does_not_exist, read_json, text_value
 from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
 from g2d.plain import first_line, plain
 from g2d.policies import gguf
-from g2d.policies.settings import (
+from g2d.policies.model_keys import (
     CONFIG,
     CONTEXT_LENGTH,
     GgufModel,
@@ -30,12 +30,12 @@ from g2d.policies.settings import (
     model_files,
     snapshot,
 )
-from g2d.problems.settings import HubProblems, LocalProblems, place_of, problem_files
+from g2d.problems.problem_keys import HubProblems, LocalProblems, place_of, problem_files
 from g2d.rewards.catalogue import parts, reward_of, reward_settings
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
 from g2d.rewards.python import PythonReward
 from g2d.settings import ConfigError, Section, refuse
-from g2d.verifier.settings import mistake_in as mistake_in_verifier
+from g2d.verifier.verifier_keys import mistake_in as mistake_in_verifier
 
 
 def require_files(config: Config) -> None:

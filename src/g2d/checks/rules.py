@@ -10,7 +10,7 @@ from g2d.checks.model_rules import first_mistake
 from g2d.config.sections import Config
 from g2d.grid.policy import POLICY_NAMES
 from g2d.problems import synthetic
-from g2d.problems.settings import OPEN_ENDED_SETS, SyntheticProblems, place_of
+from g2d.problems.problem_keys import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.run.prompts import PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import reward_of

@@ -35,22 +35,22 @@ from g2d.grid.grid import Grid
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
+from g2d.policies.model_keys import EmbeddedModel, GgufModel, ModelSource
 from g2d.policies.pretrained import make_base, resolve_base
 from g2d.policies.record import PolicyRecord, read_policy
-from g2d.policies.settings import EmbeddedModel, GgufModel, ModelSource
 from g2d.problems import Problem
 from g2d.problems.sources import load_problems
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame
-from g2d.rollouts.settings import Calibration
+from g2d.rollouts.rollout_keys import Calibration
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.settings import own_file
 from g2d.verifier.verdict import UNFINISHED_THINKING
+from g2d.verifier.verifier_keys import own_file
 
 AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM has one batch
 SHOWN = 1200  # characters of a completion to print without --full

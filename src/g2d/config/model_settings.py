@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from g2d.config.ablation import Ablation
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
+from g2d.problems.problem_keys import TrainingSet
 from g2d.problems.prompts import Prompt
-from g2d.problems.settings import TrainingSet
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.processes import Processes
-from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs
+from g2d.rollouts.rollout_keys import Calibration, EngineSettings, Evaluation, Harvest, Pairs
 from g2d.settings.mistakes import changed
 
 

@@ -18,9 +18,9 @@ from g2d.config.ablation import Ablation
 from g2d.config.model_settings import MODEL_SECTIONS, ModelSettings
 from g2d.jobs.files import write_text
 from g2d.plain import plain
-from g2d.policies.settings import ALL_WEIGHTS, NONE, Lora, ModelSource
+from g2d.policies.model_keys import ALL_WEIGHTS, NONE, Lora, ModelSource
+from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, ProblemSource, TrainingSet
 from g2d.problems.prompts import Prompt
-from g2d.problems.settings import HELD_OUT, OPEN_ENDED, ProblemSource, TrainingSet
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
@@ -28,10 +28,10 @@ from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.tracking import Logging
 from g2d.rewards.catalogue import AnyReward, RewardName
-from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
+from g2d.rollouts.rollout_keys import Calibration, EngineSettings, Evaluation, HarvestSettings, Pairs, Sampling
 from g2d.settings import Name, Section, Seed, key
 from g2d.settings.mistakes import changed
-from g2d.verifier.settings import PythonVerifier
+from g2d.verifier.verifier_keys import PythonVerifier
 
 FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 
@@ -86,7 +86,7 @@ class Config(Section):
     calibration: Calibration = key(Calibration(), "Difficulty calibration.")
     training_set: TrainingSet = key(TrainingSet(), "Training prompts.")
     warmup: Warmup = key(Warmup(), "GRPO warm-up.")
-    harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
+    harvest: HarvestSettings = key(HarvestSettings(), "Rollouts of the frozen policy.")
     pairs: Pairs = key(Pairs(), "Sampling of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Variants of the main policies (paper, Table 3).")

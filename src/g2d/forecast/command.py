@@ -25,7 +25,7 @@ from g2d.grid.grid import Grid
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
-from g2d.policies.settings import GgufModel, HubModel, LocalModel
+from g2d.policies.model_keys import GgufModel, HubModel, LocalModel
 from g2d.rewards.model import RewardModel
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least

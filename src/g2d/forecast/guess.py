@@ -16,10 +16,10 @@ from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
-from g2d.policies.settings import BYTES, parameters
+from g2d.policies.model_keys import BYTES, parameters
 from g2d.problems import synthetic
+from g2d.problems.problem_keys import ProblemSource, SyntheticProblems
 from g2d.problems.prompts import Messages, Prompt, conversation
-from g2d.problems.settings import ProblemSource, SyntheticProblems
 from g2d.regimes.grpo.keys import Warmup
 
 SOURCE = "guess"

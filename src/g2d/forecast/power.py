@@ -18,7 +18,7 @@ from g2d.analysis.statistics import LEVEL
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.markdown import literal
-from g2d.problems.settings import LocalProblems, ProblemSource, SyntheticProblems
+from g2d.problems.problem_keys import LocalProblems, ProblemSource, SyntheticProblems
 from g2d.tables.dated_plan import PRIMARY
 from g2d.tables.families import families
 

@@ -12,7 +12,7 @@ from g2d.grid.policy import Policy
 from g2d.grid.run import Run
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
-from g2d.problems.settings import SyntheticProblems
+from g2d.problems.problem_keys import SyntheticProblems
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import KEPT
 

@@ -11,9 +11,9 @@ from g2d.grid.run import Run
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.run.prompts import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
-from g2d.rollouts.settings import Evaluation, Sampling
+from g2d.rollouts.rollout_keys import Evaluation, Sampling
 from g2d.settings import Section
-from g2d.verifier.settings import verifier_params
+from g2d.verifier.verifier_keys import verifier_params
 
 Settings = dict[str, Any]  # by section or method
 # Token budgets were removed; finished evaluations without any have this key.

@@ -12,7 +12,7 @@ from g2d.grid.expand import runs_of
 from g2d.grid.fingerprint import Fingerprint
 from g2d.grid.policy import Harvest, Policy, Reads
 from g2d.grid.run import M0, Point, Run
-from g2d.policies.settings import MADE, EmbeddedModel
+from g2d.policies.model_keys import MADE, EmbeddedModel
 
 
 class Grid:

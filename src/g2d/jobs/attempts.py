@@ -39,7 +39,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class JobAttempt:
     status: Status  # killed: without a final record, so its cost is from the last update
     cost: Cost
     host: str
@@ -68,7 +68,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
 
     def write(status: Status, cost: Cost) -> None:
         now = time.time()
-        attempt = Attempt(status, cost, platform.node(), started, now, process, meter.carried, meter.progress)
+        attempt = JobAttempt(status, cost, platform.node(), started, now, process, meter.carried, meter.progress)
         try:
             write_json(file, asdict(attempt))
         except OSError as error:
@@ -97,7 +97,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
         write(status, meter.end())
 
 
-def is_alive(attempt: Attempt) -> bool | None:
+def is_alive(attempt: JobAttempt) -> bool | None:
     """Return whether an attempt without a final record is running; None if unknown."""
     process = attempt.process
     if process.machine == this_machine():
@@ -130,11 +130,11 @@ def log_of(record: Path, folder: Path) -> Path | None:
     return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log" if named else None
 
 
-def read_attempt(file: str | Path) -> Attempt:
+def read_attempt(file: str | Path) -> JobAttempt:
     """Read one record; a ValueError names the file."""
     values = read_json(file)
     try:
-        return parse_record(Attempt, values, "record")
+        return parse_record(JobAttempt, values, "record")
     except ValueError as error:
         raise ValueError(
             f"{file}: not a record of an attempt ({error}): delete it; its cost is then not counted"

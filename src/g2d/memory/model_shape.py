@@ -10,7 +10,7 @@ import torch
 
 from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
-from g2d.policies.settings import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
+from g2d.policies.model_keys import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
 
 SHAPES = Path(__file__).parent / "shapes"  # config.json files of shipped configurations
 

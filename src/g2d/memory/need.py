@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from g2d.memory.workload import Drawing, Training
-from g2d.policies.settings import Lora
+from g2d.policies.model_keys import Lora
 from g2d.rollouts.free_memory import GIB
-from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.rollout_keys import EngineSettings
 
 if TYPE_CHECKING:  # both import torch
     from g2d.memory.model_shape import ModelShape

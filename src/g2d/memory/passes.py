@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from g2d.jobs.model_folder import attention_of
-from g2d.policies.settings import Lora, lora_config
+from g2d.policies.model_keys import Lora, lora_config
 from g2d.settings.cached_method import cached_method
 
 Given = ParamSpec("Given")

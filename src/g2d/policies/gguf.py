@@ -10,8 +10,8 @@ from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.plain import first_line
+from g2d.policies.model_keys import GgufModel
 from g2d.policies.record import require_all_weights
-from g2d.policies.settings import GgufModel
 
 READER = "gguf==0.19.0"  # also in envs/smollm2.txt
 UNQUANTIZED = ("F32", "F16", "BF16")

@@ -10,8 +10,8 @@ from jinja2 import TemplateError
 
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
+from g2d.policies.model_keys import EmbeddedModel, GgufModel, HubModel, LocalModel
 from g2d.policies.record import PolicyRecord, base_files, load_tokenizer, require_whole
-from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel
 from g2d.problems.prompts import conversation_ids
 
 # Pickled weights can run code on loading.

@@ -17,7 +17,7 @@ from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
 from g2d.jobs.model_folder import attention_of, tensors
 from g2d.plain import first_line
-from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, CONFIG, MADE
+from g2d.policies.model_keys import ADAPTER_FILES, ALL_FILES, CONFIG, MADE
 from g2d.problems.prompts import CLOCK, DATE, with_values
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")

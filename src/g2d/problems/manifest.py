@@ -9,10 +9,10 @@ from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.problems.problem import Problem, to_jsonl
-from g2d.problems.settings import LocalProblems, ProblemSource
-from g2d.verifier.verdict import Judgement
+from g2d.problems.problem_keys import LocalProblems, ProblemSource
+from g2d.verifier.verdict import Verification
 
-Verify = Callable[[Sequence[tuple[str | None, str]]], Sequence[Judgement]]
+Verify = Callable[[Sequence[tuple[str | None, str]]], Sequence[Verification]]
 
 
 def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify | None) -> dict[str, Any]:
@@ -35,11 +35,11 @@ def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], veri
 def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict[str, str]]:
     """Judge each reference answer as if it were a completion; return those that are not right."""
     answered = [problem for problem in problems if problem.answer is not None]
-    judgements = verify([(problem.answer, f"\\boxed{{{problem.answer}}}") for problem in answered])
+    verifications = verify([(problem.answer, f"\\boxed{{{problem.answer}}}") for problem in answered])
     failures = []
-    for problem, judgement in zip(answered, judgements, strict=True):
-        if judgement.verdict != "correct":
-            failure = {"problem_id": problem.problem_id, "answer": str(problem.answer), "verdict": judgement.verdict}
+    for problem, verification in zip(answered, verifications, strict=True):
+        if verification.verdict != "correct":
+            failure = {"problem_id": problem.problem_id, "answer": str(problem.answer), "verdict": verification.verdict}
             failures.append(failure)
     return failures
 

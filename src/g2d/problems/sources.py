@@ -18,7 +18,7 @@ from g2d.plain import first_line, plain
 from g2d.problems import synthetic
 from g2d.problems.leakage import text_key
 from g2d.problems.problem import Problem
-from g2d.problems.settings import (
+from g2d.problems.problem_keys import (
     OPEN_ENDED,
     OPEN_ENDED_SETS,
     AnswerFormat,

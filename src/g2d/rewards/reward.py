@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from g2d.problems import Problem
 from g2d.settings import Section
-from g2d.verifier import Judgement as Verified
+from g2d.verifier import Verification
 
 # `error`: a function in Python failed on this group. `late`: it exceeded its time limit.
 Status = Literal["judged", "not_finite", "error", "late"]
@@ -27,7 +27,7 @@ class Attempt:
     group: str  # `group_name`
     sample: int  # within the group
     text: str
-    verified: Verified
+    verified: Verification
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,12 @@ from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.rewards.catalogue import TRUTH, ByKind, is_scalar, parts, reward_of
 from g2d.rewards.judging import judge
-from g2d.rewards.reward import Attempt, Context, Status
-from g2d.rewards.reward import Judgement as Rewarded
+from g2d.rewards.reward import Attempt, Context, Judgement, Status
 from g2d.settings import Section
-from g2d.verifier import Judgement, shared_verifier
+from g2d.verifier import Verification, shared_verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.settings import PythonVerifier, own_file
 from g2d.verifier.verdict import NO_REFERENCE, OfMathVerify
+from g2d.verifier.verifier_keys import PythonVerifier, own_file
 
 Completion = str | Sequence[dict[str, Any]]
 
@@ -31,7 +30,7 @@ class TrainingReward:
     Args:
         eos_token_ids: a completion that ends otherwise and has no box is `truncated`.
         in_thinking: whether prompts end in `<think>`.
-        on_judged: called with the verifier's judgements, the reward's as `rewards`, and all arguments from TRL.
+        on_judged: called with the verifications, the reward's judgements as `rewards`, and all arguments from TRL.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class TrainingReward:
         problem_id: Sequence[str],
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
-    ) -> tuple[list[Judgement], list[Rewarded]]:
+    ) -> tuple[list[Verification], list[Judgement]]:
         verifier = shared_verifier(default_workers(), file=own_file(self.verifier))
         texts = [completion_text(completion) for completion in completions]
         reasons: list[str] | None = None
@@ -129,7 +128,7 @@ class TrainingReward:
     def _log_by_kind(
         self,
         problem_id: Sequence[str],
-        judgements: Sequence[Rewarded],
+        judgements: Sequence[Judgement],
         completion_ids: Sequence[Sequence[int]] | None,
         log_metric: Callable[[str, float], None],
     ) -> None:
@@ -150,8 +149,8 @@ class TrainingReward:
                 log_metric(f"completions/mean_length/{kind}", fmean(lengths))
 
 
-def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
-    counts = Counter(judgement.verdict for judgement in judgements)
+def log_verdicts(verifications: Sequence[Verification], log_metric: Callable[[str, float], None] | None) -> None:
+    counts = Counter(verification.verdict for verification in verifications)
     del counts[NO_REFERENCE]
     if counts and log_metric:
         for verdict in dict.fromkeys((*get_args(OfMathVerify), *counts)):

@@ -19,9 +19,9 @@ from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context
 from g2d.rollouts.engine import Completion, Decoding, Engine, ModelEngine, Request
 from g2d.rollouts.rollout import Rollout
-from g2d.rollouts.settings import EngineSettings, Evaluation, Sampling
+from g2d.rollouts.rollout_keys import EngineSettings, Evaluation, Sampling
 from g2d.settings import Section
-from g2d.verifier import Judgement, Verifier
+from g2d.verifier import Verification, Verifier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,14 +82,14 @@ def draw_rollouts(
     tokenizer = tokenizer_sha256(policy.base) if token_ids else None
     drawn = list(completed(engine, problems, prompt, decoding))
     compared = references([problem for problem, *_ in drawn], verifier)
-    judgements = verifier.verify(
+    verifications = verifier.verify(
         [(reference, done.text) for reference, (*_, done) in zip(compared, drawn, strict=True)],
         [done.finish_reason for *_, done in drawn],
         in_thinking=[request.in_thinking for _, request, *_ in drawn],
     )
     rollouts: list[Rollout] = []
-    for (problem, request, sample, completion), judgement in zip(drawn, judgements, strict=True):
-        answer = judgement.extracted_answer
+    for (problem, request, sample, completion), verification in zip(drawn, verifications, strict=True):
+        answer = verification.extracted_answer
         rollout = Rollout(
             problem_id=problem.problem_id,
             level=problem.level,
@@ -99,8 +99,8 @@ def draw_rollouts(
             completion_text=well_formed(completion.text),
             token_count=completion.token_count,
             finish_reason=completion.finish_reason,
-            verdict=judgement.verdict,
-            reward=judgement.reward,
+            verdict=verification.verdict,
+            reward=verification.reward,
             extracted_answer=None if answer is None else well_formed(answer),
             engine=engine.name,
             temperature=decoding.temperature,
@@ -132,7 +132,7 @@ def with_rewards(
     columns = ["problem_id", "sample", "completion_text", "verdict", "extracted_answer"]
     attempts: list[Attempt] = []
     for name, sample, text, verdict, answer in rollouts[columns].itertuples(index=False, name=None):
-        verified = Judgement(verdict, None if pd.isna(answer) else answer)
+        verified = Verification(verdict, None if pd.isna(answer) else answer)
         attempts.append(Attempt(by_id[name], name, int(sample), text, verified))
     judgements = judge(reward, attempts, Context(seed, stream))
     details = [json.dumps(dict(judgement.details)) if judgement.details else None for judgement in judgements]

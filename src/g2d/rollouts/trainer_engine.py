@@ -24,7 +24,7 @@ from g2d.jobs.orphans import name_of, when_ends
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds
 from g2d.policies.record import PolicyRecord
 from g2d.rollouts.engine import Completion, Decoding, Request
-from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.rollouts.weights_check import Reference
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from g2d.jobs.files import read_json
+from g2d.policies.model_keys import LORA_RANKS
 from g2d.policies.record import PolicyRecord, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
-from g2d.policies.settings import LORA_RANKS
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free
+from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.rollouts.sampling import request_seed
-from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.weights_check import PREFIXES, Reference, candidates, fixed_texts, require_policy, require_same
 
 CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts

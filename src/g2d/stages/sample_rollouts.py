@@ -27,7 +27,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_parts, part_of, read_rollouts, to_frame, write_rollouts
 from g2d.settings import Section
 from g2d.verifier import Verifier
-from g2d.verifier.settings import own_file, verifier_of
+from g2d.verifier.verifier_keys import own_file, verifier_of
 
 PART = 2048  # rollouts per part: enough to keep an engine busy, minutes on a GPU
 ROLLOUTS = "rollouts.parquet"

@@ -17,8 +17,8 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import own_name, stage
+from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
-from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
@@ -31,8 +31,8 @@ from g2d.regimes.run.stopping import work_folder
 from g2d.regimes.run.tracking import tracking_arguments
 from g2d.regimes.run.training import write_metrics
 from g2d.rewards.catalogue import reward_settings
-from g2d.rollouts.settings import Harvest
-from g2d.verifier.settings import verifier_of
+from g2d.rollouts.rollout_keys import HarvestSettings
+from g2d.verifier.verifier_keys import verifier_of
 
 # Files and folders of a policy in the work folder of its training.
 PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
@@ -167,7 +167,7 @@ def _job(
         verifier=verifier_of(params),
         engine=settings.engine,
         resume_from=Path(checkpoint[0]) if checkpoint else None,
-        harvest=Harvest.model_validate(params.get("harvest", {})),
+        harvest=HarvestSettings.model_validate(params.get("harvest", {})),
         policy_id=policy.folder,
         workers=snakemake.threads,
     )

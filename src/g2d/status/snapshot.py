@@ -14,7 +14,7 @@ from g2d.config.sections import Config
 from g2d.forecast.devices import CARD, Device, device_here
 from g2d.forecast.hours import Line, hours_left
 from g2d.grid.grid import Grid
-from g2d.jobs.attempts import Attempt, log_of
+from g2d.jobs.attempts import JobAttempt, log_of
 from g2d.jobs.planned import FILE, read_jobs
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
@@ -90,7 +90,7 @@ class Folder:
         self._read_plan()
         records = self.records.read()
         states = job_states(self.results, self.jobs, records)
-        attempts: list[Attempt] = []
+        attempts: list[JobAttempt] = []
         for of_job in records.values():
             attempts += [recorded.attempt for recorded in of_job]
         device = _device(self.grid.config, attempts)
@@ -119,7 +119,7 @@ class Folder:
             self._recorded = recorded
 
 
-def _device(config: Config, attempts: Sequence[Attempt]) -> Device:
+def _device(config: Config, attempts: Sequence[JobAttempt]) -> Device:
     if any(attempt.cost.device not in ("cpu", "unknown") for attempt in attempts):
         return CARD
     elsewhere = any(attempt.process.slurm_job for attempt in attempts)

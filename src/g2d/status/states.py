@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from g2d.jobs.attempts import Attempt, is_alive, read_attempt
+from g2d.jobs.attempts import JobAttempt, is_alive, read_attempt
 from g2d.jobs.planned import PlannedJob
 
 State = Literal[
@@ -30,7 +30,7 @@ TROUBLE: tuple[State, ...] = ("failed", "killed", "silent", "stopped", "missing"
 @dataclass(frozen=True, slots=True)
 class Recorded:
     file: str
-    attempt: Attempt
+    attempt: JobAttempt
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class JobState:
     kept_step: int | None = None  # newest checkpoint, if the training does not run
 
     @property
-    def last(self) -> Attempt | None:
+    def last(self) -> JobAttempt | None:
         if not self.attempts:
             return None
         return self.attempts[-1].attempt

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from g2d.config.sections import Config
-from g2d.policies.settings import ModelSource
-from g2d.problems.settings import ProblemSource
+from g2d.policies.model_keys import ModelSource
+from g2d.problems.problem_keys import ProblemSource
 from g2d.tables.evaluations import ROW
 from g2d.tables.frames import Rows, columns, table_of
 

@@ -22,7 +22,7 @@ UNFINISHED_THINKING: Verdict = "unfinished_thinking"
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Verification:
     r"""The verdict on one completion and the answer it is based on.
 
     Attributes:

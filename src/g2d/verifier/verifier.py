@@ -14,7 +14,7 @@ from g2d.verifier.extraction import is_thinking, last_boxed
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import Pool
 from g2d.verifier.user_code import JUDGE, digest
-from g2d.verifier.verdict import NO_REFERENCE, UNFINISHED_THINKING, Judgement, Verdict
+from g2d.verifier.verdict import NO_REFERENCE, UNFINISHED_THINKING, Verdict, Verification
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Verifier:
         else:
             function = ["verifier", file, JUDGE, digest(file)]
         self._pool = Pool(workers, self.limits, function)
-        self._cache: OrderedDict[Pair, Judgement] = OrderedDict()
+        self._cache: OrderedDict[Pair, Verification] = OrderedDict()
         self._has_warned = False
 
     def verify(
@@ -63,7 +63,7 @@ class Verifier:
         finish_reasons: Sequence[str | None] | None = None,
         *,
         in_thinking: Sequence[bool] | None = None,
-    ) -> list[Judgement]:
+    ) -> list[Verification]:
         """Judge completions, in order; a VerifierError if no worker can be started.
 
         Args:
@@ -84,48 +84,48 @@ class Verifier:
         ]
         return self._by_math_verify(attempts) if self.file is None else self._by_file(attempts)
 
-    def _by_math_verify(self, attempts: Sequence[_Attempt]) -> list[Judgement]:
+    def _by_math_verify(self, attempts: Sequence[_Attempt]) -> list[Verification]:
         extracted = [self._extract(attempt) for attempt in attempts]
         pairs = dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple))
         with self._pool.lock:
             judged = self._judge(pairs)
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
 
-    def _extract(self, attempt: _Attempt) -> Pair | Judgement:
-        """Return reference and answer, or the judgement if they need not be compared."""
+    def _extract(self, attempt: _Attempt) -> Pair | Verification:
+        """Return reference and answer, or the verification if they need not be compared."""
         known = self._without_judging(attempt)
         if known is not None:
-            return Judgement(known, None)
+            return Verification(known, None)
         if attempt.is_unfinished:
-            return Judgement(UNFINISHED_THINKING, None)
+            return Verification(UNFINISHED_THINKING, None)
         answer = last_boxed(attempt.text)
         if answer is None:
-            return Judgement("truncated" if attempt.is_cut else "no_boxed", None)
+            return Verification("truncated" if attempt.is_cut else "no_boxed", None)
         reference = str(attempt.reference)
         if not (self.limits.allow(answer) and self.limits.allow(reference)):
-            return Judgement("limit", answer[: self.limits.max_answer_chars])
+            return Verification("limit", answer[: self.limits.max_answer_chars])
         return reference.strip(), answer
 
-    def _judge(self, pairs: Iterable[Pair]) -> dict[Pair, Judgement]:
-        judged: dict[Pair, Judgement] = {}
+    def _judge(self, pairs: Iterable[Pair]) -> dict[Pair, Verification]:
+        judged: dict[Pair, Verification] = {}
         hard: list[Pair] = []
         for pair in pairs:
             verdict = _compare_integers(*pair)
             if pair in self._cache:
                 judged[pair] = self._cache[pair]
             elif verdict is not None:
-                judged[pair] = Judgement(verdict, pair[1])
+                judged[pair] = Verification(verdict, pair[1])
             else:
                 hard.append(pair)
         if hard:
             for pair, reply in zip(hard, self._pool.replies(hard), strict=True):
-                judged[pair] = Judgement(reply, pair[1])
+                judged[pair] = Verification(reply, pair[1])
         self._cache.update(judged)
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
         return judged
 
-    def _by_file(self, attempts: Sequence[_Attempt]) -> list[Judgement]:
+    def _by_file(self, attempts: Sequence[_Attempt]) -> list[Verification]:
         known = [self._without_judging(attempt) for attempt in attempts]
         asked = [
             (attempt.reference, attempt.text)
@@ -133,15 +133,15 @@ class Verifier:
             if verdict is None
         ]
         replies = iter(self._pool.replies(asked))
-        judgements = []
+        verifications = []
         for attempt, before in zip(attempts, known, strict=True):
             verdict = self._verdict(next(replies)) if before is None else before
             if verdict == "incorrect" and attempt.is_unfinished:
                 verdict = UNFINISHED_THINKING
             elif verdict == "incorrect" and attempt.is_cut:
                 verdict = "truncated"
-            judgements.append(Judgement(verdict, None))
-        return judgements
+            verifications.append(Verification(verdict, None))
+        return verifications
 
     def _without_judging(self, attempt: _Attempt) -> Verdict | None:
         if attempt.reference is None:
@@ -180,10 +180,10 @@ def verify_batch(
     finish_reasons: Sequence[str | None] | None = None,
     in_thinking: Sequence[bool] | None = None,
     workers: int = 1,
-) -> list[Judgement]:
+) -> list[Verification]:
     """Judge completions with the shared verifier; see `Verifier.verify`.
 
-    >>> [judgement.verdict for judgement in verify_batch([("1/2", r"so \\boxed{0.5}"), ("1/2", "so 0.5")])]
+    >>> [verification.verdict for verification in verify_batch([("1/2", r"so \\boxed{0.5}"), ("1/2", "so 0.5")])]
     ['correct', 'no_boxed']
     """
     return shared_verifier(workers).verify(items, finish_reasons, in_thinking=in_thinking)

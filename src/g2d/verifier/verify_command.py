@@ -84,13 +84,13 @@ def run(arguments: argparse.Namespace) -> int:
                 except ValueError as error:
                     malformed += 1
                     progress.write(plain(f"{arguments.input}:{number}: {error}"), file=sys.stderr)
-            judgements = verifier.verify(
+            verifications = verifier.verify(
                 [(_reference(row, verifier), row["completion"]) for row in rows],
                 [row.get("finish_reason") for row in rows],
             )
-            for row, judgement in zip(rows, judgements, strict=True):
-                target.write(dump(row | {name: getattr(judgement, name) for name in ADDED}) + "\n")
-            verdicts.update(judgement.verdict for judgement in judgements)
+            for row, verification in zip(rows, verifications, strict=True):
+                target.write(dump(row | {name: getattr(verification, name) for name in ADDED}) + "\n")
+            verdicts.update(verification.verdict for verification in verifications)
             progress.update(sum(map(len, chunk)))
         if malformed and not verdicts:
             raise ValueError(f"{arguments.input}: no row of {malformed} can be judged: give JSONL, as text")

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from g2d.jobs.attempts import Attempt
+from g2d.jobs.attempts import JobAttempt
 from g2d.jobs.cost import merge_costs, read_cost
 from g2d.jobs.files import sha256
 from tests.attempts import read_attempts
@@ -144,7 +144,7 @@ def test_a_watched_status_shows_only_true_states(grid: SlurmProject) -> None:
     assert seen_looks[-1]["device_hours"] > 0
 
 
-def records(project: SlurmProject, stage: str) -> list[Attempt]:
+def records(project: SlurmProject, stage: str) -> list[JobAttempt]:
     return read_attempts(project.results / "attempts" / stage)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.files import read_json
 from g2d.plain import say
+from g2d.policies.model_keys import lora_config
 from g2d.policies.record import end_tokens, ends_in_words, load_tokenizer
-from g2d.policies.settings import lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation, opens_thinking, render
 from g2d.regimes.grpo.keys import Warmup

@@ -32,7 +32,7 @@ from g2d.rollouts.labels import labels
 from g2d.rollouts.rollout import to_frame
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.settings import own_file
+from g2d.verifier.verifier_keys import own_file
 
 TOGETHER = 1024  # most rollouts per call; a run can stop between calls
 BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates

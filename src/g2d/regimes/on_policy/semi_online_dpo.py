@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import model_validator
 
 from g2d.memory.workload import Training
+from g2d.policies.model_keys import lora_config
 from g2d.policies.record import load_tokenizer
-from g2d.policies.settings import lora_config
 from g2d.regimes.on_policy.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.regime import OnlineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob

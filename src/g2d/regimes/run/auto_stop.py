@@ -25,7 +25,7 @@ from g2d.rollouts.draw import draw_rollouts, engine_for, sampling
 from g2d.rollouts.free_memory import free_unused
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.verifier import Verifier
-from g2d.verifier.settings import own_file
+from g2d.verifier.verifier_keys import own_file
 
 
 @dataclass(frozen=True, slots=True)

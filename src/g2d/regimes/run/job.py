@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.cost import Meter
+from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, as_json
-from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.tracking import finish_tracking
 from g2d.rewards.catalogue import TRUTH
-from g2d.rollouts.settings import EngineSettings, Harvest
+from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.settings import Section
-from g2d.verifier.settings import PythonVerifier
+from g2d.verifier.verifier_keys import PythonVerifier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ class TrainingJob:
     engine: EngineSettings = field(default_factory=EngineSettings)
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
 
-    harvest: Harvest = field(default_factory=Harvest)
+    harvest: HarvestSettings = field(default_factory=HarvestSettings)
     policy_id: str = ""
     workers: int = 1  # verifier processes
 

@@ -12,7 +12,7 @@ from g2d.jobs.files import read_json
 from g2d.memory.need import Forecast
 from g2d.memory.workload import Training
 from g2d.plain import say
-from g2d.policies.settings import CONFIG
+from g2d.policies.model_keys import CONFIG
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.processes import largest, n_processes

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from g2d.plain import say
+from g2d.policies.model_keys import lora_config
 from g2d.policies.record import as_json, load_tokenizer
-from g2d.policies.settings import lora_config
 from g2d.problems import Problem, read_problems
 from g2d.regimes.run.checkpoints import Checkpoints, train
 from g2d.regimes.run.job import Trained, TrainingJob

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import field_validator
 
 from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
+from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, load_base, precision, require_own_weights, with_adapter
-from g2d.policies.settings import Lora
 from g2d.regimes.run.processes import n_processes
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Status

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.files import atomic
 from g2d.regimes.run.processes import gathered, is_first
-from g2d.rewards.reward import Judgement as Rewarded
+from g2d.rewards.reward import Judgement
 from g2d.rewards.training_reward import Completion, completion_text
-from g2d.verifier import Judgement
+from g2d.verifier import Verification
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,9 +86,9 @@ class TrainingRollouts(Record):
 
     def record(
         self,
-        judgements: Sequence[Judgement],
+        verifications: Sequence[Verification],
         *,
-        rewards: Sequence[Rewarded],
+        rewards: Sequence[Judgement],
         completions: Sequence[Completion],
         completion_ids: Sequence[Sequence[int]],
         problem_id: Sequence[str],
@@ -100,8 +100,8 @@ class TrainingRollouts(Record):
         step = trainer_state.global_step
         texts = self.texts(problem_id, [completion_text(text) for text in completions], sampled=is_first())
         rows: list[dict[str, Any]] = []
-        judged = zip(problem_id, judgements, rewards, completion_ids, texts, strict=True)
-        for problem, judgement, rewarded, tokens, text in judged:
+        judged = zip(problem_id, verifications, rewards, completion_ids, texts, strict=True)
+        for problem, verification, judgement, tokens, text in judged:
             has_ended = bool(tokens) and tokens[-1] in self.eos_token_ids
             rows.append(
                 {
@@ -109,10 +109,10 @@ class TrainingRollouts(Record):
                     "problem_id": problem,
                     "token_count": len(tokens),
                     "finish_reason": "stop" if has_ended else "length",
-                    "verdict": judgement.verdict,
-                    "reward": rewarded.reward,
-                    "reward_status": rewarded.status,
-                    "extracted_answer": judgement.extracted_answer,
+                    "verdict": verification.verdict,
+                    "reward": judgement.reward,
+                    "reward_status": judgement.status,
+                    "extracted_answer": verification.extracted_answer,
                     "completion_text": text,
                     "generated_at": step + 1,
                 }

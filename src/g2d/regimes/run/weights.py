@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from g2d.policies.model_keys import ALL_FILES, Lora, lora_config
 from g2d.policies.record import require_whole_adapter, with_trained
-from g2d.policies.settings import ALL_FILES, Lora, lora_config
 
 
 def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:

@@ -79,11 +79,11 @@ class Calibration(Sampling):
         return self.levels if self.sampled_levels == "pinned" and self.levels != "auto" else None
 
 
-class Harvest(Sampling):
+class HarvestSettings(Sampling):
     """Stage 2: rollouts of the frozen policy pi_K (paper, section 2.1)."""
 
     @model_validator(mode="after")
-    def _makes_pairs(self) -> Harvest:
+    def _makes_pairs(self) -> HarvestSettings:
         if self.samples_per_prompt < 2:
             raise MistakeInKeyError(
                 "samples_per_prompt", "a pair is of two rollouts to one prompt: set it to 2 or more"
