@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
 from g2d.policies.model_keys import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 SHAPES = Path(__file__).parent / "shapes"  # config.json files of shipped configurations
 
@@ -30,17 +33,20 @@ class NoConfigError(ValueError):
 
 
 def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
-    """Return a model's config.json; a NoConfigError says how to get a missing one."""
+    """Return a model's config.json, or raise a NoConfigError with the way to get it."""
     if isinstance(source, GgufModel):
-        if (made := Path("results", name, "base/model", CONFIG)).is_file():
+        made = Path("results", name, "base/model", CONFIG)
+        if made.is_file():
             return made
         raise NoConfigError(f"models.{name}: its GGUF file is not converted yet: snakemake --cores 1 {made}")
-    if found := file_of(source):
-        return found
+    present = file_of(source)
+    if present is not None:
+        return present
     if isinstance(source, LocalModel):
         file = Path(source.path, CONFIG)
         raise NoConfigError(f"models.{name}: {file} does not exist: correct path, or --config-json {name}=FILE")
-    if (shipped := SHAPES / f"{source.id.replace('/', '--')}.json").is_file():
+    shipped = SHAPES / f"{source.id.replace('/', '--')}.json"
+    if shipped.is_file():
         return shipped
     raise NoConfigError(
         f"models.{name}: {CONFIG} of {source.id} is not in the Hub's cache; this fetches it and nothing else: "
@@ -48,7 +54,7 @@ def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
     )
 
 
-def model_config(file: Path) -> Any:
+def model_config(file: Path) -> PreTrainedConfig:
     """Load a configuration without the model's code; a ValueError names a file that transformers cannot read."""
     from transformers import AutoConfig
 
@@ -65,9 +71,11 @@ def model_config(file: Path) -> Any:
         ) from error
 
 
-def model_shape(config: Any, lora: Lora) -> ModelShape:
+def model_shape(config: PreTrainedConfig, lora: Lora) -> ModelShape:
     adapted = skeleton(config, lora, dtype=torch.bfloat16)
-    adapter = 0 if lora.trains_all else sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    adapter = 0
+    if not lora.trains_all:
+        adapter = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     one = skeleton(shortened(config, 1), None, dtype=torch.bfloat16)
     with torch.no_grad():
         token = torch.empty(1, 1, dtype=torch.long, device="meta")

@@ -14,7 +14,7 @@ from g2d.rollouts.rollout_keys import EngineSettings
 
 if TYPE_CHECKING:  # both import torch
     from g2d.memory.model_shape import ModelShape
-    from g2d.memory.passes import Counted
+    from g2d.memory.passes import Counted, Passage
 
 CONTEXT = GIB  # assumed: CUDA context, kernels and their workspaces
 ROOMY = 0.9  # share of the card; torch's allocator leaves gaps
@@ -47,7 +47,9 @@ class Need:
     def verdict(self) -> str:
         if self.needs_more or self.total > self.card:
             return "does not fit"
-        return "fits" if self.total <= ROOMY * self.card else "tight"
+        if self.total > ROOMY * self.card:
+            return "tight"
+        return "fits"
 
     def has_room(self, free: int) -> bool:
         """Return whether `free` bytes suffice even if the forecast, except vLLM's share, is too low by `DOUBT`."""
@@ -73,24 +75,23 @@ class Forecast:
         return cls(model_shape(config, lora), Counted(config, lora), engine, memory, prompt_tokens)
 
     def training(self, training: Training) -> Need:
-        shape, counted = self.shape, self.counted
-        rows, tokens = training.rows, self.prompt_tokens + training.budget
-        passage = counted.training(rows, tokens, training.checkpointing)
+        shape = self.shape
+        rows = training.rows
+        tokens = self.prompt_tokens + training.budget
+        passage = self.counted.training(rows, tokens, training.checkpointing)
+        moment = self._largest_moment(training, passage)
+        held = passage.kept + moment.bytes
         blocks = "checkpointed blocks" if training.checkpointing else "blocks"
-        one = "one block, run again backwards" if training.checkpointing else "one block backwards"
-        moments = {one: passage.peak - passage.kept, "tiles of the logits": counted.head(rows * training.budget)}
-        if training.reference:
-            moments["the reference's pass"] = counted.reading(rows, tokens).peak
-        moment, most = max(moments.items(), key=lambda item: item[1])
-        held = passage.kept + most
         parts = [
             *self._lasting(training),
             Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
-            Part("largest moment", most, moment),
+            moment,
         ]
         if training.float32_head:
-            parts.append(_numbers("head in float32", counted.config.vocab_size * counted.config.hidden_size, 4))
-        notes, needs_more = [], False
+            config = self.counted.config
+            parts.append(_numbers("head in float32", config.vocab_size * config.hidden_size, 4))
+        notes = []
+        needs_more = False
         if training.at_once is not None and self.engine.name == "vllm":
             share = self.engine.training_gpu_memory_utilization
             cache = self._vllm_cache(share, training.budget, most_sequences=training.at_once)
@@ -98,25 +99,40 @@ class Forecast:
             needs_more = cache.sequences < 1
             notes.append(cache.words("engine.training_gpu_memory_utilization"))
         elif training.batch is not None:
-            drawn = counted.drawing(training.batch, tokens).peak
             if training.own_copy:
                 parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
-            kept = f"keys and values of {training.batch} x {tokens} tokens"
-            # Activations are freed before generation.
-            parts += _beyond(held, Part("generation, beyond these", drawn, kept))
-        if shape.trains_all:
-            step = f"{shape.parameters:,} x 4 bytes: its intermediates"
-            parts += _beyond(held, Part("AdamW's step, beyond these", 4 * shape.parameters, step))
+            generation = self.counted.drawing(training.batch, tokens).peak
+            if generation > held:  # activations are freed before generation
+                how = f"keys and values of {training.batch} x {tokens} tokens"
+                parts.append(Part("generation, beyond these", generation - held, how))
+        adam = 4 * shape.parameters
+        if shape.trains_all and adam > held:
+            how = f"{shape.parameters:,} x 4 bytes: its intermediates"
+            parts.append(Part("AdamW's step, beyond these", adam - held, how))
         parts.append(Part("context and kernels", CONTEXT, "assumed"))
         return Need(training.name, parts, self.memory, notes, needs_more)
+
+    def _largest_moment(self, training: Training, passage: Passage) -> Part:
+        """Return the largest memory that is only needed for a moment, beside the activations kept."""
+        block = "one block, run again backwards" if training.checkpointing else "one block backwards"
+        moments = {
+            block: passage.peak - passage.kept,
+            "tiles of the logits": self.counted.head(training.rows * training.budget),
+        }
+        if training.reference:
+            tokens = self.prompt_tokens + training.budget
+            moments["the reference's pass"] = self.counted.reading(training.rows, tokens).peak
+        largest = max(moments, key=moments.__getitem__)
+        return Part("largest moment", moments[largest], largest)
 
     def _lasting(self, training: Training) -> list[Part]:
         """M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32."""
         shape = self.shape
         if shape.trains_all:
-            reference = training.reference or training.reference_model
-            lasting = [_numbers("weights, gradients, Adam", shape.parameters, 16)]
-            return [*lasting, _numbers("reference", shape.parameters, 4)] if reference else lasting
+            parts = [_numbers("weights, gradients, Adam", shape.parameters, 16)]
+            if training.reference or training.reference_model:
+                parts.append(_numbers("reference", shape.parameters, 4))
+            return parts
         state = 16 + 4 * (training.adapters - 1)
         each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
         return [
@@ -125,72 +141,84 @@ class Forecast:
         ]
 
     def drawing(self, drawing: Drawing) -> Need:
-        shape, counted, tokens = self.shape, self.counted, self.prompt_tokens + drawing.budget
         if self.engine.name == "vllm":
             share = self.engine.gpu_memory_utilization
             cache = self._vllm_cache(share, drawing.budget, split=self.engine.tensor_parallel_size)
             parts = [*cache.parts, Part("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
             notes = [cache.words("engine.gpu_memory_utilization")]
             return Need(drawing.name, parts, self.memory, notes, cache.sequences < 1)
-        drawn = counted.drawing(drawing.batch, tokens)
-        step = drawn.peak - drawn.kept
+        tokens = self.prompt_tokens + drawing.budget
+        generation = self.counted.drawing(drawing.batch, tokens)
+        step = generation.peak - generation.kept
         prompts = -(-drawing.batch // drawing.samples)
-        read = counted.reading(prompts, self.prompt_tokens, adapted=False).peak
-        moment = max(step, read)
-        kept = f"{drawing.batch} x {tokens} tokens x {2 * shape.cache_per_token:,} bytes"
+        read = self.counted.reading(prompts, self.prompt_tokens, adapted=False).peak
+        how = f"{drawing.batch} x {tokens} tokens x {2 * self.shape.cache_per_token:,} bytes"
         parts = [
             *self._policy(4),
-            Part("keys and values", drawn.kept, kept),
-            Part("largest moment", moment, "one token of all rows, or their prompts"),
+            Part("keys and values", generation.kept, how),
+            Part("largest moment", max(step, read), "one token of all rows, or their prompts"),
             Part("context and kernels", CONTEXT, "assumed"),
         ]
         return Need(drawing.name, parts, self.memory)
 
     def _policy(self, of_adapter: int, split: int = 1) -> list[Part]:
-        adapter = _numbers("adapter", self.shape.adapter, of_adapter, split)
-        return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
+        parts = [_numbers("weights", self.shape.parameters, 2, split)]
+        if not self.shape.trains_all:
+            parts.append(_numbers("adapter", self.shape.adapter, of_adapter, split))
+        return parts
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
-        shape, length = self.shape, self.prompt_tokens + budget
+        length = self.prompt_tokens + budget
         # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an 80 GB A100 has the smaller values.
-        sequences, batched = (1024, 16384) if self.memory >= 70 * GIB else (256, 8192)
-        wanted = sequences if most_sequences is None else min(sequences, most_sequences)
+        if self.memory >= 70 * GIB:
+            sequences = 1024
+            batched = 16384
+        else:
+            sequences = 256
+            batched = 8192
+        if most_sequences is not None:
+            sequences = min(sequences, most_sequences)
         read = self.counted.reading(-(-batched // length), length, adapted=False).peak // split
-        logits = SAMPLER * 4 * wanted * shape.vocabulary
+        vocabulary = self.shape.vocabulary
         parts = [
             *self._policy(2, split),
             Part("largest step", read, f"{batched:,} tokens read at once"),
-            Part("sampler", logits, f"{wanted} x {shape.vocabulary:,} x 4 bytes x {SAMPLER}"),
+            Part(
+                "sampler", SAMPLER * 4 * sequences * vocabulary, f"{sequences} x {vocabulary:,} x 4 bytes x {SAMPLER}"
+            ),
             Part("CUDA graphs", GRAPHS, "assumed"),
         ]
         rest = int(share * self.memory) - sum(part.bytes for part in parts)
-        return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
+        return VllmCache(parts, max(rest, 0), 2 * self.shape.cache_per_token // split, length, sequences)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
         """Choose the most rows that fit into `free` bytes, then turn checkpointing off if activations fit."""
-        free = self.memory if free is None else free
-
-        def has_room(found: Training) -> bool:
-            return self.training(found).has_room(free)
-
-        if (update := training.update) is not None:
-            choices = [n for n in range(1, update + 1) if update % n == 0 or training.passes != "equal"]
-            if not has_room(training.with_units(update)):
-                first_without = bisect_left(choices, True, key=lambda n: not has_room(training.with_units(n)))
-                update = choices[max(first_without - 1, 0)]
-            training = training.with_units(update)
-        if training.choose_checkpointing and has_room(without := replace(training, checkpointing=False)):
-            return without
+        if free is None:
+            free = self.memory
+        if training.update is not None:
+            training = training.with_units(self._most_units(training, training.update, free))
+        if training.choose_checkpointing:
+            without = replace(training, checkpointing=False)
+            if self.training(without).has_room(free):
+                return without
         return training
+
+    def _most_units(self, training: Training, update: int, free: int) -> int:
+        """Return the most units of an update that fit, by bisection; the fewest if none fit."""
+
+        def needs_more(units: int) -> bool:
+            return not self.training(training.with_units(units)).has_room(free)
+
+        if not needs_more(update):
+            return update
+        choices = [n for n in range(1, update + 1) if update % n == 0 or training.passes != "equal"]
+        first_without = bisect_left(choices, True, key=needs_more)
+        return choices[max(first_without - 1, 0)]
 
 
 def _numbers(name: str, count: int, size: int, cards: int = 1) -> Part:
     among = f" / {cards}" if cards > 1 else ""
     return Part(name, size * count // cards, f"{count:,} x {size} bytes{among}")
-
-
-def _beyond(held: int, part: Part) -> list[Part]:
-    return [replace(part, bytes=part.bytes - held)] if part.bytes > held else []
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -21,9 +20,10 @@ from torch.utils._pytree import tree_iter
 
 from g2d.jobs.model_folder import attention_of
 from g2d.policies.model_keys import Lora, lora_config
-from g2d.settings.cached_method import cached_method
 
-Given = ParamSpec("Given")
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
 SHORT = (1, 2)  # blocks
 
 
@@ -38,9 +38,10 @@ class Passage:
 class Storages(TorchDispatchMode):
     """Counts the bytes of new storages, except of `known` tensors."""
 
-    def __init__(self, known: Iterator[torch.Tensor]) -> None:
+    def __init__(self, known: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self.live = self.peak = 0
+        self.live = 0
+        self.peak = 0
         self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -51,22 +52,25 @@ class Storages(TorchDispatchMode):
         return out
 
     def _see(self, storage: torch.UntypedStorage) -> None:
-        if (name := storage._cdata) not in self._sizes:
-            self._sizes[name] = storage.nbytes()
-            self.live += storage.nbytes()
-            self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self._gone, name)
+        name = storage._cdata
+        if name in self._sizes:
+            return
+        self._sizes[name] = storage.nbytes()
+        self.live += storage.nbytes()
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._gone, name)
 
     def _gone(self, name: int) -> None:
         self.live -= self._sizes.pop(name)
 
 
-def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
+def skeleton(config: PreTrainedConfig, lora: Lora | None, *, dtype: torch.dtype) -> PreTrainedModel:
+    """Return a model without weights, with an adapter if `lora` has one."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         attention = attention_of(config.to_dict())
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
     if lora is None or lora.trains_all:
         return model
     from peft import get_peft_model
@@ -74,7 +78,7 @@ def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
     return get_peft_model(model, lora_config(lora), low_cpu_mem_usage=True)
 
 
-def shortened(config: Any, blocks: int) -> Any:
+def shortened(config: PreTrainedConfig, blocks: int) -> PreTrainedConfig:
     short = copy.deepcopy(config)
     short.num_hidden_layers = blocks
     if getattr(short, "layer_types", None) is not None:
@@ -83,48 +87,30 @@ def shortened(config: Any, blocks: int) -> Any:
 
 
 @contextmanager
-def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any, Storages]]:
+def _on_shapes(config: PreTrainedConfig, lora: Lora | None, half: bool) -> Iterator[tuple[PreTrainedModel, Storages]]:
+    """Yield a model of fake tensors, and the count of storages that its passes make."""
     trains_all = lora is not None and lora.trains_all
     model = skeleton(config, lora, dtype=torch.bfloat16 if half and not trains_all else torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        tensors = []
+        tensors: list[torch.Tensor] = []
         for module in model.modules():
-            for tensors_of in (module._parameters, module._buffers):
-                for name, old in tensors_of.items():
-                    if old is None:
-                        continue
-                    new = torch.empty(old.shape, dtype=old.dtype)
-                    if tensors_of is module._parameters:
-                        new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
-                    tensors_of[name] = new
-                    tensors.append(new)
-                    if new.requires_grad:
-                        new.grad = torch.empty_like(new)
-                        tensors.append(new.grad)
-        counted = Storages(iter(tensors))
-        with counted, precision(half and lora is not None):
-            yield model, counted
-
-
-def _extrapolated(
-    measure: Callable[Concatenate[Counted, Any, Given], Passage],
-) -> Callable[Concatenate[Counted, Given], Passage]:
-    """Make a method that measures a model extrapolate from two short ones."""
-
-    @cached_method
-    @wraps(measure)
-    def whole(self: Counted, *given: Given.args, **named: Given.kwargs) -> Passage:
-        blocks = self.config.num_hidden_layers
-        if blocks <= SHORT[1]:
-            return measure(self, self.config, *given, **named)
-        low, high = (measure(self, shortened(self.config, n), *given, **named) for n in SHORT)
-
-        def at(first: int, second: int) -> int:
-            return second + (second - first) * (blocks - SHORT[1]) // (SHORT[1] - SHORT[0])
-
-        return Passage(at(low.kept, high.kept), at(low.peak, high.peak))
-
-    return whole
+            for name, old in module._parameters.items():
+                if old is not None:
+                    weight = torch.nn.Parameter(
+                        torch.empty(old.shape, dtype=old.dtype), requires_grad=old.requires_grad
+                    )
+                    module._parameters[name] = weight
+                    tensors.append(weight)
+                    if weight.requires_grad:
+                        weight.grad = torch.empty_like(weight)
+                        tensors.append(weight.grad)
+            for name, old in module._buffers.items():
+                if old is not None:
+                    module._buffers[name] = torch.empty(old.shape, dtype=old.dtype)
+                    tensors.append(module._buffers[name])
+        storages = Storages(tensors)
+        with storages, precision(half and lora is not None):
+            yield model, storages
 
 
 class Counted:
@@ -133,66 +119,103 @@ class Counted:
     `half`: bfloat16, autocast and checkpointing, as on a GPU; else float32, as on a CPU.
     """
 
-    def __init__(self, config: Any, lora: Lora, *, half: bool = True) -> None:
-        self.config, self.lora, self.half = config, lora, half
+    def __init__(self, config: PreTrainedConfig, lora: Lora, *, half: bool = True) -> None:
+        self.config = config
+        self.lora = lora
+        self.half = half
+        self._measured: dict[tuple[str, tuple[int, ...]], Passage] = {}
 
-    @_extrapolated
-    def training(self, config: Any, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
-        """Forward and backward pass through the blocks, without the head (see `head`)."""
-        with _on_shapes(config, self.lora, self.half) as (model, counted):
+    def training(self, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
+        """Return the forward and backward pass through the blocks, without the head (see `head`)."""
+        return self._of_all_blocks(self._train, rows, tokens, checkpointing)
+
+    def reading(self, rows: int, tokens: int, adapted: bool = True) -> Passage:
+        """Return a pass without gradients, of a frozen policy if not `adapted`."""
+        return self._of_all_blocks(self._read, rows, tokens, adapted)
+
+    def drawing(self, rows: int, columns: int) -> Passage:
+        """Return the last step of a generation: its cache is kept."""
+        return self._of_all_blocks(self._draw, rows, columns)
+
+    def _of_all_blocks(self, measure: Callable[..., Passage], *sizes: int) -> Passage:
+        """Measure a pass once, on the model if it is short, else extrapolated from two short ones."""
+        key = (measure.__name__, sizes)
+        if key not in self._measured:
+            blocks = self.config.num_hidden_layers
+            if blocks <= SHORT[1]:
+                self._measured[key] = measure(self.config, *sizes)
+            else:
+                low = measure(shortened(self.config, SHORT[0]), *sizes)
+                high = measure(shortened(self.config, SHORT[1]), *sizes)
+                kept = _extrapolated(low.kept, high.kept, blocks)
+                peak = _extrapolated(low.peak, high.peak, blocks)
+                self._measured[key] = Passage(kept, peak)
+        return self._measured[key]
+
+    def _train(self, config: PreTrainedConfig, rows: int, tokens: int, checkpointing: bool) -> Passage:
+        with _on_shapes(config, self.lora, self.half) as (model, storages):
             model.train()
             if self.half and checkpointing:
                 model.gradient_checkpointing_enable()
                 model.enable_input_require_grads()
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
-            kept = counted.live
+            kept = storages.live
             hidden.backward(torch.empty_like(hidden))
-            return Passage(kept, counted.peak)
+            return Passage(kept, storages.peak)
 
-    @_extrapolated
-    def reading(self, config: Any, rows: int, tokens: int, adapted: bool = True) -> Passage:
-        """Pass without gradients, of a frozen policy if not `adapted`."""
-        with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
+    def _read(self, config: PreTrainedConfig, rows: int, tokens: int, adapted: bool) -> Passage:
+        lora = self.lora if adapted else None
+        with torch.no_grad(), _on_shapes(config, lora, self.half) as (model, storages):
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
             del hidden
-            return Passage(counted.live, counted.peak)
+            return Passage(storages.live, storages.peak)
 
-    @_extrapolated
-    def drawing(self, config: Any, rows: int, columns: int) -> Passage:
+    def _draw(self, config: PreTrainedConfig, rows: int, columns: int) -> Passage:
         from g2d.rollouts.engine import Decoding
         from g2d.rollouts.rows import Rows
 
-        with torch.no_grad(), _on_shapes(config, None, self.half) as (model, counted):
+        with torch.no_grad(), _on_shapes(config, None, self.half) as (model, storages):
             batch = Rows(model, Decoding(1, 1.3, 1.0, columns, rows, 0), [], rows, columns)
             prompt = model(**_tokens(1, 1), use_cache=True, logits_to_keep=1).past_key_values
             nothing = torch.zeros(rows, dtype=torch.long)
             batch.cache.write(batch.every, prompt, nothing, nothing[:1], rows)
             del prompt
-            kept = counted.live
+            kept = storages.live
             batch.step(columns)
-            return Passage(kept, counted.peak)
+            return Passage(kept, storages.peak)
 
     def head(self, scored: int) -> int:
         """Return the bytes of the head, forward and backward, for `scored` tokens.
 
-        TRL's `_ChunkedLogProbFunction` holds one tile of the logits, which its gradient replaces, and the gradient of
-        the hidden states in float32.
+        TRL's `_ChunkedLogProbFunction` holds one tile of the logits, later replaced by its gradient, and the gradient
+        of the hidden states in float32.
         """
         from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
         from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE
 
-        width, vocabulary = self.config.hidden_size, self.config.vocab_size
-        of_head = vocabulary * width * (2 + 4) if self.lora.trains_all else 0  # weights in bfloat16 and their gradient
+        width = self.config.hidden_size
         tile = min(scored, TOKEN_CHUNK_SIZE) * _CHUNKED_LOGPROB_CHUNK_SIZE * 2
-        return tile + scored * width * (4 + 2 + 2) + of_head
+        total: int = tile + scored * width * (4 + 2 + 2)
+        if self.lora.trains_all:
+            total += self.config.vocab_size * width * (2 + 4)  # weights in bfloat16 and their gradient
+        return total
 
 
-def _blocks(model: Any) -> Any:
-    return getattr(model, "get_base_model", lambda: model)().base_model
+def _extrapolated(first: int, second: int, blocks: int) -> int:
+    """Follow the line through the bytes of both short models to a model of `blocks`."""
+    return second + (second - first) * (blocks - SHORT[1]) // (SHORT[1] - SHORT[0])
 
 
-def precision(half: bool) -> Any:
-    return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
+def _blocks(model: PreTrainedModel) -> torch.nn.Module:
+    if hasattr(model, "get_base_model"):  # it has an adapter
+        model = model.get_base_model()
+    return model.base_model
+
+
+def precision(half: bool) -> AbstractContextManager[None]:
+    if half:
+        return torch.autocast("cpu", torch.bfloat16)
+    return nullcontext()
 
 
 def _tokens(rows: int, tokens: int) -> dict[str, torch.Tensor]:

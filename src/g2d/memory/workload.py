@@ -60,4 +60,6 @@ class Training:
 
 
 def largest_part(total: int | None, n: int) -> int | None:
-    return None if total is None else -(-total // n)
+    if total is None:
+        return None
+    return -(-total // n)
