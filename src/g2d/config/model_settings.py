@@ -12,7 +12,7 @@ from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.processes import Processes
-from g2d.rollouts.rollout_keys import Calibration, EngineSettings, Evaluation, Harvest, Pairs
+from g2d.rollouts.rollout_keys import Calibration, EngineSettings, Evaluation, HarvestSettings, Pairs
 from g2d.settings.mistakes import changed
 
 
@@ -26,7 +26,7 @@ class ModelSettings:
     calibration: Calibration
     training_set: TrainingSet
     warmup: Warmup
-    harvest: Harvest
+    harvest: HarvestSettings
     pairs: Pairs
     dpo: Dpo
     evaluation: Evaluation
