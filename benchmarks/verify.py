@@ -108,7 +108,7 @@ def through_verifier(workers: int, items: Sequence[Item]) -> Timed:
 def start(pool: Pool) -> None:
     """Wait until every worker has started."""
     while len(pool.workers) < pool.size:
-        pool.judge([(str(i), "1/2") for i in range(pool.size)])
+        pool.replies([(str(i), "1/2") for i in range(pool.size)])
 
 
 def timed(work: Callable, items: Sequence[Item]) -> tuple[float, list]:

@@ -121,5 +121,6 @@ def test_policies_of_an_ablation_are_named_by_their_changes() -> None:
 
 
 def test_confounders_have_separate_folders() -> None:
-    keys = [*Grid(CONFOUNDERS).policies, *Grid(CONFOUNDERS).harvests]
-    assert len({key.folder for key in keys}) == len(keys)
+    grid = Grid(CONFOUNDERS)
+    folders = [policy.folder for policy in grid.policies] + [harvest.folder for harvest in grid.harvests]
+    assert len(set(folders)) == len(folders)

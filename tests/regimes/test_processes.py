@@ -91,12 +91,17 @@ def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged:
 @contextmanager
 def in_half_precision() -> Iterator[None]:
     """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
-    from g2d.regimes.run import offline
+    from g2d.regimes.run import training
 
-    arguments, model = offline.trainer_arguments, offline.starting_model
+    def arguments(*given: Any, **named: Any) -> dict[str, Any]:
+        return training.trainer_arguments(*given, **named) | {"bf16": True}
+
+    def starting_model(*given: Any) -> Any:
+        return training.starting_model(*given).to(torch.bfloat16)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offline, "trainer_arguments", lambda *given, **named: arguments(*given, **named) | {"bf16": True})
-        patch.setattr(offline, "starting_model", lambda *given: model(*given).to(torch.bfloat16))
+        patch.setattr("g2d.regimes.run.offline.trainer_arguments", arguments)
+        patch.setattr("g2d.regimes.run.offline.starting_model", starting_model)
         yield
 
 

@@ -23,10 +23,11 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.train import completions_tokens, train_grpo
+from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.online import completions_tokens
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import write_metrics
 from g2d.report.provenance import steps_without_loss
@@ -180,15 +181,13 @@ def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_
 
 def test_a_loss_that_is_not_finite_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It becomes null in the metrics, and the page warns. transformers would log a mean of earlier losses."""
-    from g2d.regimes.offline import pair_trainer
-
-    logsigmoid = pair_trainer.logsigmoid
+    from torch.nn.functional import logsigmoid
 
     def fails_later(values: Any) -> Any:
         """The untrained policy has a margin of 0 in the first step."""
         return logsigmoid(values).where(values == 0, math.nan)
 
-    monkeypatch.setattr(pair_trainer, "logsigmoid", fails_later)
+    monkeypatch.setattr("g2d.regimes.offline.pair_trainer.logsigmoid", fails_later)
     dpo = Dpo.model_validate({"max_steps": 4})
     log = train_dpo(TrainingJob(tiny_policy(), pairs(), dpo, lora=Lora(), seed=0, work=tmp_path)).log
     finite = [math.isfinite(row["loss"]) for row in log if "loss" in row]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AttentionInterface
 
 from g2d.rollouts import attention, sampling
 from g2d.rollouts.continuous_batching import PREFIX, ContinuousBatch, Sample, shared_prefix
@@ -83,7 +84,7 @@ def test_keys_and_values_are_not_repeated_for_query_heads(monkeypatch: pytest.Mo
     """A model with separate keys per head keeps its attention."""
     calls = []
     monkeypatch.setitem(
-        attention.AttentionInterface._global_mapping,
+        AttentionInterface._global_mapping,
         attention.NAME,
         lambda *args, **kwargs: calls.append(args[2].shape[1]) or attention.attend(*args, **kwargs),
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import pytest
@@ -37,15 +37,15 @@ class Project:
     root: Path
 
     @classmethod
-    def create(cls, root: Path, config: dict[str, Any]) -> Project:
+    def create(cls, root: Path, config: dict[str, Any]) -> Self:
         shutil.copytree(checkout(), root)
         project = cls(root)
         project.configure(config)
         return project
 
-    def copied(self, root: Path) -> Project:
+    def copied(self, root: Path) -> Self:
         """Copy this checkout and its results."""
-        return Project(Path(shutil.copytree(self.root, root, symlinks=True)))
+        return type(self)(Path(shutil.copytree(self.root, root, symlinks=True)))
 
     def extended(self, config: dict[str, Any]) -> dict[str, int]:
         """Configure and build; return the planned jobs, by rule."""

@@ -237,7 +237,7 @@ def _keep_parsed(folder: Path) -> None:
 def _serve(doors: dict[socket.socket, tuple[str, ...]], folder: Path) -> socket.socket:
     """Fork for every caller until the tests have ended; returns in the fork, with the connection."""
     while True:
-        ready, _, _ = select.select([0, *doors], [], [])
+        ready: list[Any] = select.select([0, *doors], [], [])[0]
         if 0 in ready:
             shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)

@@ -64,8 +64,10 @@ def test_table_3_has_a_row_for_each_with_its_compute(project: Project) -> None:
     fewest = min(len(lines(project, f"harvest/g{2 if k else 0}/k{k}/pairs.jsonl")) for k in (0, 2, 4))
     assert table.loc[("fewest", 0), "n_pairs"] == fewest
     assert table.loc[("g2d", 2), "updates"] < table.loc[("four-steps", 2), "updates"]
-    assert (table.loc[[("four-steps", 2), ("per-k/dpo", 2)], ["tokens_generated", "device_hours"]] > 0).all(axis=None)
-    assert table["change"].isna()["g2d"].all()
+    for policy in ("four-steps", "per-k/dpo"):
+        assert table.loc[(policy, 2), "tokens_generated"] > 0
+        assert table.loc[(policy, 2), "device_hours"] > 0
+    assert table.loc["g2d"]["change"].isna().all()
 
 
 def test_a_changed_warmup_is_harvested_and_trained_on(project: Project) -> None:

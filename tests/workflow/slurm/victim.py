@@ -51,4 +51,4 @@ def main(snakemake):
 
 
 if __name__ == "__main__":
-    main(snakemake)
+    main(snakemake)  # type: ignore[name-defined]
