@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.cli import COMMANDS
-from g2d.tables.catalogue import SECTIONS, TABLES, Table
+from g2d.tables.all_tables import SECTIONS, TABLES, Table
 
 REPOSITORY = Path(__file__).parents[1]
 SITE = REPOSITORY / ".site"

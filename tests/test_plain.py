@@ -17,7 +17,7 @@ from g2d.cli import main
 from g2d.markdown import code, fenced, literal
 from g2d.plain import is_hidden, plain, say
 from g2d.report import page
-from g2d.rewards import catalogue
+from g2d.rewards import registry
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Reward
 from g2d.settings import ConfigError
@@ -85,11 +85,11 @@ def test_a_job_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_reward_without_a_number(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setitem(catalogue.REWARDS, "odd", Reward(HOSTILE, 1, Odd, lambda *_: [], lambda own: HOSTILE))
+    monkeypatch.setitem(registry.REWARDS, "odd", Reward(HOSTILE, 1, Odd, lambda *_: [], lambda own: HOSTILE))
     require_numbers({"judged": 1, "error": 1}, HOSTILE)
     assert SEEN in caplog.text
     assert not hidden(caplog.text)
-    assert catalogue.words_of(Odd()) == SEEN
+    assert registry.words_of(Odd()) == SEEN
 
 
 def test_titles_and_sentences_in_pages_and_markdown() -> None:

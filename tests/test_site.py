@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from g2d.cli import COMMANDS
-from g2d.tables.catalogue import TABLES
+from g2d.tables.all_tables import TABLES
 from tests.report.browser import chromium, opened
 
 REPOSITORY = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from g2d.settings.gone import COMMANDS_GONE
 COMMANDS = {
     "config": "g2d.checks.check_command",
     "try": "g2d.checks.try_command",
-    "plan": "g2d.forecast.command",
+    "plan": "g2d.forecast.plan",
     "verify": "g2d.verifier.verify_command",
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",

@@ -12,8 +12,8 @@ import pytest
 
 from g2d.checks import requirements
 from g2d.checks.load import load
-from g2d.rewards.catalogue import reward_params
 from g2d.rewards.model import RewardModel
+from g2d.rewards.registry import reward_params
 from g2d.settings import ConfigError
 from tests.checks.test_load import MINIMAL
 from tests.rewards.models import reward_model

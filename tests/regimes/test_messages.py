@@ -22,7 +22,7 @@ from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import right_completions
 from g2d.regimes.on_policy.groups import Group, groups
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.rewards.catalogue import reward_settings
+from g2d.rewards.registry import reward_settings
 from tests.regimes.test_groups import PROBLEMS, rollouts
 
 JOB = TrainingJob(

@@ -17,10 +17,10 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.run import checkpoints
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.training import write_metrics
-from g2d.rewards import catalogue
-from g2d.rewards.catalogue import TRUTH
+from g2d.rewards import registry
 from g2d.rewards.controls import Random, Wrong
 from g2d.rewards.python import PythonReward
+from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import Judgement, Reward
 from g2d.rollouts.draw import with_rewards
 from g2d.rollouts.engine import Decoding
@@ -179,7 +179,7 @@ def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_c
         str,
         binary=False,
     )
-    monkeypatch.setitem(catalogue.REWARDS, "numbers", judged)
+    monkeypatch.setitem(registry.REWARDS, "numbers", judged)
     logs = []
     monkeypatch.setattr(checkpoints, "require_rewards", logs.append)
     monkeypatch.setattr(checkpoints, "ENOUGH_TO_TELL", 2)

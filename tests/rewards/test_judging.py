@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from g2d.problems import Problem
-from g2d.rewards import catalogue
+from g2d.rewards import registry
 from g2d.rewards.judging import judge, require_numbers
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key
@@ -31,7 +31,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Judge:
 
     def judged(score: Callable[[Sequence[Attempt]], Any], texts: Sequence[str], binary: bool = False) -> Any:
         reward = Reward("odd", 1, Odd, lambda settings, attempts, context: score(attempts), str, binary=binary)
-        monkeypatch.setitem(catalogue.REWARDS, "odd", reward)
+        monkeypatch.setitem(registry.REWARDS, "odd", reward)
         problem = Problem("p", "?", "5", 1, None, "a test")
         attempts = [
             Attempt(problem, f"g{i // 2}", i % 2, text, Verification("incorrect", "1")) for i, text in enumerate(texts)
@@ -62,7 +62,7 @@ def test_a_binary_reward_gives_0_or_1(odd: Judge) -> None:
 
 def test_each_problem_is_judged_by_the_reward_of_its_kind(odd: Judge) -> None:
     odd(lambda attempts: [Judgement(0.25 * len(attempts)) for _ in attempts], ["", ""])  # registers it
-    both = catalogue.ByKind.model_construct(verifiable=catalogue.TRUTH, open_ended=Odd())
+    both = registry.ByKind.model_construct(verifiable=registry.TRUTH, open_ended=Odd())
     with_answer, without = Problem("v", "?", "5", 1, None, ""), Problem("o", "?", None, None, None, "")
     attempts = [
         Attempt(problem, problem.problem_id, sample, "", Verification(verdict, None))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.problems import Problem
-from g2d.rewards.catalogue import REWARDS, TRUTH, reward_params, reward_settings
 from g2d.rewards.controls import Format, Random, Wrong
 from g2d.rewards.judging import judge
+from g2d.rewards.registry import REWARDS, TRUTH, reward_params, reward_settings
 from g2d.rewards.reward import Attempt, Context, group_name
 from g2d.settings import Section
 from g2d.verifier import Verifier
@@ -61,7 +61,7 @@ def test_by_hand(verifier: Verifier, reward: Section, expected: list[int]) -> No
     assert rewards(reward, attempts(verifier, TEXTS)) == expected
 
 
-def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_params() -> None:
+def test_every_reward_of_the_registry_judges_nothing_and_comes_back_from_its_params() -> None:
     for name, reward in REWARDS.items():
         if name in ("model", "python"):  # these need files: test_model, test_python
             continue

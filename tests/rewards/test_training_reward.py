@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from g2d.problems import Problem
-from g2d.rewards.catalogue import TRUTH, ByKind
 from g2d.rewards.controls import Format, Wrong
+from g2d.rewards.registry import TRUTH, ByKind
 from g2d.rewards.reward import Judgement
 from g2d.rewards.training_reward import TrainingReward, completion_text, log_verdicts
 from g2d.settings import Section

@@ -50,7 +50,7 @@ IMPORTS = (
 )
 OF_PACKAGE = (
     *("g2d.grid.grid", "g2d.checks.requirements", "g2d.jobs.recover"),
-    *("g2d.tables.catalogue", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
+    *("g2d.tables.all_tables", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
 )
 PACKAGES = ("g2d",)
 OF_VLLM = ("vllm.entrypoints.llm", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama")

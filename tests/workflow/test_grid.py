@@ -22,7 +22,7 @@ from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
 from g2d.status.screen import screen
 from g2d.status.snapshot import Folder
-from g2d.tables.catalogue import tables_of
+from g2d.tables.all_tables import tables_of
 from g2d.tables.reads import Read
 from g2d.tables.results import Results
 from tests.shared import folder_of

@@ -15,7 +15,7 @@ from g2d.problems import read_problems
 from g2d.settings import ConfigError
 from tests import open_ended
 from tests.rewards.models import reward_model
-from tests.tables.test_catalogue import SYNTHETIC
+from tests.tables.test_all_tables import SYNTHETIC
 from tests.workflow.conftest import Project, copy_of_extended
 from tests.workflow.test_grid import SUMMARIES
 from tests.workflow.test_regimes import SEMI_ONLINE, on_one

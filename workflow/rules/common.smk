@@ -43,9 +43,9 @@ try:
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.run.training import AUTO
-    from g2d.rewards.catalogue import reward_of
+    from g2d.rewards.registry import reward_of
     from g2d.settings import ConfigError
-    from g2d.tables import catalogue
+    from g2d.tables import all_tables
     from g2d.tables.captions import captions
     from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, SUMMARIES, TRAINED
 except ModuleNotFoundError as error:

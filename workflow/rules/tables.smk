@@ -1,13 +1,13 @@
 # Tables and figures.
 
-TABLES = catalogue.tables_of(GRID)
+TABLES = all_tables.tables_of(GRID)
 TITLES = {name: table.title for name, table in TABLES.items()}
-FIGURES = {figure.name: figure for figure in catalogue.FIGURES}
+FIGURES = {figure.name: figure for figure in all_tables.FIGURES}
 
 
 rule make_tables:
     input:
-        **{read.name: read.files(GRID) for read in catalogue.reads_of(TABLES.values()).values()},
+        **{read.name: read.files(GRID) for read in all_tables.reads_of(TABLES.values()).values()},
     output:
         **{name: table_file(name) for name in TABLES},
     log:

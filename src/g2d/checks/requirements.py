@@ -31,9 +31,9 @@ from g2d.policies.model_keys import (
     snapshot,
 )
 from g2d.problems.problem_keys import HubProblems, LocalProblems, place_of, problem_files
-from g2d.rewards.catalogue import parts, reward_of, reward_settings
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
 from g2d.rewards.python import PythonReward
+from g2d.rewards.registry import parts, reward_of, reward_settings
 from g2d.settings import ConfigError, Section, refuse
 from g2d.verifier.verifier_keys import mistake_in as mistake_in_verifier
 

@@ -13,7 +13,7 @@ from g2d.problems import synthetic
 from g2d.problems.problem_keys import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.run.prompts import PromptMix
 from g2d.regimes.run.training import AUTO
-from g2d.rewards.catalogue import reward_of
+from g2d.rewards.registry import reward_of
 from g2d.settings import Section, repeated
 
 # Names in a results folder, and in a model's folder, that are not models and regimes.

@@ -40,7 +40,7 @@ from g2d.policies.pretrained import make_base, resolve_base
 from g2d.policies.record import PolicyRecord, read_policy
 from g2d.problems import Problem
 from g2d.problems.sources import load_problems
-from g2d.rewards.catalogue import TRUTH, words_of
+from g2d.rewards.registry import TRUTH, words_of
 from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from g2d.regimes.run.prompts import PromptMix
-from g2d.rewards.catalogue import RewardName
+from g2d.rewards.registry import RewardName
 from g2d.settings import Steps, key, repeated
 
 

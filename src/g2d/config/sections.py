@@ -27,7 +27,7 @@ from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.tracking import Logging
-from g2d.rewards.catalogue import AnyReward, RewardName
+from g2d.rewards.registry import AnyReward, RewardName
 from g2d.rollouts.rollout_keys import Calibration, EngineSettings, Evaluation, HarvestSettings, Pairs, Sampling
 from g2d.settings import Name, Section, Seed, key
 from g2d.settings.mistakes import changed

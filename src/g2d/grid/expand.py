@@ -12,7 +12,7 @@ from g2d.grid.run import Point, Role, Run
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.training import AUTO
-from g2d.rewards.catalogue import AnyReward
+from g2d.rewards.registry import AnyReward
 
 Runs = Mapping[str, Run]  # by name
 

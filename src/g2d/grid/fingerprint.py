@@ -10,7 +10,7 @@ from g2d.grid.policy import Policy
 from g2d.grid.run import Run
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.run.prompts import PromptMix
-from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
+from g2d.rewards.registry import TRUTH, ByKind, reward_params
 from g2d.rollouts.rollout_keys import Evaluation, Sampling
 from g2d.settings import Section
 from g2d.verifier.verifier_keys import verifier_params

@@ -13,7 +13,7 @@ from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import Phase
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
-from g2d.rewards.catalogue import TRUTH, words_of
+from g2d.rewards.registry import TRUTH, words_of
 from g2d.settings import Section
 
 THEN = ", then "  # between the kinds of prompts of successive trainings

@@ -11,7 +11,7 @@ from g2d.policies.record import as_json
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.prompts import OnlineKeys, PromptMix
 from g2d.regimes.run.training_rollouts import Keep
-from g2d.rewards.catalogue import RewardName
+from g2d.rewards.registry import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
 # K steps on fresh rollouts, or a training on the harvest of pi_K.

@@ -33,7 +33,7 @@ ROLLOUT_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Completion:
+class ShownCompletion:
     role: str  # chosen, rejected, example (no pair), or the policy's name
     sample: int
     text: Markup
@@ -50,7 +50,7 @@ class Shown:
     level: int | None
     prompt: Markup
     answer: Markup
-    completions: tuple[Completion, ...]
+    completions: tuple[ShownCompletion, ...]
 
     @property
     def size(self) -> int:
@@ -58,17 +58,17 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Step:
+class RolloutsAtK:
     k: int
     correct: int
     n: int
     verdicts: str  # such as "5 correct, 3 incorrect"
-    completions: tuple[Completion, ...]
+    completions: tuple[ShownCompletion, ...]
 
 
 @dataclass(frozen=True)
 class Story(Shown):
-    steps: tuple[Step, ...]
+    steps: tuple[RolloutsAtK, ...]
 
     @property
     def n_pairs(self) -> int:
@@ -129,7 +129,7 @@ def browse_pairs(
         prompts = problems[at[0]]
         drawn = [_first_pairs(pairs(key)) for key in keys]
         chosen = ranked(prompts, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
-        steps: dict[str, list[Step]] = {name: [] for name in chosen}
+        steps: dict[str, list[RolloutsAtK]] = {name: [] for name in chosen}
         for key, paired in zip(keys, drawn, strict=True):
             frame = rollouts(key)
             for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
@@ -139,7 +139,7 @@ def browse_pairs(
     return within_budget(series)
 
 
-def _story(problem: Problem, steps: Sequence[Step]) -> Story:
+def _story(problem: Problem, steps: Sequence[RolloutsAtK]) -> Story:
     completions = chain.from_iterable(step.completions for step in steps)
     return Story(*_problem(problem), tuple(completions), tuple(steps))
 
@@ -159,7 +159,7 @@ def _shuffled(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
+def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> RolloutsAtK:
     correct = int((rows["verdict"] == "correct").sum())
     verdicts = ", ".join(f"{n} {verdict}" for verdict, n in rows["verdict"].value_counts(sort=True).items())
     samples = {"example": int(rows["sample"].min())}
@@ -167,7 +167,7 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
         samples = {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
     by_sample = rows.set_index("sample").to_dict("index")
     completions = tuple(_completion(role, sample, by_sample[sample]) for role, sample in samples.items())
-    return Step(k, correct, len(rows), verdicts, completions)
+    return RolloutsAtK(k, correct, len(rows), verdicts, completions)
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
@@ -228,9 +228,9 @@ def in_turn(right: Mapping[str, str]) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------------- both
 
 
-def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
+def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> ShownCompletion:
     answer = row["extracted_answer"]
-    return Completion(
+    return ShownCompletion(
         role=role,
         sample=sample,
         text=render(row["completion_text"]),

@@ -34,13 +34,13 @@ from g2d.report.browsers import (
     Series,
     Story,
 )
+from g2d.report.cells import PageTable, cells_of
 from g2d.report.markup import coded
 from g2d.report.provenance import without_folders
 from g2d.report.styles import Styles, series_styles
-from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
 from g2d.report.win_rate_sentences import win_rate_sentences
-from g2d.tables import catalogue
+from g2d.tables import all_tables
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -49,10 +49,10 @@ VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Inte
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableBlock:
     name: str
     title: str
-    table: Table
+    table: PageTable
     caption: Markup
     definitions: Mapping[str, Markup]  # columns and values
     href: str  # the CSV
@@ -64,16 +64,16 @@ OF_POLICIES = ("policies", "effect_left", "lost_losses", "untrained")  # parts o
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     name: str
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[TableBlock, ...]
     stands_open: bool  # otherwise a click or a link opens it
     text: tuple[str, ...]  # sentences before the tables
 
 
 @dataclass(frozen=True)
-class Figure:
+class EmbeddedFigure:
     name: str
     data: str  # URL
     href: str  # the SVG
@@ -121,9 +121,9 @@ def build(
     for name, path in tables.items():
         definitions = {term: coded(text) for term, text in captions[name]["definitions"].items()}
         entries.append(
-            Entry(
+            TableBlock(
                 name=name,
-                title=catalogue.table(name).title,
+                title=all_tables.table(name).title,
                 caption=coded(captions[name]["caption"]),
                 definitions=definitions,
                 href=_relative(path, folder),
@@ -147,7 +147,7 @@ def build(
         axes=summary.buttons(panels),
         several_models=len(config.models) > 1,
         config=config,
-        sections=[_section(title, entries, frames) for title in catalogue.SECTIONS],
+        sections=[_section(title, entries, frames) for title in all_tables.SECTIONS],
         figures=[_figure(name, path, captions[name]["caption"], folder) for name, path in figures.items()],
         series=[_harvests(entry, grid) for entry in series],
         answered=answered,
@@ -210,18 +210,18 @@ def _charts_of(
     return names
 
 
-def _section(title: str, entries: Sequence[Entry], frames: Mapping[str, pd.DataFrame]) -> Section:
-    members = tuple(entry for entry in entries if catalogue.section_of(entry.name) == title)
+def _section(title: str, entries: Sequence[TableBlock], frames: Mapping[str, pd.DataFrame]) -> PageSection:
+    members = tuple(entry for entry in entries if all_tables.section_of(entry.name) == title)
     text: tuple[str, ...] = ()
-    if title == catalogue.OPEN_ENDED and "win_rates" in frames:
+    if title == all_tables.OPEN_ENDED and "win_rates" in frames:
         text = tuple(win_rate_sentences(frames["win_rates"]))
-    return Section(title.lower().replace(" ", "-"), title, members, title == catalogue.OTHERS, text)
+    return PageSection(title.lower().replace(" ", "-"), title, members, title == all_tables.OTHERS, text)
 
 
-def _figure(name: str, path: str | Path, caption: str, folder: str | Path) -> Figure:
+def _figure(name: str, path: str | Path, caption: str, folder: str | Path) -> EmbeddedFigure:
     encoded = base64.b64encode(Path(path).read_bytes()).decode()
     data = f"data:image/svg+xml;base64,{encoded}"
-    return Figure(name, data, _relative(path, folder), catalogue.figure(name).title, coded(caption))
+    return EmbeddedFigure(name, data, _relative(path, folder), all_tables.figure(name).title, coded(caption))
 
 
 def _visible(value: Any) -> Any:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from g2d.plain import plain
-from g2d.rewards.catalogue import ByKind, reward_of
+from g2d.rewards.registry import ByKind, reward_of
 from g2d.rewards.reward import Attempt, Context, Judgement
 from g2d.settings import Section
 

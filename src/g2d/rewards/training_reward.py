@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 from g2d.problems import Problem
 from g2d.problems.problem import references
-from g2d.rewards.catalogue import TRUTH, ByKind, is_scalar, parts, reward_of
 from g2d.rewards.judging import judge
+from g2d.rewards.registry import TRUTH, ByKind, is_scalar, parts, reward_of
 from g2d.rewards.reward import Attempt, Context, Judgement, Status
 from g2d.settings import Section
 from g2d.verifier import Verification, shared_verifier

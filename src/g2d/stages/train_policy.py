@@ -30,7 +30,7 @@ from g2d.regimes.run.prompts import PromptMix
 from g2d.regimes.run.stopping import work_folder
 from g2d.regimes.run.tracking import tracking_arguments
 from g2d.regimes.run.training import write_metrics
-from g2d.rewards.catalogue import reward_settings
+from g2d.rewards.registry import reward_settings
 from g2d.rollouts.rollout_keys import HarvestSettings
 from g2d.verifier.verifier_keys import verifier_of
 

@@ -21,7 +21,7 @@ from g2d.policies.record import PolicyRecord, read_policy
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
-from g2d.tables import catalogue
+from g2d.tables import all_tables
 from g2d.tables.costs import calibration_hours, read_log, spent_on
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import correlation_points
@@ -87,7 +87,7 @@ class Inputs:
     def build(self, name: str) -> pd.DataFrame:
         """Compute a table."""
         if name not in self._built:
-            table = catalogue.table(name)
+            table = all_tables.table(name)
             arguments = [getattr(self, argument) for argument in table.arguments.split()]
             self._built[name] = table.build(*arguments)
         return self._built[name]

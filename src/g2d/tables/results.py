@@ -18,7 +18,7 @@ from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.rollouts.pairs import read_pairs
-from g2d.tables import catalogue
+from g2d.tables import all_tables
 from g2d.tables.costs import read_log
 from g2d.tables.frames import read_table
 from g2d.tables.inputs import Inputs
@@ -55,7 +55,7 @@ class Results(Inputs):
         return f"g2d.open({str(self.folder)!r})"
 
     def build(self, name: str) -> pd.DataFrame:
-        names = [table.name for table in catalogue.TABLES]
+        names = [table.name for table in all_tables.TABLES]
         if name not in names:
             raise KeyError(f"{name}: no such table: name one of {', '.join(names)}")
         return super().build(name)
@@ -63,7 +63,7 @@ class Results(Inputs):
     @cached_property
     def tables(self) -> Mapping[str, pd.DataFrame]:
         """Tables that were written, by name (`main`, `harvest`, `cost` ...)."""
-        return _Tables(self.folder / "tables", list(catalogue.tables_of(self.grid)))
+        return _Tables(self.folder / "tables", list(all_tables.tables_of(self.grid)))
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
@@ -177,8 +177,8 @@ _TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # a singl
 
 
 def read_by_name(path: str | Path) -> pd.DataFrame:
-    """Read a table with the types that the catalogue has for the name of the file; KeyError without one."""
-    build = catalogue.table(Path(path).stem).build
+    """Read a table with the types declared for the name of the file; KeyError without one."""
+    build = all_tables.table(Path(path).stem).build
     return read_table(path, getattr(build, "columns", _TYPES))
 
 

@@ -15,7 +15,7 @@ from g2d.regimes.grpo.objective import CORRECTION, Mismatch, Objective, OffPolic
 from g2d.regimes.run.prompts import OnlineKeys
 from g2d.regimes.run.training import AutoStop, OptimizerKeys
 from g2d.regimes.run.training_rollouts import Keep
-from g2d.rewards.catalogue import TRUTH, RewardName, is_scalar
+from g2d.rewards.registry import TRUTH, RewardName, is_scalar
 from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 

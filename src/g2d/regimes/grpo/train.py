@@ -27,7 +27,7 @@ from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training import read_log, starting_model, trainer_arguments, untie_head
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.regimes.run.weights import with_own_adapter
-from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import group_name
 from g2d.rewards.training_reward import TrainingReward
 from g2d.rollouts.engine import Decoding

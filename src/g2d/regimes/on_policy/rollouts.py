@@ -24,7 +24,7 @@ from g2d.regimes.run.processes import gathered, n_processes, own_part
 from g2d.regimes.run.prompts import PromptChoice, order, times_before
 from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
-from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding

@@ -12,7 +12,7 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.tracking import finish_tracking
-from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.registry import TRUTH
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.settings import Section
 from g2d.verifier.verifier_keys import PythonVerifier

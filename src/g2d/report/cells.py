@@ -31,7 +31,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -39,7 +39,7 @@ class Table:
     n_rows: int  # rows of the file; the first `MAX_ROWS` are shown
 
 
-def cells_of(frame: pd.DataFrame) -> Table:
+def cells_of(frame: pd.DataFrame) -> PageTable:
     frame = with_policies_named(frame)
     qualified = qualifiers(frame)
     hidden = {column for columns in qualified.values() for column in columns}
@@ -58,7 +58,7 @@ def cells_of(frame: pd.DataFrame) -> Table:
         decimals_shown = digits[column] if column != "value" else of_measures.get(row.get("measure"), digits[column])
         return _cell(row, column, qualified.get(column, ()), decimals_shown)
 
-    return Table(
+    return PageTable(
         columns=tuple(shown),
         numeric=tuple(numeric[column] for column in shown),
         rows=tuple(tuple(cell(row, column) for column in shown) for row in records),

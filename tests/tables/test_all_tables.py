@@ -1,4 +1,4 @@
-"""The catalogue of tables and figures: nothing in it without a place and a caption."""
+"""All tables and figures: nothing in it without a place and a caption."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, CostFile
 from g2d.rollouts.rollout import to_frame
-from g2d.tables import catalogue
+from g2d.tables import all_tables
+from g2d.tables.all_tables import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.tables.captions import FILE
-from g2d.tables.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
@@ -52,11 +52,11 @@ def test_left_over_are_tables_of_other_configurations(tmp_path: Path) -> None:
     grid = Grid(Config.model_validate(SMALL))
     for name in ("main.csv", "selection.csv", "mine.csv"):
         (tmp_path / name).touch()
-    names = {file.name for file in catalogue.left_over(grid, tmp_path)}
+    names = {file.name for file in all_tables.left_over(grid, tmp_path)}
     assert names == {"selection.csv"}
 
 
-def test_a_table_outside_the_catalogue_is_in_the_section_tables() -> None:
+def test_an_unknown_table_is_in_the_section_tables() -> None:
     assert (section_of("cost"), section_of("a table of somebody else's")) == ("Cost", "Tables")
 
 
@@ -115,11 +115,11 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
     module.right_answers = right_answers  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "g2d.tables.toy", module)
     toy = Table("toy", "How many answers are right", "toy:right_answers", "answers", (ANSWERS, RECORDS))
-    monkeypatch.setattr(catalogue, "TABLES", (*TABLES, toy))
+    monkeypatch.setattr(all_tables, "TABLES", (*TABLES, toy))
     grid = Grid(Config.model_validate(SMALL))
     answers = [f"results/{policy.folder}/eval/easy.parquet" for policy in grid.policies]
     records = [f"results/{policy.folder}/policy.json" for policy in grid.policies]
-    reads = catalogue.reads_of([toy])
+    reads = all_tables.reads_of([toy])
     assert {name: read.files(grid) for name, read in reads.items()} == {"answers": answers, "records": records}
     assert tables_of(grid)["toy"] is toy
     for file in answers[:2]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.report.tables import MAX_CELL, MAX_ROWS, cells_of, decimals, number, qualifiers
+from g2d.report.cells import MAX_CELL, MAX_ROWS, cells_of, decimals, number, qualifiers
 from g2d.tables.frames import read_table, write_table
 
 
