@@ -9,6 +9,7 @@ import yaml
 from g2d.checks.load import load, read
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
+from g2d.regimes.grpo.keys import Warmup
 from tests.checks.test_load import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
@@ -16,6 +17,12 @@ PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
 
 def small(**changes: object) -> Config:
     return load(MINIMAL | {"seeds": [0], "warmup": {"steps": [0, 2, 4], "horizon": 8}} | changes)
+
+
+def warmup_of(grid: Grid, run: str) -> Warmup:
+    settings = grid.runs["demo"][run].settings
+    assert isinstance(settings, Warmup)
+    return settings
 
 
 def test_papers_table_1_has_nine_rows_per_model() -> None:
@@ -72,7 +79,7 @@ def test_one_policy_per_group_size_and_seed_stops_early() -> None:
 
 def test_an_ablated_warmup_does_not_stop_early() -> None:
     config = small(warmup=AUTO, ablations={"alone": {"steps": [2], "warmup": {"schedule": "per_k"}}})
-    assert Grid(config).runs["demo"]["alone/grpo"].settings.auto is None
+    assert warmup_of(Grid(config), "alone/grpo").auto is None
     assert sorted(Grid(config).variants) == ["alone", "auto"]
 
 
@@ -100,11 +107,11 @@ def test_an_ablated_warmup_has_separate_folders_and_a_separate_chain() -> None:
     config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
     folders = [policy.folder for policy in Grid(config).policies if policy.run_name == "long/dpo"]
     assert folders == ["demo/seed0/long/dpo/g4/k3", "demo/seed0/long/dpo/g4/k6"]
-    runs = Grid(config).runs["demo"]
-    assert runs["long/grpo"].step_before(4, 6) == 3
-    assert runs["grpo"].step_before(4, 4) is None  # a baseline that is trained at one K only
-    main = runs["grpo"].settings.trajectory(4, 2)
-    longer = runs["long/grpo"].settings.trajectory(4, 2)
+    grid = Grid(config)
+    assert grid.runs["demo"]["long/grpo"].step_before(4, 6) == 3
+    assert grid.runs["demo"]["grpo"].step_before(4, 4) is None  # a baseline that is trained at one K only
+    main = warmup_of(grid, "grpo").trajectory(4, 2)
+    longer = warmup_of(grid, "long/grpo").trajectory(4, 2)
     assert {key for key in main if main[key] != longer[key]} == {"max_completion_length"}  # not the horizon
 
 

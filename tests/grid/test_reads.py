@@ -13,6 +13,7 @@ from g2d.checks.load import load, read
 from g2d.grid.finished import continued_by
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest, Policy
+from g2d.grid.run import OfflineRun, OnlineRun
 from g2d.policies.record import PolicyRecord, write_policy
 from g2d.settings import ConfigError
 from g2d.stages.train_policy import settings_as_run
@@ -39,6 +40,7 @@ def test_every_policy_is_found_by_its_folder_and_runs_with_the_settings_that_are
     grid = Grid(read(file))
     for trained in grid.trainings:
         assert grid.at(trained.folder) == trained
+        assert isinstance(trained.run, OnlineRun | OfflineRun)
         run = replace(trained.run, settings=settings_as_run(trained))
         fingerprint = grid.fingerprints[trained.model]
         assert fingerprint.training(replace(trained, run=run)) == fingerprint.training(trained), trained.folder

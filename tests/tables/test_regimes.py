@@ -9,8 +9,9 @@ import pytest
 from g2d.checks.load import read
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
-from g2d.grid.run import Run
+from g2d.grid.run import OnlineRun, Run
 from g2d.jobs.cost import Cost
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.tables.costs import calibration_hours, spent_on
 from g2d.tables.families import comparison_table
 
@@ -49,7 +50,11 @@ def test_tokens_and_steps_of_all_trainings_behind_a_policy(tmp_path: Path, monke
 
 def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g() -> None:
     def entry(name: str, k: int, group_size: int = 8, kind: str = "semi_online_dpo") -> Policy:
-        return Policy("m", Run(name, kind, "entry"), group_size, k, 0)
+        run = Run(name, kind, "entry")
+        if kind == "semi_online_dpo":
+            settings = SemiOnlineDpo(regime="semi_online_dpo", steps=[10, 20])
+            run = OnlineRun(name, kind, "entry", settings=settings)
+        return Policy("m", run, group_size, k, 0)
 
     base = Policy("m")
     keys = [entry("s1", 10), entry("s1", 20), entry("s10", 10), entry("s10", 20), entry("never", 20)]

@@ -14,7 +14,8 @@ from scipy.special import expit
 
 from g2d.analysis.preferences import length_controlled, preferences, raw
 from g2d.grid.policy import Policy
-from g2d.grid.run import Run
+from g2d.grid.run import OnlineRun
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.run.prompts import PromptMix
 from g2d.tables.win_rates import NEEDED, WIN_RATE_COLUMNS, win_rate_table
 
@@ -109,7 +110,8 @@ BASE = Policy("m")
 
 def entry(name: str, seed: int) -> Policy:
     prompts = PromptMix(prompts="mixed" if name == "better" else "verifiable")
-    return Policy("m", Run(name, "semi_online_dpo", "entry", written=prompts), 4, 2, seed)
+    settings = SemiOnlineDpo(regime="semi_online_dpo", steps=[2])
+    return Policy("m", OnlineRun(name, "semi_online_dpo", "entry", written=prompts, settings=settings), 4, 2, seed)
 
 
 TWINS, BETTER = ([entry(name, seed) for seed in (0, 1)] for name in ("same", "better"))

@@ -2,7 +2,7 @@
 
 WARMED_UP = "results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}"
 STOPPED = f"results/{{model}}/seed{{seed}}/{AUTO}/grpo/g{{g}}/k{{k}}"
-ABLATED_WARMUPS = [run.variant for run in GRID.any_runs.values() if run.role == "ablation" and run.phase == "online"]
+ABLATED_WARMUPS = [run.variant for run in GRID.any_runs.values() if run.role == "ablation" and run.method == "grpo"]
 
 
 # GRPO: every K continues the checkpoint of the K before it.

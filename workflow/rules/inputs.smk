@@ -32,9 +32,8 @@ def continued(policy):
 
 if workflow.is_main_process:
     # Snakemake drops the error of an input function if the output exists, so unreadable records are named here.
-    for policy in GRID.trainings:
-        if policy.run.phase == "online":
-            continued(policy)
+    for policy in GRID.online_trainings:
+        continued(policy)
 
 
 # Inputs.

@@ -10,7 +10,7 @@ from g2d.config.ablation import Ablation
 from g2d.config.model_settings import ModelSettings
 from g2d.config.sections import Config
 from g2d.grid.expand import by_section, group_sizes, runs_of
-from g2d.grid.run import Run
+from g2d.grid.run import OnlineRun, TrainedRun
 from g2d.policies.model_keys import LORA_RANKS
 from g2d.problems.problem_keys import SyntheticProblems
 from g2d.problems.synthetic import shares
@@ -18,6 +18,7 @@ from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.run.processes import indivisible
+from g2d.regimes.run.prompts import OnlineKeys
 
 
 def first_mistake(config: Config, model: str) -> list[str]:
@@ -190,20 +191,19 @@ def _of_an_offline_entry(settings: ModelSettings, name: str, entry: AnyEntry, mo
 ONE = "needs one process: set training.processes to 1, or"
 
 
-def _of_processes(n: int, trained: Mapping[str, list[Run]]) -> Iterator[str]:
+def _of_processes(n: int, trained: Mapping[str, list[TrainedRun]]) -> Iterator[str]:
     if n == 1:
         return
     for where, runs in trained.items():
         settings = runs[0].settings
-        online = runs[0].phase == "online"
         if isinstance(settings, Warmup):
             yield from _of_a_divided_warmup(where, settings, group_sizes(runs), n)
-        elif not online:
+        elif not isinstance(settings, OnlineEntry):
             yield from _of_divided_passes(where, settings, n)
         elif settings.prompts_per_update < n:
             given = f"{where}.prompts_per_update={settings.prompts_per_update}"
             yield f"{given} is less than training.processes={n}: raise it"
-        if online and settings.retire:
+        if isinstance(settings, OnlineKeys) and settings.retire:
             yield f"{where}.retire {ONE} drop the key"
 
 
@@ -250,10 +250,10 @@ def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
         yield f"{where}.precompute_reference {ONE} set it to false"
 
 
-def _of_all_weights(settings: ModelSettings, trained: Mapping[str, list[Run]]) -> Iterator[str]:
+def _of_all_weights(settings: ModelSettings, trained: Mapping[str, list[TrainedRun]]) -> Iterator[str]:
     if not settings.lora.trains_all:
         return
-    online = [where for where, runs in trained.items() if runs[0].phase == "online"]
+    online = [where for where, runs in trained.items() if isinstance(runs[0], OnlineRun)]
     if settings.engine.name == "vllm" and online:
         yield (
             f"lora: none: vLLM needs adapters during online training ({online[0]}): set engine.name to transformers, "

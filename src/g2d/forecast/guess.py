@@ -16,11 +16,12 @@ from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
+from g2d.grid.run import OfflineRun, OnlineRun
 from g2d.policies.model_keys import BYTES, parameters
 from g2d.problems import synthetic
 from g2d.problems.problem_keys import ProblemSource, SyntheticProblems
 from g2d.problems.prompts import Messages, Prompt, conversation
-from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 
 SOURCE = "guess"
 
@@ -119,10 +120,11 @@ def guess(
 
 
 def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Work:
-    settings = policy.run.settings
+    run = policy.run
     budget = of_model.harvest.max_completion_length
     shares_prompts = of_model.training.shared_prompts is not False
-    if policy.run.phase == "offline":
+    if isinstance(run, OfflineRun):
+        settings = run.settings
         samples = of_model.harvest.samples_per_prompt
         sequences = of_model.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
         card = settings.on_card(samples, budget)
@@ -132,13 +134,13 @@ def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Wo
             passes=sequences / card.rows,
             shared=card.per_row if shares_prompts else 1,
         )
+    assert isinstance(run, OnlineRun)
     group_size = policy.group_size
-    card = settings.on_card(group_size, budget)
-    per_update = settings.completions_per_step(group_size)
-    if isinstance(settings, Warmup):
-        rows = per_update
-    else:
-        rows = _rows(of_model, per_update, settings.batch_size)
+    card = run.settings.on_card(group_size, budget)
+    per_update = run.settings.completions_per_step(group_size)
+    rows = per_update
+    if isinstance(run.settings, SemiOnlineDpo):
+        rows = _rows(of_model, per_update, run.settings.batch_size)
     return Work(
         drawn=completions,
         rows=rows,

@@ -15,6 +15,7 @@ from g2d.forecast.guess import SOURCE, guess
 from g2d.forecast.rates import measured_rates
 from g2d.grid.grid import Grid
 from g2d.grid.policy import harvest_of
+from g2d.grid.run import OnlineRun
 from g2d.grid.versions import AUTO_STAGE, GPU_STAGES, OFFLINE_STAGES, ONLINE_STAGES
 from g2d.jobs.planned import PlannedJob
 
@@ -46,7 +47,7 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD) -> GpuJob:
     at_most = False
     if job.rule in (*ONLINE_STAGES, *OFFLINE_STAGES):
         policy = grid.at(job.folder)
-    if policy is not None and job.rule in ONLINE_STAGES:
+    if policy is not None and isinstance(policy.run, OnlineRun):
         settings = policy.run.settings
         before = grid.reads(policy).continues
         steps = policy.k

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from g2d.grid.expand import by_section, group_sizes
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
-from g2d.grid.run import Run
+from g2d.grid.run import OnlineRun, TrainedRun
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
 from g2d.problems.problem_keys import SyntheticProblems
-from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import KEPT
 
 if TYPE_CHECKING:  # imports torch
@@ -74,7 +73,7 @@ def trainings(grid: Grid, model: str) -> Iterator[Training]:
             name = f"{run.method} of {run.owner}"
         else:
             name = run.owner or run.method
-        if run.phase == "online":
+        if isinstance(run, OnlineRun):
             sizes = sorted(group_sizes(runs))
         else:
             sizes = [settings.harvest.samples_per_prompt]
@@ -85,11 +84,11 @@ def trainings(grid: Grid, model: str) -> Iterator[Training]:
             yield replace(shared, name=full_name, section=section)
 
 
-def _place(run: Run) -> int:
+def _place(run: TrainedRun) -> int:
     """Return the place of a training in the order: warm-ups, DPO, then the entries of `regimes`."""
     if run.section.startswith("regimes."):
         return 2
-    if isinstance(run.settings, Dpo):
+    if run.method == "dpo":
         return 1
     return 0
 
@@ -129,11 +128,12 @@ def disk_use(grid: Grid, model: str, shape: ModelShape) -> Disk:
     continued: set[Policy | None] = set()
     copies = 0
     for policy in trainings:
-        if policy.run.phase != "online" or policy.run.stops:  # an auto-stop leaves no checkpoint
+        run = policy.run
+        if not isinstance(run, OnlineRun) or run.stops:  # an auto-stop leaves no checkpoint
             continue
         left.add(policy)
         continued.add(grid.reads(policy).continues)
-        on_card = policy.run.settings.on_card(policy.group_size, budget)
+        on_card = run.settings.on_card(policy.group_size, budget)
         copies = max(copies, on_card.own_copy or on_card.adapters == 2)
     if shape.trains_all:
         trained = shape.parameters

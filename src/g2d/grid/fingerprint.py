@@ -7,8 +7,10 @@ from typing import Any, Literal
 from g2d.config.model_settings import ModelSettings
 from g2d.config.sections import Config
 from g2d.grid.policy import Policy
-from g2d.grid.run import Run
+from g2d.grid.run import OfflineRun, OnlineRun, Run
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.run.prompts import PromptMix
 from g2d.rewards.registry import TRUTH, ByKind, reward_params
 from g2d.rollouts.rollout_keys import Evaluation, Sampling
@@ -91,7 +93,7 @@ class Fingerprint:
 
     def reward_of(self, run: Run) -> Section | None:
         """Return the reward of the online training behind a run, and of its harvests; None for correctness."""
-        reward = run.online.reward
+        reward = run.online.reward if run.online else None
         if not run.asked.asks_open_ended:
             return reward
         return ByKind(verifiable=reward or TRUTH, open_ended=self.judge_of_replies("reward"))
@@ -104,35 +106,38 @@ class Fingerprint:
 
     def training(self, policy: Policy) -> Settings:
         run = policy.run
-        if run.phase == "offline":
+        if isinstance(run, OfflineRun):
             return self._offline(run)
-        if run.method != "grpo":
-            return self._online_entry(run)
-        return self._automatic(policy) if run.stops else self._warmup(policy)
+        assert isinstance(run, OnlineRun)
+        if isinstance(run.settings, OnlineEntry):
+            return self._online_entry(run, run.settings)
+        if run.stops:
+            return self._automatic(policy, run.settings)
+        return self._warmup(policy, run.settings)
 
-    def _offline(self, run: Run) -> Settings:
+    def _offline(self, run: OfflineRun) -> Settings:
         values = run.settings.params(without={"steps", "regime"})
         section = REGIMES[run.method].section
         if section:
             return {section: values, **self.sections("lora")}
         return {run.method: values, **self.sections("lora", "prompt")}
 
-    def _online_entry(self, run: Run) -> Settings:
-        values = {run.method: run.settings.trajectory(), "engine": self.engine}
+    def _online_entry(self, run: OnlineRun, entry: OnlineEntry) -> Settings:
+        values = {run.method: entry.trajectory(), "engine": self.engine}
         return values | self.sections("lora", "prompt") | self.verifier | self._reward(run)
 
-    def _warmup(self, policy: Policy) -> Settings:
+    def _warmup(self, policy: Policy, warmup: Warmup) -> Settings:
         run = policy.run
-        drawn_by = run.settings.drawn_by(self.settings.engine, self.settings.lora, self.reward_of(run) or TRUTH)
-        settings = {"warmup": run.settings.trajectory(policy.k, policy.group_size)}
+        drawn_by = warmup.drawn_by(self.settings.engine, self.settings.lora, self.reward_of(run) or TRUTH)
+        settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
         settings |= self.verifier | self.sections("lora", "prompt") | drawn_by
         prompts = run.asked.params(only={*PromptMix.model_fields})
         if prompts:
             settings["prompts"] = prompts
         return settings | self._reward(run)
 
-    def _automatic(self, policy: Policy) -> Settings:
-        warmup = policy.run.settings
+    def _automatic(self, policy: Policy, warmup: Warmup) -> Settings:
+        assert warmup.auto is not None
         settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
         settings |= self.verifier | {"auto": warmup.auto.params()}
         settings |= warmup.drawn_by(self.settings.engine, self.settings.lora)

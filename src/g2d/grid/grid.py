@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 
@@ -11,8 +12,9 @@ from g2d.config.sections import Config
 from g2d.grid.expand import runs_of
 from g2d.grid.fingerprint import Fingerprint
 from g2d.grid.policy import Harvest, Policy, Reads
-from g2d.grid.run import M0, Point, Run
+from g2d.grid.run import M0, OfflineRun, OnlineRun, Point, Run, TrainedRun
 from g2d.policies.model_keys import MADE, EmbeddedModel
+from g2d.regimes.offline.dpo import Dpo
 
 
 class Grid:
@@ -27,7 +29,7 @@ class Grid:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.settings: dict[str, ModelSettings] = {}
-        self.runs: dict[str, dict[str, Run]] = {}
+        self.runs: dict[str, dict[str, TrainedRun]] = {}
         self.fingerprints: dict[str, Fingerprint] = {}
         for model in config.models:
             self.settings[model] = config.for_model(model)
@@ -44,9 +46,9 @@ class Grid:
     # ------------------------------------------------------------------------------------------------------------ runs
 
     @cached_property
-    def any_runs(self) -> dict[str, Run]:
+    def any_runs(self) -> dict[str, TrainedRun]:
         """Return the runs of all models by name; of equal names, that of the first model."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, TrainedRun] = {}
         for of_model in self.runs.values():
             runs = of_model | runs
         return runs
@@ -61,7 +63,7 @@ class Grid:
         """Return the folders of all harvests but the main grid's."""
         variants: dict[str, None] = {}
         for run in self.any_runs.values():
-            if run.phase == "offline" and run.points and run.variant:
+            if isinstance(run, OfflineRun) and run.points and run.variant:
                 variants[run.variant] = None
         return list(variants)
 
@@ -88,17 +90,24 @@ class Grid:
         policies = dict.fromkeys(self.trained)
         for roles in (("grpo", "ablation", "entry"), ("auto",)):
             for model, role in product(self.runs, roles):
-                for run in self.runs[model].values():
-                    if run.role == role and run.phase == "online":
+                for run in self._online_runs(model):
+                    if run.role == role:
                         policies |= dict.fromkeys(self._of_run(model, run, run.points))
         return list(policies)
+
+    def _online_runs(self, model: str) -> list[OnlineRun]:
+        return [run for run in self.runs[model].values() if isinstance(run, OnlineRun)]
 
     def _of_run(self, model: str, run: Run, points: Iterable[Point]) -> list[Policy]:
         return [Policy(model, run, group_size, k, seed) for group_size, k in points for seed in self.config.seeds]
 
     @property
+    def online_trainings(self) -> list[Policy]:
+        return [policy for policy in self.trainings if isinstance(policy.run, OnlineRun)]
+
+    @property
     def automatic_warmups(self) -> list[Policy]:
-        return [policy for policy in self.trainings if policy.run.stops and policy.run.phase == "online"]
+        return [policy for policy in self.online_trainings if policy.run.stops]
 
     @cached_property
     def trajectories(self) -> dict[Policy, list[Policy]]:
@@ -106,17 +115,16 @@ class Grid:
 
         If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
         """
-        groups: dict[tuple[str, Run, int, int | None], list[Policy]] = {}
+        groups: dict[tuple[str, OnlineRun, int, int | None], list[Policy]] = {}
         for policy in self.trainings:
-            if policy.run.phase == "online":
-                at = (policy.model, policy.run, policy.group_size, policy.seed)
-                groups.setdefault(at, []).append(policy)
+            run = policy.run
+            if isinstance(run, OnlineRun):
+                groups.setdefault((policy.model, run, policy.group_size, policy.seed), []).append(policy)
         trajectories: dict[Policy, list[Policy]] = {}
-        for group in groups.values():
+        for (_, run, _, _), group in groups.items():
             chain = sorted(group, key=lambda policy: policy.k)
             last = chain[-1]
-            separate = getattr(last.run.settings, "schedule", "") == "per_k"
-            trajectories[last] = [last] if separate else chain
+            trajectories[last] = chain if run.is_chain else [last]
         return trajectories
 
     def at(self, folder: str) -> Policy:
@@ -145,27 +153,31 @@ class Grid:
             return True
         # A finished training may have continued a K that the configuration no longer asks for.
         later = [k for group_size, k in policy.run.points if group_size == policy.group_size and k > policy.k]
-        return policy.run.phase == "online" and policy.k > 0 and bool(later)
+        return isinstance(policy.run, OnlineRun) and policy.k > 0 and bool(later)
 
     def reads(self, policy: Policy) -> Reads:
         """Return what a training reads besides M0, problems and settings."""
         run = policy.run
-        if run.phase == "online":
+        if isinstance(run, OnlineRun):
             before = run.step_before(policy.group_size, policy.k)
-            continues = None if before is None else Policy(policy.model, run, policy.group_size, before, policy.seed)
+            continues = None if before is None else replace(policy, k=before)
             return Reads(continues=continues, start=policy.start)
+        if not isinstance(run, OfflineRun):
+            return Reads()
         start = None
         if run.settings.start == "warmup":
-            start = Policy(policy.model, run.online, policy.group_size, policy.k, policy.seed)
+            start = Policy(policy.model, run.source, policy.group_size, policy.k, policy.seed)
         harvest = self.harvest(policy.model, policy.seed, run.variant, (policy.group_size, policy.k))
-        return Reads(start=start, harvest=harvest, counted=tuple(self._counted(policy)))
+        return Reads(start=start, harvest=harvest, counted=tuple(self._counted(policy, run)))
 
-    def _counted(self, policy: Policy) -> list[Harvest]:
-        """Return the harvests whose pairs DPO has no more of (`match_pairs_to`): those of its own warm-up, if any."""
-        match = getattr(policy.run.settings, "match_pairs_to", None)
+    def _counted(self, policy: Policy, run: OfflineRun) -> list[Harvest]:
+        """Return the harvests that limit DPO's pairs (`match_pairs_to`): of its own warm-up, if an ablation has one."""
+        match = run.settings.match_pairs_to if isinstance(run.settings, Dpo) else None
         if match is None:
             return []
-        source = policy.run.online if policy.run.online.role == "ablation" else self.runs[policy.model]["grpo"]
+        source = run.source
+        if source.role != "ablation":
+            source = self.runs[policy.model]["grpo"].online
         points = [point for point in source.harvest_points if match in (point[1], "min")]
         return [self.harvest(policy.model, policy.seed, source.variant, point) for point in points]
 
@@ -195,9 +207,10 @@ class Grid:
 
         M0 does not depend on the reward, so an ablation's harvest of M0 has the rollouts of the main grid.
         """
-        runs = self.runs[harvest.model]
-        has_reward = runs[harvest.run_name].reward is not None
-        if has_reward and harvest.variant and harvest.k == 0 and 0 in runs["grpo"].settings.steps:
+        if harvest.k > 0 or not harvest.variant:
+            return None
+        run = self.runs[harvest.model][harvest.run_name]
+        if isinstance(run, OnlineRun) and run.reward is not None and 0 in self.settings[harvest.model].warmup.steps:
             return Harvest(harvest.model, harvest.group_size, 0, harvest.seed)
         return None
 

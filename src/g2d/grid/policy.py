@@ -66,9 +66,10 @@ class Policy:
     @property
     def start(self) -> Policy | None:
         """The policy that its online phase started from, if not M0."""
-        if self.run.online.start is None:
+        online = self.run.online
+        if online is None or online.start is None:
             return None
-        run, (group_size, k) = self.run.online.start
+        run, (group_size, k) = online.start
         return Policy(self.model, run, group_size, k, self.seed)
 
     @property

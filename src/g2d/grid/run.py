@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from g2d.config.ablation import Ablation
-from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.regime import Phase
+from g2d.regimes.regime import OfflineEntry, OnlineEntry
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.rewards.registry import TRUTH, words_of
@@ -26,7 +25,7 @@ Role = Literal["base", "dpo", "auto", "entry", "grpo", "curve", "ablation"]
 ROLES: tuple[Role, ...] = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Run:
     """One way to make policies of a model: one policy for each of `points` and each seed.
 
@@ -37,73 +36,67 @@ class Run:
             its own warm-up), or NAME of an entry of `regimes`.
         method: a name in `g2d.regimes.catalogue`, or base.
         role: place in the tables.
-        settings: keys of the training, with an ablation's values filled in.
         points: G and K of its policies, K ascending for each G.
         evaluated: those of its policies that are evaluated.
         variant: folder of the harvests that it makes or reads: an ablation, `AUTO`, or "" for the main grid.
-        source: the run whose harvests it trains on.
-        start: run and point of the policy that an online training starts from; None for M0.
         owner: the ablation or entry that configures it.
         written: that ablation or entry.
-        reward: reward of an online training; None for correctness.
     """
 
     name: str
     method: str = field(compare=False)
     role: Role = field(compare=False)
-    settings: Any = field(default=None, compare=False)
     points: tuple[Point, ...] = field(default=(), compare=False)
     evaluated: tuple[Point, ...] = field(default=(), compare=False)
     variant: str = field(default="", compare=False)
-    source: Run | None = field(default=None, compare=False)
-    start: tuple[Run, Point] | None = field(default=None, compare=False)
     owner: str = field(default="", compare=False)
     written: Section | None = field(default=None, compare=False)
-    reward: Section | None = field(default=None, compare=False)
 
     @property
-    def phase(self) -> Phase | None:
-        """K counts its own steps (online), or the steps before its harvest (offline). None for M0."""
-        return REGIMES[self.method].phase if self.method in REGIMES else None
+    def online(self) -> OnlineRun | None:
+        """The online training behind it: itself, or the one whose policies it harvests; None for M0."""
+        return None
 
     @property
     def section(self) -> str:
         """Where its keys are in the configuration."""
-        section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
+        section = "dpo" if self.method == "dpo" else "warmup"
         if isinstance(self.written, Ablation):
             return f"ablations.{self.owner}.{section}"
         return f"regimes.{self.owner}" if self.owner else section
 
     @property
-    def online(self) -> Run:
-        """The online training behind it, or itself."""
-        return self.source.online if self.source else self
+    def stops(self) -> bool:
+        """Whether the online training stops automatically."""
+        return self.variant == AUTO
+
+    @property
+    def asked(self) -> PromptMix:
+        """Kinds of prompts of the online training."""
+        written = self.online.written if self.online else None
+        return written if isinstance(written, PromptMix) else VERIFIABLE
 
     @property
     def other_reward(self) -> str:
         """The reward of the online training in words; "" for correctness."""
-        reward = self.online.reward
+        reward = self.online.reward if self.online else None
         if reward is None or reward == TRUTH:
             return ""
         return words_of(reward)
 
     @property
-    def asked(self) -> PromptMix:
-        """Kinds of prompts of the online training."""
-        written = self.online.written
-        return written if isinstance(written, PromptMix) else VERIFIABLE
-
-    @property
     def kinds_of_prompts(self) -> str:
         """Kinds of prompts of its online trainings, such as "verifiable, then open_ended"; "" for M0."""
-        if self == M0:
+        if self.online is None:
             return ""
-        online = self.online
-        kind = online.asked.prompts
-        before = online.start[0].kinds_of_prompts if online.start else ""
-        if not before:
+        kind = self.asked.prompts
+        if self.online.start is None:
             return kind
-        return before if before.split(THEN)[-1] == kind else f"{before}{THEN}{kind}"
+        first, _ = self.online.start
+        before = first.kinds_of_prompts
+        if before.split(THEN)[-1] == kind:
+            return before
+        return f"{before}{THEN}{kind}"
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -118,10 +111,24 @@ class Run:
             changes |= self.written.dpo
         return changes
 
+
+@dataclass(frozen=True)
+class OnlineRun(Run):
+    """A training on fresh rollouts. It passes through each K, in steps of GRPO or updates of an entry.
+
+    Args:
+        settings: keys of the training, with an ablation's values filled in.
+        start: run and point of the policy that it starts from; None for M0.
+        reward: None for correctness.
+    """
+
+    settings: Warmup | OnlineEntry = field(kw_only=True, compare=False)
+    start: tuple[OnlineRun, Point] | None = field(default=None, kw_only=True, compare=False)
+    reward: Section | None = field(default=None, kw_only=True, compare=False)
+
     @property
-    def stops(self) -> bool:
-        """Whether the online training stops automatically."""
-        return self.variant == AUTO
+    def online(self) -> OnlineRun:
+        return self
 
     @property
     def harvest_points(self) -> tuple[Point, ...]:
@@ -131,17 +138,41 @@ class Run:
             return self.points
         return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether a K continues the training of the K before."""
+        return not isinstance(self.settings, Warmup) or self.settings.schedule != "per_k"
+
     def step_before(self, group_size: int, k: int) -> int | None:
         """Return the K whose checkpoint a training continues: the next smaller one, or None if it starts anew."""
         settings = self.settings
-        if self.stops:
+        if self.stops or not self.is_chain:
             return None
-        if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
+        if isinstance(settings, Warmup) and group_size not in settings.group_sizes:
             return None
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
 
+@dataclass(frozen=True)
+class OfflineRun(Run):
+    """A training on the harvest of pi_K. K counts the steps before the harvest.
+
+    Args:
+        settings: keys of the training, with an ablation's values filled in.
+        source: the run whose policies are harvested.
+    """
+
+    settings: Dpo | OfflineEntry = field(kw_only=True, compare=False)
+    source: OnlineRun = field(kw_only=True, compare=False)
+
+    @property
+    def online(self) -> OnlineRun:
+        return self.source
+
+
 M0 = Run("base", "base", "base")
+
+TrainedRun = OnlineRun | OfflineRun
 
 
 def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -42,6 +42,8 @@ class OfflineEntry(Entry):
     """Policies trained offline on the harvest of pi_K, one per K."""
 
     phase: ClassVar[Phase] = "offline"
+    if TYPE_CHECKING:
+        epochs: int  # each entry declares it with its default
     steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
     start: Literal["base", "warmup"] = key("base", "Start from M0, or from pi_K.")
 
@@ -76,6 +78,8 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
     """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
+    if TYPE_CHECKING:
+        beta: float  # each entry declares it with its default
     steps: list[Steps] = key(..., "K in updates, to evaluate.")
     horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)

@@ -116,11 +116,13 @@ def results_of(table: pd.DataFrame, key: Policy) -> pd.DataFrame:
 
 
 def _training(key: Policy, policy: PolicyRecord) -> str:
-    harvested = _warmup(policy.k, key.run.online.method, key.start)
+    online = key.run.online
+    assert online is not None
+    harvested = _warmup(policy.k, online.method, key.start)
     how = REGIMES[key.method].card.format(
         regime=code(policy.regime), k=policy.k, group_size=policy.group_size, harvested=harvested
     )
-    if key.run.phase == "online" and key.start:
+    if key.run == online and key.start:
         how += f", begun {_warmup(key.start.k, key.start.method, key.start.start)}"
     settings = {**policy.settings.get(key.method, {}), **policy.settings.get("prompts", {})}
     if (prompts := settings.get("prompts", "verifiable")) != "verifiable":

@@ -54,11 +54,16 @@ def series_styles(grid: Grid) -> Styles:
                 color=COLORS[first.method],
                 shape=SHAPES[(METHODS.index(first.method) + drawn[first.method]) % len(SHAPES)],
                 dash=DASHES[drawn[first.method] % len(DASHES)],
-                of_warmup=first.run.online.method == "grpo" and first.role != "ablation",
+                of_warmup=_follows_warmup(first),
             )
             drawn[first.method] += 1
         made.setdefault((name, 0), made[name, sizes[0]])
     return made
+
+
+def _follows_warmup(policy: Policy) -> bool:
+    online = policy.run.online
+    return online is not None and online.method == "grpo" and policy.role != "ablation"
 
 
 def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, int]:

@@ -13,6 +13,7 @@ from typing import Any
 from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
+from g2d.grid.run import OfflineRun, OnlineRun
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, sha256
 from g2d.jobs.launchers import forget_launcher
@@ -176,8 +177,9 @@ def _job(
 def settings_as_run(policy: Policy) -> Any:
     """Return the settings of a policy's run for its G and K only."""
     run = policy.run
+    assert isinstance(run, OnlineRun | OfflineRun)
     changes: dict[str, Any] = {}
-    if run.phase == "online":
+    if isinstance(run, OnlineRun):
         changes = {"steps": [policy.k], "horizon": run.settings.total_steps}
     if isinstance(run.settings, Warmup):
         changes["group_sizes"] = [policy.group_size]

@@ -11,6 +11,7 @@ import pandas as pd
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.grid.policy import Policy
+from g2d.grid.run import OnlineRun
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
     Evaluations,
@@ -114,7 +115,7 @@ def _added_families(members: list[Policy], policies: list[Policy]) -> Iterator[F
     common = [policy for policy in policies if _is_common(policy)]
     against_common = [pair for pair in _against(common, members) if pair not in against_reference]
     yield ENTRIES_AGAINST_COMMON, against_common
-    online = [policy for policy in members if policy.run.phase == "online"]
+    online = [policy for policy in members if isinstance(policy.run, OnlineRun)]
     against_each_other = []
     for n, policy in enumerate(online):
         for other in online[:n]:

@@ -16,6 +16,7 @@ from g2d.analysis.informativeness import Informativeness, read_informativeness, 
 from g2d.analysis.training_steps import steps_of
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest, Policy
+from g2d.grid.run import OnlineRun
 from g2d.jobs.cost import Cost, CostFile, read_cost
 from g2d.policies.record import PolicyRecord, read_policy
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
@@ -247,7 +248,8 @@ class Inputs:
         ages = self.read(TRAINING_ROLLOUTS, read_ages)
         steps: dict[Policy, pd.DataFrame] = {}
         for last, along in self.grid.trajectories.items():
-            if last in logs:
+            run = last.run
+            if last in logs and isinstance(run, OnlineRun):
                 read_along = pd.concat([ages[policy] for policy in along if policy in ages])
-                steps[last] = steps_of(logs[last], read_along, last.run.settings.beta)
+                steps[last] = steps_of(logs[last], read_along, run.settings.beta)
         return steps

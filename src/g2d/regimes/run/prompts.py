@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import SerializationInfo, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from g2d.memory.workload import Training
 from g2d.problems import Problem
 from g2d.settings import PARAMS, MistakeInKeyError, Section, key
 
@@ -106,6 +107,10 @@ class OnlineKeys(Section):
         return group_size
 
     def prompts_each_step(self, group_size: int) -> int:
+        raise NotImplementedError
+
+    def on_card(self, group_size: int, budget: int) -> Training:
+        """Return the workload on a card; completions of harvests have at most `budget` tokens."""
         raise NotImplementedError
 
     def completions_per_step(self, group_size: int) -> int:
