@@ -163,6 +163,15 @@ def test_all_files_that_are_loaded_with_a_model_are_compared(folder: Path) -> No
         change(file)
 
 
+def test_weights_of_m0_without_a_list_are_read(folder: Path) -> None:
+    """Their digest is only in M0's record."""
+    weights, base = "results/m/base/model/model.safetensors", "results/m/base/policy.json"
+    Path(weights).parent.mkdir(parents=True)
+    Path(weights).write_text(weights)
+    write_json(base, {"base": "results/m/base/model", "base_files": {"model.safetensors": sha256(weights)}})
+    require_recorded([base, weights])
+
+
 # ---------------------------------------------------------------------------------------------------- files of the user
 
 

@@ -55,7 +55,8 @@ class JobAttempt:
 def attempt_file(log: str | Path) -> Path:
     folder, separator, job = str(log).partition("logs/")
     if not separator:
-        folder, job = "", Path(log).name
+        folder = ""
+        job = Path(log).name
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     return Path(f"{folder}attempts/{job.removesuffix('.log')}.{stamp}-{platform.node()}-{os.getpid()}.json")
 
@@ -108,7 +109,9 @@ def is_alive(attempt: JobAttempt) -> bool | None:
         except psutil.NoSuchProcess:
             if not _is_hidden(process.pid):
                 return False
-    return True if time.time() - attempt.updated <= SILENT_S else None
+    if time.time() - attempt.updated <= SILENT_S:
+        return True
+    return None
 
 
 def _is_hidden(pid: int) -> bool:
@@ -126,8 +129,11 @@ _NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")
 
 
 def log_of(record: Path, folder: Path) -> Path | None:
+    """Return the log of the job that a record in `folder` is about; None for a file with another name."""
     named = _NAME.fullmatch(record.name)
-    return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log" if named else None
+    if named is None:
+        return None
+    return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log"
 
 
 def read_attempt(file: str | Path) -> JobAttempt:

@@ -32,7 +32,7 @@ class Cost:
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
     threads: int | None = None
 
-    former: ClassVar[tuple[str, ...]] = ("gpu_energy_j", "overlap_s")  # fields of earlier versions, which are ignored
+    former: ClassVar[tuple[str, ...]] = ("gpu_energy_j", "overlap_s")  # ignored fields of earlier versions
 
     @property
     def key(self) -> JobKey:
@@ -96,11 +96,17 @@ class Meter:
     _own: Cost | None = None
 
     def reached(self, step: int, steps: int) -> None:
-        self.progress = Progress(step, steps, self.progress.since if self.progress else step)
+        since = step
+        if self.progress is not None:
+            since = self.progress.since
+        self.progress = Progress(step, steps, since)
 
     def measured(self) -> Cost:
         """Return the cost of this attempt. Only the main thread may call it: it calls CUDA."""
-        return self._own or self._record(*visible_devices(), gpu_memory_peak())
+        if self._own is not None:
+            return self._own
+        device, devices = visible_devices()
+        return self._record(device, devices, gpu_memory_peak())
 
     def spent(self) -> Cost:
         return merge_costs(self.carried, self.measured())
@@ -111,13 +117,19 @@ class Meter:
 
     def so_far(self) -> Cost:
         """Return `measured` from any thread, without CUDA: the job may import torch or fork meanwhile."""
-        allotted = len([name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name])
         torch = sys.modules.get("torch")
-        device = "unknown" if getattr(getattr(torch, "version", None), "cuda", None) else "cpu"
-        return self._record(device, max(1, allotted) if device == "unknown" else 1)
+        has_cuda = getattr(getattr(torch, "version", None), "cuda", None)
+        if not has_cuda:
+            return self._record("cpu", 1)
+        allotted = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        return self._record("unknown", max(1, len(allotted)))
 
     def _record(self, device: str, devices: int, peak_gpu_memory_bytes: int | None = None) -> Cost:
         wall_s = time.perf_counter() - self.began
+        tokens = self.tokens_generated
+        if self.carried is not None:
+            # `carried` may be set before `tokens_generated` includes the checkpoint's tokens.
+            tokens = max(0, tokens - self.carried.tokens_generated)
         return Cost(
             job=self.job,
             stage=self.stage,
@@ -126,8 +138,7 @@ class Meter:
             devices=devices,
             device=device,
             device_s=wall_s * devices,
-            # `carried` may be set before `tokens_generated` includes the checkpoint's tokens.
-            tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
+            tokens_generated=tokens,
             peak_memory_bytes=memory_peak(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
             threads=self.threads,
@@ -139,8 +150,11 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
 
     `parents` are the cost.json of the jobs whose outputs this one read; Snakemake passes a single one as a string.
     """
+    if isinstance(parents, (str, Path)):
+        parents = [parents]
     ancestry: dict[str, Cost] = {}
-    for parent in map(read_cost, [parents] if isinstance(parents, (str, Path)) else parents):
+    for file in parents:
+        parent = read_cost(file)
         for record in parent.ancestry:
             ancestry.setdefault(record.job, record)
         # After a re-run, the job's own file is newer than a sibling's copy.
@@ -155,10 +169,13 @@ def read_cost(path: str | Path) -> CostFile:
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: no list `ancestry`, so it is no cost record: delete it to have it made again")
-    entries = enumerate(values.pop("ancestry"))
-    ancestry = tuple(parse_record(Cost, entry, f"{path}, ancestry {i}") for i, entry in entries)
-    job_cost = parse_record(Cost, values, str(path))
-    names = [record.job for record in (*ancestry, job_cost)]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"{path}: job {repeated!r} is counted twice: delete the file to have it made again")
-    return CostFile(job_cost, ancestry)
+    ancestry = []
+    for i, entry in enumerate(values.pop("ancestry")):
+        ancestry.append(parse_record(Cost, entry, f"{path}, ancestry {i}"))
+    own = parse_record(Cost, values, str(path))
+    names = set()
+    for record in (*ancestry, own):
+        if record.job in names:
+            raise ValueError(f"{path}: job {record.job!r} is counted twice: delete the file to have it made again")
+        names.add(record.job)
+    return CostFile(own, tuple(ancestry))

@@ -1,6 +1,6 @@
 """SHA-256 digests of every job's outputs and external inputs.
 
-Snakemake compares large files by time stamps, which a copy may change.
+Snakemake compares large files by time stamps, but a copy may change these.
 """
 
 from __future__ import annotations
@@ -28,21 +28,33 @@ def digest_file(log: str | Path) -> Path:
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
     """Write the digests of a job's outputs, and of external inputs before it started (`read`)."""
-    digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
+    digests = dict(read or {})
+    for path in paths:
+        for file in _files(Path(path)):
+            digests[str(file)] = sha256(file)
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
     """Return all digests; a ValueError names an unreadable list."""
+    digests = {}
+    for entries in _read_lists(results).values():
+        for file, digest in entries.items():
+            digests[Path(file)] = digest
+    return digests
+
+
+def _read_lists(results: Path) -> dict[str, dict[str, str]]:
+    """Return the digests of every list, by the list's path."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
-    return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
+    return {str(listed): _read_list(listed) for listed in lists}
 
 
 def _read_list(listed: Path) -> dict[str, str]:
     try:
         lines = read_lines(listed)
     except ValueError as error:
-        reason = str(error).partition(";")[0]  # without its advice, which would make the job run again
+        reason = str(error).partition(";")[0]  # without the advice, for that would make the job run again
         raise ValueError(f"{reason}; {UNKNOWN}") from None
     digests = {}
     for number, line in lines:
@@ -66,36 +78,61 @@ def require_recorded(files: Iterable[str]) -> None:
     Weights are compared with all files that their job wrote to the same folder, M0's record with all that its job read
     or wrote.
     """
-    lists = {str(listed): _read_list(listed) for listed in sorted((Path("results") / FOLDER).rglob("*.sha256"))}
+    lists = _read_lists(Path("results"))
     recorded: dict[str, dict[str, str]] = {}  # list by file and digest; several lists if a rule was renamed
     for listed, digests in lists.items():
         for file, digest in digests.items():
             recorded.setdefault(file, {}).setdefault(digest, listed)
-    read = {str(file): path for path in files for file in _files(Path(path))}
+    read: dict[str, str] = {}  # values: what `snakemake -R` makes again
+    for argument in files:
+        for path in _files(Path(argument)):
+            read[str(path)] = argument
     _compare(read, recorded)
-    read_with: dict[str, str] = {}
-    for file in read:
-        is_record = file.endswith(BASE_RECORD)
-        if is_record or file.endswith(".safetensors"):
-            others = {other for listed in recorded.get(file, {}).values() for other in lists[listed]}
-            siblings = (other for other in others if is_record or Path(other).parent == Path(file).parent)
-            read_with |= {other: other if other.startswith("results/") else file for other in siblings}
-        for other, digest in _base_files(file).items() if is_record else ():
-            recorded.setdefault(other, {}).setdefault(digest, file)
-            read_with.setdefault(other, file)
-    _compare({file: read_with[file] for file in sorted(read_with.keys() - read.keys())}, recorded)
-    if unknown := sum(file not in recorded for file in read):
+    others = _written_with(read, lists, recorded)
+    for name in read:
+        if name.endswith(BASE_RECORD):
+            for other, digest in _base_files(name).items():
+                recorded.setdefault(other, {}).setdefault(digest, name)
+                others.setdefault(other, name)
+    for name in read:
+        others.pop(name, None)
+    _compare(dict(sorted(others.items())), recorded)
+    unknown = sum(name not in recorded for name in read)
+    if unknown:
         say(f"{unknown} of {len(read)} files that this job reads have no recorded digest: they were not compared")
+
+
+def _written_with(
+    read: Iterable[str], lists: Mapping[str, Mapping[str, str]], recorded: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """Return files to compare with weights and records of M0, each with its argument of `snakemake -R`."""
+    others: dict[str, str] = {}
+    for name in read:
+        is_record = name.endswith(BASE_RECORD)
+        if not is_record and not name.endswith(".safetensors"):
+            continue
+        for listed in recorded.get(name, {}).values():
+            for other in lists[listed]:
+                if is_record or Path(other).parent == Path(name).parent:
+                    others[other] = other if other.startswith("results/") else name
+    return others
 
 
 def _base_files(record: str) -> dict[str, str]:
     values = read_json(record)
-    return {str(Path(values["base"], name)): digest for name, digest in (values.get("base_files") or {}).items()}
+    digests = values.get("base_files") or {}
+    return {str(Path(values["base"], name)): digest for name, digest in digests.items()}
 
 
 def snapshots(outputs: Iterable[str]) -> list[str]:
-    records = [read_json(file) for file in outputs if file.endswith(BASE_RECORD)]
-    return [record["base"] for record in records if record.get("revision")]
+    """Return the folders of the Hub's snapshots that records of M0 among the outputs name."""
+    folders = []
+    for file in outputs:
+        if file.endswith(BASE_RECORD):
+            record = read_json(file)
+            if record.get("revision"):
+                folders.append(record["base"])
+    return folders
 
 
 def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
@@ -104,7 +141,10 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
     changed = [file for file, digest in present.items() if digest not in recorded[file]]
     if not changed:
         return
-    file, more = changed[0], f" ({len(changed) - 1} more: g2d recover --times names all)" if len(changed) > 1 else ""
+    file = changed[0]
+    more = ""
+    if len(changed) > 1:
+        more = f" ({len(changed) - 1} more: g2d recover --times names all)"
     before, source = list(recorded[file].items())[-1]
     job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")
     digests = f"sha256 {present[file]}, recorded {before}"
@@ -142,9 +182,13 @@ def remembered_digest(path: str | Path) -> str:
 def remembered_digests(paths: Iterable[str]) -> dict[str, str]:
     """Return the digest of each file; a large file is read again only if its `identity` changed."""
     memory = Path.cwd() / MEMORY
-    entries, digests, new = _memory(memory), {}, {}
+    entries = _memory(memory)
+    digests = {}
+    new = {}
     for path in paths:
-        name, begun, before = str(Path(path).absolute()), time.time(), identity(path)
+        name = str(Path(path).absolute())
+        begun = time.time()
+        before = identity(path)
         entry = entries.get(name)
         if isinstance(entry, list) and entry[:-1] == before:
             digests[path] = str(entry[-1])
@@ -182,7 +226,9 @@ _memory = cache(_read_memory)
 
 def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
     files = list(_files(output))
-    return bool(files) and all(digests.get(file) == sha256(file) for file in files)
+    if not files:
+        return False
+    return all(digests.get(file) == sha256(file) for file in files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +248,11 @@ def set_times(results: Path) -> Times:
         with disk_errors(entry):
             os.utime(entry, (now - 1, now - 1), follow_symlinks=False)
     for file in changed:
-        for path in (file, *(mark for folder in file.parents if (mark := folder / MARK).exists())):
-            os.utime(path, (now, now))
+        os.utime(file, (now, now))
+        for folder in file.parents:
+            mark = folder / MARK
+            if mark.exists():
+                os.utime(mark, (now, now))
     outputs = {file for file in _files(results) if file.relative_to(results).parts[0] not in NO_OUTPUTS}
     same = sum(file.is_file() for file in digests) - len(changed)
     return Times(same, changed, unknown=len(outputs - digests.keys()))

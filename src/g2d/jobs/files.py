@@ -14,16 +14,18 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, TextIO, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Record = TypeVar("Record")
-NO_ROWS = "\n"  # content of a JSONL file without rows, which a truncated file does not have
-TRASH = ".trash"  # in a results folder; g2d never empties it
+NO_ROWS = "\n"  # content of a JSONL file without rows; a truncated file is empty
+TRASH = ".trash"  # folder in a results folder; g2d never empties it
 
 
 class DiskError(OSError):
@@ -38,7 +40,8 @@ def disk_errors(path: str | Path) -> Iterator[None]:
     except DiskError:
         raise
     except Exception as error:
-        if (reason := _disk_trouble(Path(path), error)) is None:
+        reason = _disk_trouble(Path(path), error)
+        if reason is None:
             raise
         raise DiskError(
             f"{path}: cannot be written ({reason}): make room or permit writing there, then run the same command again"
@@ -55,10 +58,13 @@ def _disk_trouble(path: Path, error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno in full:
         return os.strerror(error.errno)
     if isinstance(error, shutil.Error):
-        for reason in map(os.strerror, full):
+        for number in full:
+            reason = os.strerror(number)
             if reason in str(error):
                 return reason
-    folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
+    folder = path.absolute()
+    while not folder.is_dir():
+        folder = folder.parent
     try:
         with TemporaryFile(dir=folder) as probe:
             probe.write(bytes(2**20))
@@ -92,7 +98,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a draft that replaces the folder `path`, which is deleted: never use it for a user's folder."""
+    """Yield a draft that replaces the folder `path`. The old folder is deleted: never use it for a user's folder."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
         raise NotADirectoryError(f"{path}: a file has the name of a folder that is to be made: move it away")
@@ -143,7 +149,9 @@ def _draft(target: Path) -> Path:
 
 
 def install(source: Path, path: Path) -> None:
-    with (atomic_folder if source.is_dir() else atomic)(path) as draft:
+    """Move a file or folder to `path`, atomically."""
+    replacing = atomic_folder if source.is_dir() else atomic
+    with replacing(path) as draft:
         shutil.move(source, draft)
 
 
@@ -160,10 +168,14 @@ def does_not_exist(path: str) -> str:
 
 
 def to_trash(results: Path, paths: Iterable[Path]) -> str:
+    """Move paths below `results` to a new folder in its trash; return a sentence that says how to bring them back."""
     paths = list(paths)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    names = (stamp if i == 0 else f"{stamp}-{i}" for i in count())
-    place = next(place for name in names if not (place := results / TRASH / name).exists())
+    place = results / TRASH / stamp
+    number = 0
+    while place.exists():
+        number += 1
+        place = results / TRASH / f"{stamp}-{number}"
     for path in paths:
         target = place / path.relative_to(results)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +189,9 @@ def text_value(config: Mapping[str, Any], name: str) -> Any:
     if config.get(name) is not None:
         return config[name]
     nested = config.get("text_config")
-    return nested.get(name) if isinstance(nested, Mapping) else None
+    if isinstance(nested, Mapping):
+        return nested.get(name)
+    return None
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
@@ -208,41 +222,54 @@ def read_json(path: str | Path) -> dict[str, Any]:
     return value
 
 
-def parse_record(kind: type[Record], values: Any, where: str) -> Record:
+def parse_record(kind: type[Record], values: object, where: str) -> Record:
     """Return a dataclass from its JSON; a ValueError begins with `where` and names the wrong field.
 
     Fields are text, finite numbers from 0, or other such dataclasses. Older files may lack fields with a default, and
     have those in `kind.former`.
     """
-    fields = _fields(kind)  # type: ignore[arg-type]
+    declared = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected an object with {', '.join(fields)}")
-    values = {name: value for name, value in values.items() if name not in getattr(kind, "former", ())}
-    parts: dict[str, Any] = {name: p for name, (_, allowed) in fields.items() for p in allowed if is_dataclass(p)}
-    inner: dict[str, Any] = {name: parse_record(p, values[name], name) for name, p in parts.items() if values.get(name)}
+        raise ValueError(f"{where}: expected an object with {', '.join(declared)}")
+    arguments = dict(values)
+    for name in getattr(kind, "former", ()):
+        arguments.pop(name, None)
+    for name, declaration in declared.items():
+        for part in declaration.allowed:
+            if isinstance(part, type) and is_dataclass(part) and arguments.get(name):
+                arguments[name] = parse_record(part, arguments[name], name)
     try:
-        record = kind(**values | inner)
+        record = kind(**arguments)
     except TypeError:
-        wrong = [f"unknown key {name}" for name in sorted(set(values) - set(fields))]
-        wrong += [f"lacks {name}" for name in fields if name not in values]
+        wrong = [f"unknown key {name}" for name in sorted(arguments.keys() - declared.keys())]
+        wrong += [f"lacks {name}" for name in declared if name not in arguments]
         raise ValueError(f"{where}: {wrong[0]}") from None
-    for name, (kinds, allowed) in fields.items():
+    for name, declaration in declared.items():
         value = getattr(record, name)
-        if type(value) not in allowed and value not in allowed:
-            raise ValueError(f"{where}: {name} must be {kinds}, not {value!r}")
+        if type(value) not in declaration.allowed and value not in declaration.allowed:
+            raise ValueError(f"{where}: {name} must be {declaration.written}, not {value!r}")
         if type(value) in (int, float) and not 0 <= value < math.inf:
             raise ValueError(f"{where}: {name} must be finite and not negative, not {value!r}")
     return record
 
 
+@dataclass(frozen=True)
+class _Field:
+    written: str  # its annotation
+    allowed: tuple[Any, ...]  # types, or the values of a Literal
+
+
 @cache
-def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
+def _fields(kind: type[DataclassInstance]) -> dict[str, _Field]:
     hints = get_type_hints(kind)
-    allowed = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
-    return {
-        field.name: (str(field.type), (*allowed[field.name], *((int,) if float in allowed[field.name] else ())))
-        for field in fields(kind)
-    }
+    declared = {}
+    for field in fields(kind):
+        hint = hints[field.name]
+        allowed = get_args(hint) or (hint,)
+        if float in allowed:
+            allowed = (*allowed, int)
+        declared[field.name] = _Field(str(field.type), allowed)
+    return declared
 
 
 def read_text(path: str | Path) -> str:
@@ -264,7 +291,7 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
 def parse_json(text: str, *, surrogates: bool = False) -> Any:
     """Parse JSON, also NaN and infinities; a ValueError has only the reason.
 
-    With `surrogates`, half a surrogate pair is allowed, as in a model's text; UTF-8 cannot encode it.
+    `surrogates` allows half a surrogate pair, as in a model's text. UTF-8 cannot encode it.
     """
     try:
         value = json.loads(text)
@@ -309,7 +336,7 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, row
 
 
-def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Write JSONL atomically, `NO_ROWS` without rows; a ValueError for NaN."""
     with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
         for row in rows:
@@ -324,12 +351,14 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     if text == NO_ROWS:
         return iter(())
     if not text.endswith("\n"):
-        raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")
+        reason = "cut short" if text else "empty"
+        raise ValueError(f"{path}: {reason}; delete it to have it made again")
     return enumerate(text[:-1].split("\n"), 1)
 
 
-def json_sha256(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+def json_sha256(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sha256(path: str | Path) -> str:

@@ -20,24 +20,28 @@ _held: list[ExitStack] = []  # held until this process and its forked workers en
 
 
 def visible() -> list[str]:
-    if (given := os.environ.get(VISIBLE)) is not None:
+    given = os.environ.get(VISIBLE)
+    if given is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
-    return [str(i) for i in range(len(list(DRIVER.glob("*"))))]
+    n = len(list(DRIVER.glob("*")))
+    return [str(number) for number in range(n)]
 
 
 def take(wanted: int) -> list[str]:
     """Wait for and lock this many GPUs, or as many as the process sees; hide the others before torch is imported."""
     # Otherwise `is_available` initialises CUDA, and forks cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    if wanted == 0:
+        return []
     given = visible()
-    if not 0 < wanted < len(given):
-        return given if wanted else []
-    reported = False
-    while len(free := _locked(given, wanted)) < wanted:
-        if not reported:
-            say(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
-            reported = True
+    if wanted >= len(given):
+        return given
+    free = _locked(given, wanted)
+    if not free:
+        say(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
+    while not free:
         time.sleep(POLL_S)
+        free = _locked(given, wanted)
     os.environ[VISIBLE] = ",".join(free)
     return free
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+
+from g2d.jobs.planned import model_of
+from g2d.jobs.script import Snakemake
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
@@ -19,10 +21,10 @@ def pin_kernels() -> None:
             os.environ.setdefault(name, value)
 
 
-def pin_embedded(snakemake: Any) -> None:
+def pin_embedded(snakemake: Snakemake) -> None:
     """Pin the kernels for a job of the embedded model, or of no model if all are embedded."""
-    models, wildcards = snakemake.config["models"], snakemake.wildcards
-    name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
+    models = snakemake.config["models"]
+    name = model_of(snakemake.wildcards)
     sources = [models[name]] if name else models.values()
     if all(source["source"] == "embedded" for source in sources):
         pin_kernels()
@@ -31,7 +33,8 @@ def pin_embedded(snakemake: Any) -> None:
 def kernels() -> dict[str, str | None]:
     import torch
 
-    return {"cpu_capability": torch.backends.cpu.get_cpu_capability()} | {name: os.environ.get(name) for name in AVX2}
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"cpu_capability": capability, **{name: os.environ.get(name) for name in AVX2}}
 
 
 def _has_avx2() -> bool:
@@ -39,5 +42,8 @@ def _has_avx2() -> bool:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return False
-    flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
-    return {"avx2", "fma"} <= set(flags)
+    for line in lines:
+        if line.startswith("flags"):
+            flags = line.split(":", 1)[1].split()
+            return "avx2" in flags and "fma" in flags
+    return False

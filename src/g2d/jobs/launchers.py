@@ -7,7 +7,8 @@ import os
 from g2d.plain import say
 
 NAMES = {
-    *(f"{prefix}{name}" for prefix in ("", "LOCAL_", "GROUP_", "ROLE_") for name in ("RANK", "WORLD_SIZE")),
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT", "ROLE_NAME"),
 }
 PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "FSDP_")

@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from g2d.jobs.files import read_json, text_value
 
 MAX_HEADER = 100_000_000  # bytes; the limit of safetensors
 ONE_FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-WRAPPERS = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
+WRAPPERS = ("module.", "_orig_mod.")  # prefixes of DistributedDataParallel and torch.compile
 
 
-def tensors(file: Path) -> dict[str, Any]:
+class Tensor(TypedDict):
+    """Entry of a tensor in the header of a safetensors file."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
+
+
+def tensors(file: Path) -> dict[str, Tensor]:
     """Return the header's entry of each tensor; a ValueError if the file is not whole."""
     size = file.stat().st_size
     with open(file, "rb") as opened:
@@ -23,8 +31,8 @@ def tensors(file: Path) -> dict[str, Any]:
         if length > min(size, MAX_HEADER):
             raise ValueError(f"{file}: no safetensors file, or cut short: put a complete copy there")
         try:
-            header: dict[str, Any] = json.loads(opened.read(length))
-            entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            header = json.loads(opened.read(length))
+            entries: dict[str, Tensor] = {name: entry for name, entry in header.items() if name != "__metadata__"}
             end = max((int(entry["data_offsets"][1]) for entry in entries.values()), default=0)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"{file}: its header cannot be read: put a complete copy there") from None
@@ -36,7 +44,10 @@ def tensors(file: Path) -> dict[str, Any]:
 def mistake_in_weights(folder: Path) -> str | None:
     """Return why transformers would not find all weights in a folder, as far as headers and index show."""
     try:
-        names = _one_file(folder) if (folder / ONE_FILE).is_file() else _shards(folder)
+        if (folder / ONE_FILE).is_file():
+            names = list(tensors(folder / ONE_FILE))
+        else:
+            names = _shards(folder)
     except ValueError as error:
         return str(error)
     for wrapper in WRAPPERS:
@@ -46,10 +57,6 @@ def mistake_in_weights(folder: Path) -> str | None:
                 "random: save the model without its wrapper"
             )
     return None
-
-
-def _one_file(folder: Path) -> list[str]:
-    return list(tensors(folder / ONE_FILE))
 
 
 def _shards(folder: Path) -> list[str]:
@@ -76,9 +83,11 @@ def _shards(folder: Path) -> list[str]:
 def attention_of(config: Mapping[str, Any]) -> str | None:
     """Return the attention that computes a model as published, by its config.json; None: transformers' default.
 
-    Of transformers' attentions only `eager` caps the scores (Gemma 2); the others ignore the cap without a warning.
+    Only transformers' attention `eager` caps the scores (Gemma 2); the others ignore the cap without a warning.
     """
-    return "eager" if text_value(config, "attn_logit_softcapping") else None
+    if text_value(config, "attn_logit_softcapping"):
+        return "eager"
+    return None
 
 
 def has_chat_template(folder: Path) -> bool:

@@ -70,7 +70,8 @@ def has_ended(name: str) -> bool | None:
 
 def when_ends(name: str, then: Callable[[], object]) -> None:
     """Call a function in a thread once the process ends; never if `watched` returns None."""
-    if (process := watched(name)) is None:
+    process = watched(name)
+    if process is None:
         return
 
     def wait() -> None:

@@ -13,7 +13,10 @@ FILE = "jobs.json"
 
 def model_of(wildcards: Mapping[str, str]) -> str:
     """Return the model that a job of these wildcards belongs to, or ""."""
-    return wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
+    model = wildcards.get("model")
+    if model:
+        return model
+    return wildcards.get("policy", "").partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class PlannedJob:
     """One job.
 
     Args:
-        done: files that exist when it has finished: its first output and its costs, which are written last.
+        done: files that exist when it has finished: its first output, and its costs, written last.
     """
 
     rule: str

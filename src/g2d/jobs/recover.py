@@ -25,7 +25,8 @@ from g2d.jobs.files import TRASH, to_trash
 from g2d.jobs.orphans import RUN
 from g2d.plain import say
 
-RESULTS, LOCKS = Path("results"), ".snakemake/locks"
+RESULTS = Path("results")
+LOCKS = ".snakemake/locks"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     require_no_snakemake(folder)
     if arguments.times:
         return _set_times(folder)
-    submitted = (folder / ".snakemake/slurm_logs").exists()
-    jobs = unfinished_jobs(folder) if submitted else []
+    jobs = []
+    if (folder / ".snakemake/slurm_logs").exists():
+        jobs = unfinished_jobs(folder)
     processes = processes_of_jobs(folder)
     if not jobs and not processes and not is_locked(folder):
         say("nothing to recover: no jobs, no lock")
@@ -107,10 +109,12 @@ def is_locked(folder: Path) -> bool:
 
 def require_no_snakemake(folder: Path) -> None:
     for process in psutil.process_iter(["cwd", "cmdline"]):
-        here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
+        if not _is_in(folder, process):
+            continue
         command = process.info["cmdline"] or []
+        is_snakemake = any(Path(word).name == "snakemake" for word in command)
         # A Snakemake with --target-jobs is cancelled with its job.
-        if here and any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
+        if is_snakemake and "--target-jobs" not in command:
             raise RuntimeError(
                 f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
             )
@@ -120,11 +124,15 @@ def processes_of_jobs(folder: Path) -> list[psutil.Process]:
     """Return the processes of a folder's jobs on this machine that still run."""
     found = []
     for process in psutil.process_iter(["cwd", "environ", "status"]):
-        here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
         is_job = RUN in (process.info["environ"] or {})
-        if here and is_job and process.info["status"] != psutil.STATUS_ZOMBIE:
+        if _is_in(folder, process) and is_job and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
+
+
+def _is_in(folder: Path, process: psutil.Process) -> bool:
+    """Return whether another process than this one works in the folder."""
+    return process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:
@@ -136,19 +144,23 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
             f"squeue does not answer ({done.stderr.strip()}), so jobs of an earlier run may still be running: try "
             "again when Slurm is back"
         )
-    rows = [line.split("|", 3) for line in done.stdout.splitlines()]
-    return [
-        SlurmJob(job_id, state, comment)
-        for job_id, state, workdir, comment in rows
-        if comment.startswith(("rule_", "group_")) and Path(workdir).resolve() == folder.resolve()
-    ]
+    jobs = []
+    for line in done.stdout.splitlines():
+        job_id, state, workdir, comment = line.split("|", 3)
+        if comment.startswith(("rule_", "group_")) and Path(workdir).resolve() == folder.resolve():
+            jobs.append(SlurmJob(job_id, state, comment))
+    return jobs
 
 
 def require_no_orphans(folder: Path) -> None:
     """Raise a RuntimeError if jobs of another run are queued; wait for jobs that are ending."""
     waited = False
-    while jobs := unfinished_jobs(folder):
-        if running := [job for job in jobs if job.state != "COMPLETING"]:
+    while True:
+        jobs = unfinished_jobs(folder)
+        if not jobs:
+            return
+        running = [job for job in jobs if job.state != "COMPLETING"]
+        if running:
             raise RuntimeError(
                 f"{len(running)} Slurm jobs of another run from this folder have not ended (first: "
                 f"{running[0].job_id}, {running[0].state}, {running[0].label}); if its Snakemake was killed: "
@@ -170,10 +182,19 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
 
 
 def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the outputs that Snakemake marked as incomplete: finished by their jobs or no results, and half made."""
+    left: list[Path] = []
+    half_made: list[Path] = []
     marked = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
-    digests = read_digests(RESULTS) if marked else {}
-    half_made = [path for path in marked if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]
-    return [path for path in marked if path not in half_made], half_made
+    if not marked:
+        return left, half_made
+    digests = read_digests(RESULTS)
+    for path in marked:
+        if path.is_relative_to(RESULTS) and not as_recorded(path, digests):
+            half_made.append(path)
+        else:
+            left.append(path)
+    return left, half_made
 
 
 def _marked(incomplete: Path) -> list[Path]:

@@ -35,19 +35,21 @@ def current_run() -> str | None:
     None if each job has a container: a shared process would lose the image's files.
     """
     run = os.environ.get(RUN)
-    return run if run is not None and has_ended(run) is False and _sees_files_of(run) else None
-
-
-def _sees_files_of(run: str) -> bool:
+    if run is None or has_ended(run) is not False:
+        return None
+    pid = run.partition(" ")[0]
     try:
-        return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
+        sees_same_files = Path(f"/proc/{pid}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
-        return False
+        return None
+    return run if sees_same_files else None
 
 
 def own_folder() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # may be inherited from another machine
-    folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
+    parent = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not os.access(parent, os.W_OK):  # it may be inherited from another machine
+        parent = tempfile.gettempdir()
+    folder = Path(parent) / f"g2d-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
@@ -71,7 +73,8 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
     """Return a connection and the first message; None without a process, a RuntimeError if it is another user's."""
     try:
         connection = Client(str(socket), "AF_UNIX")
-        if (user := _user_of(connection)) != os.getuid():
+        user = _user_of(connection)
+        if user != os.getuid():
             connection.close()
             raise RuntimeError(f"{socket}: a process of user {user} listens there: {OTHER_FOLDER}")
         return connection, connection.recv()
@@ -79,14 +82,17 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
         return None
 
 
-def connect(module: str, socket: Path, run: str, output: IO[Any]) -> tuple[Connection, Any]:
+def connect(module: str, socket: Path, run: str, output: IO[str]) -> tuple[Connection, Any]:
     """Return the result of `greeted`, starting a process if none listens; a RuntimeError if it cannot start.
 
     `output` is its standard output and error.
     """
     command = [sys.executable, "-m", module, str(socket), run]
     started: subprocess.Popen[bytes] | None = None
-    while (connected := greeted(socket)) is None:
+    while True:
+        connected = greeted(socket)
+        if connected is not None:
+            return connected
         if started is not None and started.poll():
             raise RuntimeError(f"the process of {module} could not start (exit status {started.returncode})")
         if started is None or started.poll() == 0:  # 0: another process had the lock; it may have ended by now
@@ -95,7 +101,6 @@ def connect(module: str, socket: Path, run: str, output: IO[Any]) -> tuple[Conne
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         time.sleep(0.05)
-    return connected
 
 
 def listen(socket: Path) -> Listener:
@@ -108,7 +113,8 @@ def listen(socket: Path) -> Listener:
 def accept(listener: Listener) -> Connection | None:
     """Accept a connection; None if it was another user's."""
     connection = listener.accept()
-    if (user := _user_of(connection)) == os.getuid():
+    user = _user_of(connection)
+    if user == os.getuid():
         return connection
     connection.close()
     say(f"{listener.address}: a connection of user {user} was refused", file=sys.stderr)
@@ -128,7 +134,10 @@ def only_one(file: Path) -> IO[str] | None:
     if lock is None:
         return None
     for other in file.parent.glob(LOCKS):
-        if other != file and (left := _locked(other, "r+")) is not None:
+        if other == file:
+            continue
+        left = _locked(other, "r+")
+        if left is not None:
             with left:  # a process that waits for this lock sees that its file is gone
                 other.with_suffix(".socket").unlink(missing_ok=True)
                 other.unlink(missing_ok=True)

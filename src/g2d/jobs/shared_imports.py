@@ -19,6 +19,7 @@ from contextlib import suppress
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from g2d.jobs import orphans
 from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import accept, connect, current_run, listen, only_one, socket_of
+from g2d.jobs.script import Snakemake
 from g2d.jobs.stage import LOGS, go_offline, set_trackio_folder
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds, memory_peak
 from g2d.plain import say
@@ -50,7 +52,7 @@ IMPORTS = (
 LOG = f"{LOGS}/shared_imports.log"
 
 
-def run(main: Callable[[Any], None], snakemake: Any) -> None:
+def run(main: Callable[[Snakemake], None], snakemake: Snakemake) -> None:
     end_with_snakemake()  # imports take long
     try:
         shared = _shared(snakemake)
@@ -71,7 +73,9 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
             status = connection.recv()
         except (EOFError, OSError):
             sys.exit(f"{snakemake.rule}: the process that jobs share their imports with has died; its log: {LOG}")
-    sys.exit(status if status >= 0 else 128 - status)  # as a shell reports signals
+    if status < 0:
+        status = 128 - status  # a shell reports signals this way
+    sys.exit(status)
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
@@ -86,11 +90,13 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
     raise ProcessLookupError(f"process {host} has ended")
 
 
-def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
+def _shared(snakemake: Snakemake) -> tuple[Connection, Any] | None:
+    """Connect to the process that forks jobs; None if this job makes its own imports."""
     run = current_run()
-    if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
-        return None
     if not snakemake.config.get("share_imports") or run is None:
+        return None
+    engines = (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine"))
+    if "vllm" in engines:
         return None
     pin_embedded(snakemake)
     purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot change its kernels
@@ -133,21 +139,26 @@ def _forks_cannot_use_cuda() -> bool:
     """Return whether CUDA was initialised, tested in a fork: `is_initialized` misses a count of the devices."""
     import torch
 
-    if (child := os.fork()) == 0:
+    child = os.fork()
+    if child == 0:
         os._exit(bool(torch.cuda._is_in_bad_fork()))
-    return os.waitpid(child, 0)[1] != 0
+    _, status = os.waitpid(child, 0)
+    return status != 0
 
 
 def _serve(socket_file: Path, ends_with: int) -> None:
     listener = listen(socket_file)
     socket_fd: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
-    children: dict[int, tuple[Any, Connection]] = {}  # by pidfd
+    children: dict[int, tuple[ForkProcess, Connection]] = {}  # key: pidfd
     fork = get_context("fork")
     import_usage: Elsewhere | None = Elsewhere(cpu_seconds(), memory_peak())  # charged to the first job
     host = os.getpid()
     accepts_jobs = True
     while accepts_jobs or children:
-        ready, _, _ = select.select([*children, *([socket_fd, ends_with] if accepts_jobs else [])], [], [])
+        watched_for = list(children)
+        if accepts_jobs:
+            watched_for += [socket_fd, ends_with]
+        ready, _, _ = select.select(watched_for, [], [])
         for descriptor in ready:
             if descriptor == ends_with:
                 accepts_jobs = False
@@ -156,7 +167,8 @@ def _serve(socket_file: Path, ends_with: int) -> None:
             elif descriptor == socket_fd:
                 if ends_with in ready:
                     continue
-                if (connection := accept(listener)) is None:
+                connection = accept(listener)
+                if connection is None:
                     continue
                 others = [other for _, other in children.values()]
                 child = fork.Process(target=_run_job, args=(connection, others, socket_fd, import_usage, host))
@@ -167,8 +179,8 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                         connection.send(error)
                     continue
                 assert child.pid is not None
-                # Not `child.sentinel`, which the child's own children keep open.
-                children[os.pidfd_open(child.pid)] = child, connection
+                # Not `child.sentinel`: the child's own children keep it open.
+                children[os.pidfd_open(child.pid)] = (child, connection)
                 import_usage = None
             else:
                 child, connection = children.pop(descriptor)

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, write_cost
@@ -18,6 +18,7 @@ from g2d.jobs.digests import remembered_digests, require_recorded, snapshots, wr
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.script import Snakemake
 from g2d.plain import say
 
 # Rules that may use the network; all others run offline and without a token.
@@ -29,12 +30,13 @@ RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
 @contextmanager
-def stage(snakemake: Any) -> Iterator[Meter]:
+def stage(snakemake: Snakemake) -> Iterator[Meter]:
     """Run the body of a rule's script, with its output in the rule's log.
 
     An exception or SIGTERM ends the process with a traceback in the log and one line on the terminal.
     """
-    terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
+    terminal = _redirect_output(Path(snakemake.log[0]))
+    rule = own_name(snakemake.rule)
     end_with_snakemake()
     # torch reads this at import, and no script imports it earlier.
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
@@ -56,13 +58,16 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         require_clock(snakemake.input)  # while a training can still continue in its work folder
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
-        fetched = snapshots(snakemake.output) if rule in FETCHING else []
-        write_digests(snakemake.log[0], [*snakemake.output, *fetched], read)
+        outputs = list(snakemake.output)
+        if rule in FETCHING:
+            outputs += snapshots(snakemake.output)
+        write_digests(snakemake.log[0], outputs, read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
         with suppress(OSError):  # the log may be on the full disk
-            # Snakemake prints the log. A training that saved its step ended where it should.
-            traceback.print_exc(limit=0 if isinstance(error, Stopped) and error.saved else None)
+            # Snakemake prints the log. A training that saved its step ended as it should.
+            is_expected = isinstance(error, Stopped) and error.saved
+            traceback.print_exc(limit=0 if is_expected else None)
             sys.stdout.flush()
             sys.stderr.flush()
         for descriptor in (1, 2):  # else a failed flush at exit changes the exit status
@@ -75,11 +80,15 @@ def require_clock(files: Iterable[str]) -> None:
 
     A RuntimeError if the clock is over a minute behind.
     """
-    newest, file = max(((_changed(file), file) for file in files), default=(0.0, ""))
-    if (behind := newest - time.time()) > CLOCK_SKEW:
+    times = {file: _changed(file) for file in files}
+    if not times:
+        return
+    newest = max(times, key=times.__getitem__)
+    behind = times[newest] - time.time()
+    if behind > CLOCK_SKEW:
         raise RuntimeError(
-            f"{file}: {behind / 60:,.0f} minutes newer than this machine's clock: set the clock, or if an earlier one "
-            "was ahead, run g2d recover --times"
+            f"{newest}: {behind / 60:,.0f} minutes newer than this machine's clock: set the clock, or if an "
+            "earlier one was ahead, run g2d recover --times"
         )
     time.sleep(max(behind, 0))
 
@@ -131,7 +140,7 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _redirect_output(log: Path) -> Any:
+def _redirect_output(log: Path) -> TextIO:
     """Send file descriptors 1 and 2 to the log, also for native libraries; return the terminal."""
     log.parent.mkdir(parents=True, exist_ok=True)
     terminal = os.fdopen(os.dup(2), "w")

@@ -42,7 +42,8 @@ def gpu_memory_peak() -> int | None:
 def memory_peak() -> int:
     unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB on Linux
     own_peak = unit * max(usage.ru_maxrss for usage in _usages())
-    return max([own_peak, *(part.peak_memory_bytes for part in _elsewhere)])
+    others = [part.peak_memory_bytes for part in _elsewhere]
+    return max([own_peak, *others])
 
 
 @dataclass(frozen=True, slots=True)
