@@ -117,3 +117,7 @@ def evaluated(by_policy: Mapping[Policy, np.ndarray], **columns: object) -> dict
 SUCCESSES = st.lists(
     st.integers(1, 10).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=12
 )
+
+
+def solved(n: int, of: int = 4) -> pd.DataFrame:
+    return answers({f"q{i}": [float(i < n)] for i in range(of)})

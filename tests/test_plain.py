@@ -21,7 +21,7 @@ from g2d.rewards import registry
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Reward
 from g2d.settings import ConfigError
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 from tests.jobs.test_stage import run
 from tests.rewards.test_judging import Odd
 

@@ -16,8 +16,8 @@ from g2d.analysis.statistics import holm
 from g2d.grid.policy import Policy
 from g2d.grid.run import Run
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
-from tests.frames import answers
-from tests.tables.test_tables import BASE, policy, solved
+from tests.frames import answers, solved
+from tests.main_policies import BASE, policy
 
 
 def test_a_comparison_by_hand():

@@ -14,7 +14,7 @@ from g2d.analysis.statistics import mean_interval
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
 from tests.frames import rollout
-from tests.tables.test_tables import BASE, policy
+from tests.main_policies import BASE, policy
 
 REACHED = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(lambda shares: np.sort(shares)[::-1])
 

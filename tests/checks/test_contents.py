@@ -13,7 +13,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from g2d.cli import main
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 from tests.models import tiny_policy
 
 ROWS = [{"problem": f"{n} + 1", "answer": n + 1, "level": n % 3} for n in range(9)]

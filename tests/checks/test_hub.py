@@ -15,7 +15,7 @@ from g2d.checks.load import load
 from g2d.rewards.model import RewardModel
 from g2d.rewards.registry import reward_params
 from g2d.settings import ConfigError
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 from tests.rewards.models import reward_model
 
 SHA = "a" * 40

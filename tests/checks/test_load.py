@@ -27,14 +27,7 @@ from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.training import AutoStop
 from g2d.settings import ConfigError, key
-
-CONFIG = Path(__file__).parents[2] / "config"
-
-MINIMAL: dict[str, Any] = {
-    "models": {"demo": {"source": "embedded"}},
-    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 2000},
-    "benchmarks": {"held-out": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 10}},
-}
+from tests.configs import CONFIG, MINIMAL
 
 
 def of_demo(settings: dict[str, Any]) -> dict[str, Any]:

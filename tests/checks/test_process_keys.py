@@ -8,7 +8,7 @@ import pytest
 
 from g2d.checks.load import load
 from g2d.settings import ConfigError
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 SIZE_2 = {"baselines": {"grpo_group_sizes": [2]}}
 FOUR, ONE_PASS = {"per_device_batch_size": 4}, {"gradient_accumulation_steps": 1}

@@ -20,7 +20,7 @@ from g2d.grid.grid import Grid
 from g2d.problems import Problem
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 from tests.frames import rollout
 from tests.models import tiny_policy
 

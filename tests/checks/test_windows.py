@@ -11,7 +11,7 @@ import pytest
 from g2d.checks.load import load
 from g2d.checks.requirements import require_windows
 from g2d.settings import ConfigError
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 SHORT = {"max_completion_length": 48}
 FITS: dict[str, Any] = dict.fromkeys(("calibration", "harvest", "evaluation", "warmup"), SHORT)

@@ -21,7 +21,7 @@ from g2d.cli import main
 from g2d.config.file import merged, read_files
 from g2d.config.sections import Config
 from g2d.settings import ConfigError
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 CONFIG = Path(__file__).parents[2] / "config"
 

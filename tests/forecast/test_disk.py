@@ -10,7 +10,7 @@ from g2d.checks.load import load
 from g2d.forecast.workloads import Disk, disk_use
 from g2d.grid.grid import Grid
 from g2d.memory.model_shape import ModelShape
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 FRESH = {"regime": "semi_online_dpo", "steps": [2, 4], "sync_every": 1}
 GRID: dict[str, Any] = MINIMAL | {

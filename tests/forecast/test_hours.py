@@ -22,7 +22,7 @@ from g2d.jobs.planned import PlannedJob
 from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.model_keys import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup
-from tests.checks.test_load import CONFIG, MINIMAL
+from tests.configs import CONFIG, MINIMAL
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
 

@@ -22,7 +22,7 @@ from g2d.memory.model_shape import config_file, model_config, model_shape
 from g2d.memory.need import GIB, Forecast
 from g2d.memory.passes import Counted, skeleton
 from g2d.policies.model_keys import HubModel, Lora
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 SMALL = "config/small.yaml"
 NAME = "qwen2.5-0.5b-instruct"

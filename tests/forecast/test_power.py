@@ -21,7 +21,7 @@ from g2d.forecast.power import (
     planned_words,
     smallest_difference,
 )
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 
 def grid(**keys: Any) -> Config:

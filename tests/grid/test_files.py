@@ -11,7 +11,7 @@ from typing import Any
 
 from g2d.checks.load import read
 from g2d.grid.grid import Grid
-from tests.checks.test_load import CONFIG
+from tests.configs import CONFIG
 
 ROOT = Path(__file__).parents[2]
 

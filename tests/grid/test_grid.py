@@ -10,7 +10,7 @@ from g2d.checks.load import load, read
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.regimes.grpo.keys import Warmup
-from tests.checks.test_load import CONFIG, MINIMAL
+from tests.configs import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
 

@@ -17,7 +17,7 @@ from g2d.grid.run import OfflineRun, OnlineRun
 from g2d.policies.record import PolicyRecord, write_policy
 from g2d.settings import ConfigError
 from g2d.stages.train_policy import settings_as_run
-from tests.checks.test_load import CONFIG, MINIMAL
+from tests.configs import CONFIG, MINIMAL
 from tests.open_ended import HELD_OUT, JUDGE, POOL
 
 SHIPPED = sorted(CONFIG.glob("*.yaml"))

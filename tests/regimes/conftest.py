@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.regimes.test_resume import Clock
+from tests.regimes.stops import Clock
 
 Seen = Callable[[Any, Any, dict[str, Any], torch.Tensor], None]
 

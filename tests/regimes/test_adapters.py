@@ -25,7 +25,7 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.training import export_trained
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
-from tests.regimes.test_training import easy, pairs, warm_up
+from tests.regimes.trainings import easy, pairs, warm_up
 
 REVISION = "0" * 40
 

@@ -33,9 +33,8 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, rollouts_of, tiny_policy
-from tests.regimes.test_resume import saving, terminated_after
-from tests.regimes.test_semi_online_dpo import SETTINGS
-from tests.regimes.test_training import WARMUP, easy, pairs, steps_of
+from tests.regimes.stops import terminated_after
+from tests.regimes.trainings import SETTINGS, WARMUP, easy, pairs, saving, steps_of
 
 NONE = Lora.model_validate("none")
 STEPS = 3

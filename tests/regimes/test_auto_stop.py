@@ -32,10 +32,10 @@ from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.draw import sampling
 from g2d.rollouts.rollout_keys import HarvestSettings
 from tests.models import rollouts_of, tiny_policy
-from tests.regimes.test_resume import EVERY_STEP, START_S, STEP_S, Clock, interrupted
+from tests.regimes.stops import START_S, STEP_S, Clock, interrupted
 from tests.regimes.test_rewards import begins_with_first
-from tests.regimes.test_training import WARMUP as SHORT
-from tests.regimes.test_training import easy, steps_of, warm_up
+from tests.regimes.trainings import EVERY_STEP, easy, steps_of, warm_up
+from tests.regimes.trainings import WARMUP as SHORT
 
 WARMUP = SHORT.model_copy(update={"learning_rate": 2e-2})  # so that every segment changes what is sampled
 HARVEST = HarvestSettings(samples_per_prompt=8, temperature=0.8, max_completion_length=12)

@@ -21,12 +21,11 @@ from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import NotTheFirstError
 from g2d.regimes.run.sampler import Sampler
 from tests.models import tiny_policy
-from tests.regimes.test_processes import assert_alike, in_two
-from tests.regimes.test_processes import dpo as job_of
-from tests.regimes.test_resume import assert_resumes, dpo
+from tests.regimes.stops import assert_resumes
 from tests.regimes.test_rewards import COIN
-from tests.regimes.test_semi_online_dpo import semi_online
-from tests.regimes.test_training import WARMUP, easy, warm_up
+from tests.regimes.trainings import WARMUP, dpo, easy, semi_online, warm_up
+from tests.regimes.two_processes import assert_alike, in_two
+from tests.regimes.two_processes import dpo as job_of
 
 NO_DROPOUT = Lora(dropout=0.0)
 DPO = Dpo(epochs=2, gradient_accumulation_steps=2, learning_rate=2e-3)  # 8 pairs a step, the last of an epoch 6

@@ -27,8 +27,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.weights_check import WrongWeightsError
 from tests.models import tiny_policy
-from tests.regimes.test_off_policy import log_probabilities
-from tests.regimes.test_training import easy
+from tests.regimes.trainings import easy, log_probabilities
 
 WARMUP = Warmup(
     steps=[0, 2, 4], horizon=4, learning_rate=1e-2, max_completion_length=12, keep_rollouts="completions", beta=0.1

@@ -16,8 +16,8 @@ from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints, TrainingStopp
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches
 from tests.models import tiny_policy
-from tests.regimes.test_resume import EVERY_STEP, adapter, dpo, terminated_after
-from tests.regimes.test_training import WARMUP, easy, warm_up
+from tests.regimes.stops import terminated_after
+from tests.regimes.trainings import EVERY_STEP, WARMUP, adapter_digest, dpo, easy, warm_up
 
 LARGE, SMALL = (80 * 2**30, 80 * 2**30), (2**29, 80 * 2**30)  # free and all bytes
 DPO = Dpo(epochs=2, gradient_accumulation_steps=2, learning_rate=2e-3)  # 8 pairs a step, the last of an epoch 6
@@ -40,7 +40,7 @@ def test_a_cpu_takes_the_numbers_that_were_the_defaults(tmp_path: Path) -> None:
     log = dpo(tmp_path / "auto", settings=DPO)
     given = dpo(tmp_path / "given", settings=DPO.model_copy(update={"per_device_batch_size": 4}))
     assert log == given
-    assert adapter(tmp_path / "auto") == adapter(tmp_path / "given")
+    assert adapter_digest(tmp_path / "auto") == adapter_digest(tmp_path / "given")
     assert not list(tmp_path.rglob(MICROBATCHES))
 
 
@@ -78,7 +78,7 @@ def test_a_training_that_was_stopped_keeps_its_passes_on_another_card(
         dpo(tmp_path / "stopped", settings=DPO)
     on_a_card(monkeypatch, SMALL)
     assert dpo(tmp_path / "stopped", settings=DPO) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert adapter_digest(tmp_path / "stopped") == adapter_digest(tmp_path / "straight")
 
 
 def test_a_chain_of_warm_ups_keeps_the_passes_of_its_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

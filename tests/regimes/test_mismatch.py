@@ -13,7 +13,8 @@ from g2d.regimes.grpo import train as grpo_train
 from g2d.regimes.grpo.equations import above_cap, masked_log_ratios
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.trainer import Grpo
-from tests.regimes.test_off_policy import log_probabilities, warm_up
+from tests.regimes.test_off_policy import warm_up
+from tests.regimes.trainings import log_probabilities
 
 CAP = 1.5
 

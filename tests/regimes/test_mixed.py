@@ -21,9 +21,9 @@ from g2d.rewards.registry import TRUTH, ByKind
 from g2d.rollouts.engine import Decoding
 from tests.models import rollouts_of, tiny_policy
 from tests.open_ended import requests
-from tests.regimes.test_resume import adapter, saving, terminated_after
-from tests.regimes.test_semi_online_dpo import semi_online as train_semi_online
-from tests.regimes.test_training import WARMUP, easy, warm_up
+from tests.regimes.stops import terminated_after
+from tests.regimes.trainings import WARMUP, adapter_digest, easy, saving, warm_up
+from tests.regimes.trainings import semi_online as train_semi_online
 from tests.rewards.models import reward_model
 from tests.shared import made_once
 
@@ -146,7 +146,7 @@ def test_each_prompt_is_judged_by_its_own_reward_and_a_stop_changes_no_bit(tmp_p
     train(tmp_path / "first", k=2)
     train(tmp_path / "second", resume_from=tmp_path / "first/checkpoint")
     assert pd.read_parquet(tmp_path / "stopped/rollouts.parquet").equals(rows.drop(columns="kind"))
-    assert len({adapter(tmp_path / name) for name in ("straight", "stopped", "second")}) == 1
+    assert len({adapter_digest(tmp_path / name) for name in ("straight", "stopped", "second")}) == 1
 
 
 def test_both_regimes_ask_in_the_same_order(tmp_path: Path) -> None:

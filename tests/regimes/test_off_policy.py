@@ -25,8 +25,8 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.conftest import Seen
-from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
-from tests.regimes.test_training import easy, steps_of
+from tests.regimes.stops import assert_resumes, terminated_after
+from tests.regimes.trainings import adapter_digest, easy, gradient, log_probabilities, saving, steps_of
 
 PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
 V2_I2 = {"updates_per_generation": 2, "iterations": 2}
@@ -52,11 +52,6 @@ def warm_up(work: Path, keys: dict[str, Any], k: int, *, group_size: int = 2, **
 
 def rollouts(work: Path) -> pd.DataFrame:
     return pd.read_parquet(work / "rollouts.parquet")
-
-
-def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters, retain_graph=True)])
 
 
 @pytest.mark.parametrize("keys", [{}, V2_I2], ids=str)
@@ -94,12 +89,6 @@ def test_a_row_names_the_step_that_consumed_it(tmp_path: Path, watch: Any) -> No
         step: sorted(rows) for step, rows in lengths.items()
     }
     assert frame.groupby("generated_at").step.unique().map(sorted).to_dict() == {1: [1, 2, 3, 4], 5: [5, 6, 7, 8]}
-
-
-def log_probabilities(trainer: Grpo, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-    tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-    return trainer._get_per_token_logps_and_entropies(model, tokens, mask, inputs["completion_ids"].size(1))[0]
 
 
 def test_mixed_groups_by_hand() -> None:
@@ -253,7 +242,7 @@ def test_a_stopped_run_and_a_chain_equal_an_uninterrupted_run(
     assert_resumes(lambda work: warm_up(work, keys, k), tmp_path, ends_at, after=signal_after)
     warm_up(tmp_path / "first", keys, signal_after)
     warm_up(tmp_path / "second", keys, k, resume_from=tmp_path / "first/checkpoint")
-    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
+    assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
 
 
 @pytest.mark.parametrize(("keys", "expected"), OBJECTIVES, ids=str)

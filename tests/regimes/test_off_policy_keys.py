@@ -14,7 +14,7 @@ from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.regimes.grpo.keys import Warmup
 from g2d.settings import ConfigError
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 CHAIN: dict[str, Any] = {"steps": [0, 4, 8]}
 

@@ -26,8 +26,7 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.offline import FixedReference
 from g2d.rewards.controls import Random
 from tests.models import random_model, tiny_policy
-from tests.regimes.test_semi_online_dpo import SETTINGS
-from tests.regimes.test_training import easy, pairs
+from tests.regimes.trainings import SETTINGS, easy, pairs
 
 
 @pytest.fixture(scope="module")

@@ -24,14 +24,13 @@ from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.model_keys import Lora
 from g2d.regimes.distributed.launch import launched
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.dpo import train_dpo
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact, step_of
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.processes import (
     NotTheFirstError,
-    Processes,
     gathered,
     is_first,
     n_processes,
@@ -41,15 +40,12 @@ from g2d.regimes.run.processes import (
 from g2d.regimes.run.stopping import StopRequests
 from g2d.stages.train_policy import train_regime
 from tests.models import tiny_policy
-from tests.regimes.test_resume import EVERY_STEP, adapter, saving, terminated_after
-from tests.regimes.test_semi_online_dpo import SETTINGS
-from tests.regimes.test_training import WARMUP, easy, pairs, steps_of
+from tests.regimes.stops import terminated_after
+from tests.regimes.trainings import EVERY_STEP, SETTINGS, WARMUP, adapter_digest, easy, pairs, steps_of
+from tests.regimes.two_processes import BY_ROWS, DPO, NO_DROPOUT, TWO, assert_alike, dpo, in_two, meter
 from tests.workflow import forked
 
 pytestmark = pytest.mark.usefixtures("processes_are_forked")
-TWO = Processes(processes=2)
-NO_DROPOUT = Lora(dropout=0.0)  # dropout depends on the batch of a process
-DPO = Dpo(epochs=12, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)  # 24 steps
 SHORT = DPO.model_copy(update={"max_steps": 3})
 RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2, "gradient_accumulation_steps": 2}
 GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
@@ -57,35 +53,6 @@ GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
 MASKED = GRPO.model_copy(update={"mask_uniform_groups": True, "per_device_batch_size": 3, "deviation": "population"})
 # 5 prompts for two processes, in passes of whole groups: one process has no last pass.
 ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "steps": [3], "pairs": "all"})
-
-
-def meter(job: str = "job") -> Meter:
-    return Meter(job, "train")
-
-
-def in_two(function: Callable[..., Any], folder: Path, /, *arguments: Any, job_meter: Meter | None = None) -> Any:
-    folder.mkdir(exist_ok=True)
-    log = folder / "job.log"
-    return launched(function, arguments, training=TWO, work=folder, log=log, meter=job_meter or meter())
-
-
-def dpo(work: Path, base: PolicyRecord, settings: Dpo = DPO, n: int = 16, **changes: Any) -> TrainingJob:
-    values: dict[str, Any] = {"lora": NO_DROPOUT, "checkpointing": saving(work)}
-    return TrainingJob(base, pairs(n, base), settings, seed=0, work=work, **values | changes)
-
-
-BY_ROWS = {"num_tokens", "rewards/margins", "logps/chosen", "reward"}
-
-
-def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged: set[str] = BY_ROWS) -> None:
-    rows, others = steps_of(log), steps_of(other)
-    assert len(rows) == len(others) > 1
-    assert any(row["grad_norm"] for row in rows)
-    for row, same in zip(rows, others, strict=True):
-        assert row["loss"] == pytest.approx(same["loss"], abs=1e-5)
-        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3, abs=1e-5)
-        for name in {"learning_rate", "step", *logged} & {*row}:
-            assert row[name] == pytest.approx(same[name], abs=1e-4), name
 
 
 @contextmanager
@@ -256,7 +223,7 @@ def test_stopped_and_killed_trainings_resume_with_the_same_bits(trained: Any, tm
 
     last = meter()
     log = in_two(train_regime, work, "dpo", dpo(work, base), job_meter=last).log
-    assert adapter(work) == adapter(trained["both"][0] / "dpo")
+    assert adapter_digest(work) == adapter_digest(trained["both"][0] / "dpo")
     assert [row["step"] for row in steps_of(log)] == list(range(1, 25))
     assert last.progress is not None
     assert last.progress.step == 24
@@ -294,7 +261,7 @@ def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path) -> None:
         straight, stopped = (tmp_path / f"{regime}-{name}" for name in ("straight", "stopped"))
         assert len(logs[straight.name]) == 3
         assert logs[stopped.name] == logs[straight.name]
-        assert adapter(stopped) == adapter(straight)
+        assert adapter_digest(stopped) == adapter_digest(straight)
         frames = [pd.read_parquet(folder / "rollouts.parquet") for folder in (stopped, straight)]
         pd.testing.assert_frame_equal(*frames)
 
@@ -326,7 +293,8 @@ KILLED = """
 import os
 from pathlib import Path
 from g2d.policies import read_policy
-from tests.regimes.test_processes import dpo, in_two, train_regime
+from g2d.stages.train_policy import train_regime
+from tests.regimes.two_processes import dpo, in_two
 Path(__file__).with_name("job.pid").write_text(str(os.getpid()))
 base = read_policy("{base}")
 in_two(train_regime, Path("{work}"), "dpo", dpo(Path("{work}"), base))

@@ -25,9 +25,7 @@ from g2d.regimes.run.by_length import own_rows
 from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
-from tests.regimes.test_off_policy import gradient
-from tests.regimes.test_semi_online_dpo import SETTINGS
-from tests.regimes.test_training import easy, pairs
+from tests.regimes.trainings import SETTINGS, easy, gradient, pairs
 
 N = 6
 Log = list[dict[str, Any]]

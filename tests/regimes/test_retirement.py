@@ -16,9 +16,19 @@ from g2d.jobs.cost import Meter
 from g2d.regimes.on_policy import rollouts as on_policy
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.prompts import METRICS, OnlineKeys, PromptChoice, prompt_order
-from tests.regimes.test_resume import adapter, saving, terminated_after
-from tests.regimes.test_semi_online_dpo import DYNAMIC, NO_DROPOUT, rows_of, semi_online
-from tests.regimes.test_training import WARMUP, easy, steps_of, warm_up
+from tests.regimes.stops import terminated_after
+from tests.regimes.trainings import (
+    DYNAMIC,
+    NO_DROPOUT,
+    WARMUP,
+    adapter_digest,
+    easy,
+    rows_of,
+    saving,
+    semi_online,
+    steps_of,
+    warm_up,
+)
 
 TOKENS = 10  # per group
 
@@ -117,7 +127,11 @@ def test_semi_online_dpo_resumes_with_the_same_bits(
     semi_online(tmp_path / "to-2", k=2, **changes)
     chained = semi_online(tmp_path / "chained", resume_from=tmp_path / "to-2/checkpoint", **changes)
     assert semi_online(tmp_path / "stopped", **changes) == chained == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "chained") == adapter(tmp_path / "straight")
+    assert (
+        adapter_digest(tmp_path / "stopped")
+        == adapter_digest(tmp_path / "chained")
+        == adapter_digest(tmp_path / "straight")
+    )
     pd.testing.assert_frame_equal(rows_of(tmp_path / "stopped"), rows_of(tmp_path / "straight"))
 
 
@@ -125,7 +139,7 @@ def test_in_semi_online_dpo_a_choice_that_retires_nothing_changes_nothing(tmp_pa
     with_choice = semi_online(tmp_path / "never", **NEVER)
     without = semi_online(tmp_path / "without")
     assert [{name: value for name, value in row.items() if name not in METRICS} for row in with_choice] == without
-    assert adapter(tmp_path / "never") == adapter(tmp_path / "without")
+    assert adapter_digest(tmp_path / "never") == adapter_digest(tmp_path / "without")
     pd.testing.assert_frame_equal(rows_of(tmp_path / "never"), rows_of(tmp_path / "without"))
 
 
@@ -151,11 +165,15 @@ def test_grpo_resumes_with_the_same_bits(tmp_path: Path, changes: dict[str, Any]
     chained = grpo(tmp_path / "chained", resume_from=tmp_path / "to-2/checkpoint", meter=meter, **changes)
     assert meter.tokens_generated == rows_of(tmp_path / "chained")["token_count"].sum()
     assert grpo(tmp_path / "stopped", **changes) == chained == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "chained") == adapter(tmp_path / "straight")
+    assert (
+        adapter_digest(tmp_path / "stopped")
+        == adapter_digest(tmp_path / "chained")
+        == adapter_digest(tmp_path / "straight")
+    )
     pd.testing.assert_frame_equal(rows_of(tmp_path / "stopped"), rows)
 
 
 def test_in_grpo_a_choice_that_retires_nothing_changes_nothing(tmp_path: Path) -> None:
     with_choice, without = grpo(tmp_path / "never", **NEVER), grpo(tmp_path / "without")
     assert [{name: value for name, value in row.items() if name not in METRICS} for row in with_choice] == without
-    assert adapter(tmp_path / "never") == adapter(tmp_path / "without")
+    assert adapter_digest(tmp_path / "never") == adapter_digest(tmp_path / "without")

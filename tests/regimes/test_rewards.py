@@ -39,9 +39,8 @@ from g2d.stages.sample_rollouts import generate_rollouts
 from g2d.verifier.verifier_keys import PythonVerifier
 from tests.frames import group
 from tests.models import rollouts_of, tiny_policy
-from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
-from tests.regimes.test_semi_online_dpo import semi_online
-from tests.regimes.test_training import WARMUP, easy, warm_up
+from tests.regimes.stops import terminated_after
+from tests.regimes.trainings import EVERY_STEP, WARMUP, adapter_digest, easy, semi_online, warm_up
 
 HARVEST = Decoding(8, 1.0, 1.0, 12, 64, seed=7)
 COIN, WRONG = Random(reward="random"), Wrong(reward="wrong")
@@ -62,7 +61,7 @@ def test_grpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) 
     first = grpo(tmp_path / "first", k=2)
     second = grpo(tmp_path / "second", resume_from=tmp_path / "first/checkpoint")
     assert pd.concat([first, second], ignore_index=True).equals(straight)
-    assert len({adapter(tmp_path / name) for name in ("straight", "stopped", "second")}) == 1
+    assert len({adapter_digest(tmp_path / name) for name in ("straight", "stopped", "second")}) == 1
 
     assert set(straight["reward"]) == {0, 1}
     assert set(straight["reward_status"]) == {"judged"}
@@ -80,7 +79,7 @@ def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_p
     semi_online(tmp_path / "stopped", sync_every=2, reward=COIN)
     straight, stopped = (pd.read_parquet(tmp_path / name / "rollouts.parquet") for name in ("straight", "stopped"))
     assert stopped.equals(straight)
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert adapter_digest(tmp_path / "stopped") == adapter_digest(tmp_path / "straight")
     assert ((straight["verdict"] == "correct") != (straight["reward"] == 1)).any()
 
 

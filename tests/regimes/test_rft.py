@@ -17,10 +17,9 @@ from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import harvest_of, text_of
 from tests.models import completion_logprobs, tiny_policy
-from tests.regimes.losses import losses
+from tests.regimes.stops import assert_resumes
 from tests.regimes.test_groups import PROBLEMS
-from tests.regimes.test_resume import assert_resumes
-from tests.regimes.test_training import pairs
+from tests.regimes.trainings import losses, pairs
 
 
 def harvest() -> pd.DataFrame:

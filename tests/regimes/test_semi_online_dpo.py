@@ -19,51 +19,15 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.on_policy import rollouts as on_policy
 from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after, sync_period
-from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.sampler import Sampler
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import to_frame
 from tests.models import rollouts_of, tiny_policy
-from tests.regimes.losses import losses
-from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
-from tests.regimes.test_training import easy, warm_up
-
-SETTINGS: dict[str, Any] = {
-    "regime": "semi_online_dpo",
-    "steps": [3, 6],
-    "responses": 4,
-    "prompts_per_update": 4,
-    "max_completion_length": 12,
-    "learning_rate": 5e-3,
-    "per_device_batch_size": 4,
-    "keep_rollouts": "completions",
-}
-NO_DROPOUT = Lora(dropout=0.0)
-DYNAMIC = {"retire": {"after": 1}}
-
-
-def semi_online(
-    work: Path,
-    k: int = 6,
-    *,
-    problems: list[Problem] | None = None,
-    started: PolicyRecord | None = None,
-    **changes: Any,
-) -> list[dict[str, Any]]:
-    names = ("resume_from", "meter", "base", "engine", "reward", "verifier", "lora", "shared_prompts")
-    job = {name: changes.pop(name) for name in names if name in changes}
-    if started is not None:
-        changes = {"start": "warmup", "start_step": started.k} | changes
-    settings = SemiOnlineDpo.model_validate(SETTINGS | changes)
-    if settings.reference == "sync":
-        job.setdefault("lora", NO_DROPOUT)
-    return losses(train_semi_online_dpo, problems or easy(10), settings, work, k=k, start=started, **job)
-
-
-def rows_of(work: Path) -> pd.DataFrame:
-    return pd.read_parquet(work / "rollouts.parquet")
+from tests.regimes.stops import assert_resumes, terminated_after
+from tests.regimes.trainings import NO_DROPOUT, SETTINGS, adapter_digest, easy, rows_of, semi_online, warm_up
 
 
 def equals_harvest(rows: pd.DataFrame, policy: PolicyRecord, seed: int) -> list[bool]:
@@ -102,7 +66,7 @@ def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, mo
     assert len({digest for _, digest in synced}) == 3
     for step, digest in synced.copy():
         semi_online(tmp_path / f"to-{step}", k=step)
-        assert adapter(tmp_path / f"to-{step}") == digest
+        assert adapter_digest(tmp_path / f"to-{step}") == digest
     assert rows_of(tmp_path / "all").groupby("step")["generated_at"].unique().map(list).to_dict() == {
         step: [step] for step in (1, 2, 3, 4)
     }
@@ -125,7 +89,7 @@ def test_a_long_interval_drawn_in_parts_gives_the_same_rollouts(
     semi_online(tmp_path / "in-parts", sync_every="never")
     assert drawn == [(0, 2), (2, 4), (4, 6)]
     pd.testing.assert_frame_equal(rows_of(tmp_path / "in-parts"), rows_of(tmp_path / "at-once"))
-    assert adapter(tmp_path / "in-parts") == adapter(tmp_path / "at-once")
+    assert adapter_digest(tmp_path / "in-parts") == adapter_digest(tmp_path / "at-once")
 
 
 def test_with_a_reference_that_follows_at_once_the_loss_never_leaves_ln_2(tmp_path: Path) -> None:
@@ -190,7 +154,7 @@ def test_a_training_from_a_start_resumes_with_the_same_bits(
     straight = assert_resumes(lambda work: semi_online(work, **changes), tmp_path, 2, 5)
     semi_online(tmp_path / "to-3", k=3, **changes)
     assert semi_online(tmp_path / "chained", resume_from=tmp_path / "to-3/checkpoint", **changes) == straight
-    assert adapter(tmp_path / "chained") == adapter(tmp_path / "straight")
+    assert adapter_digest(tmp_path / "chained") == adapter_digest(tmp_path / "straight")
 
 
 def test_an_attempt_with_another_start_is_not_gone_on_from(
@@ -211,7 +175,7 @@ def test_a_chain_equals_one_uninterrupted_run_also_if_k_is_between_two_syncs(
     meter = Meter("tests", "train_semi_online_dpo")
     chained = semi_online(tmp_path / "second", resume_from=tmp_path / "first/checkpoint", meter=meter, **changes)
     assert chained == straight
-    assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
+    assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
     every = changes["sync_every"]
     generated = rows_of(tmp_path / "straight").groupby("step")["generated_at"].first().to_dict()
     assert generated == {step: (step - 1) // every * every + 1 for step in range(1, 7)}

@@ -24,9 +24,7 @@ from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.shared_prompts import Packed, packed, share_prompts
 from tests.models import tiny_policy
-from tests.regimes.test_resume import dpo
-from tests.regimes.test_semi_online_dpo import semi_online
-from tests.regimes.test_training import WARMUP, adapter_digest, easy, warm_up
+from tests.regimes.trainings import WARMUP, adapter_digest, dpo, easy, semi_online, warm_up
 
 OUTPUTS = ("log_probs", "entropy")
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 97}

@@ -15,15 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snakemake.iocontainers import InputFiles
 
-from g2d.jobs.files import sha256, write_jsonl
-from g2d.policies import PolicyRecord, load_model, load_tokenizer
+from g2d.jobs.files import write_jsonl
+from g2d.policies import PolicyRecord, load_model
 from g2d.policies.model_keys import Lora
-from g2d.policies.record import tokenizer_sha256
-from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
 from g2d.problems.synthetic import generate
-from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run.job import TrainingJob
@@ -31,40 +26,9 @@ from g2d.regimes.run.online import completions_tokens
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import write_metrics
 from g2d.report.provenance import steps_without_loss
-from g2d.rollouts.pairs import Pair, subsample
+from g2d.rollouts.pairs import subsample
 from tests.models import adapted, completion_logprobs, tiny_policy, two_ends_policy
-
-WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=12)
-
-
-def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WARMUP, **kwargs: Any) -> list[Any]:
-    return train_grpo(
-        TrainingJob(
-            kwargs.pop("base", None) or tiny_policy(),
-            problems,
-            warmup,
-            lora=kwargs.pop("lora", Lora()),
-            group_size=kwargs.pop("group_size", 2),
-            k=k,
-            seed=0,
-            work=work,
-            **kwargs,
-        )
-    ).log
-
-
-def steps_of(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of gradient steps, without their times."""
-    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
-
-
-def easy(n: int) -> list[Problem]:
-    """Problems that the tests' model answers correctly half of the time, so that some rollouts earn a reward."""
-    return [replace(problem, answer="0") for problem in generate("arithmetic", "train", n, seed=0)]
-
-
-def adapter_digest(work: Path) -> str:
-    return sha256(work / "adapter/adapter_model.safetensors")
+from tests.regimes.trainings import WARMUP, adapter_digest, easy, pairs, steps_of, warm_up
 
 
 @pytest.mark.parametrize("n_problems", [16, 10])  # K=2 (16 prompts) at the end of an epoch, and beyond it
@@ -125,31 +89,6 @@ def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Pat
     assert not (short & (frame.verdict == "truncated")).any()
     clipped = [row["completions/clipped_ratio"] for row in log if "loss" in row]
     assert clipped == pytest.approx(truncated.groupby(frame.step).mean().tolist())
-
-
-def pairs(n: int = 24, base: PolicyRecord | None = None) -> list[Pair]:
-    """Pairs of short answers, which all end."""
-    policy = base or tiny_policy()
-    tokenizer = load_tokenizer(policy)
-    made = []
-    for problem in generate("arithmetic", "train", n, seed=3):
-        asked = conversation(problem, Prompt())
-        right, wrong = f"Clearly \\boxed{{{problem.answer}}}", "Clearly \\boxed{99}"
-        pair = Pair(
-            prompt=asked,
-            chosen=[{"role": "assistant", "content": right}],
-            rejected=[{"role": "assistant", "content": wrong}],
-            problem_id=problem.problem_id,
-            p_hat=0.5,
-            chosen_sample=0,
-            rejected_sample=1,
-            prompt_ids=conversation_ids(tokenizer, asked),
-            chosen_ids=[*plain_ids(tokenizer, right), tokenizer.eos_token_id],
-            rejected_ids=[*plain_ids(tokenizer, wrong), tokenizer.eos_token_id],
-            tokenizer_sha256=tokenizer_sha256(policy.base),
-        )
-        made.append(pair)
-    return made
 
 
 def test_pairs_are_matched_to_the_file_with_the_fewest(tmp_path: Path) -> None:

@@ -29,10 +29,9 @@ from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
 from g2d.stages.train_policy import train_regime
 from tests.models import rollouts_of, tiny_policy
-from tests.regimes.test_processes import in_two, meter
-from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
-from tests.regimes.test_semi_online_dpo import rows_of, semi_online
-from tests.regimes.test_training import easy
+from tests.regimes.stops import assert_resumes, terminated_after
+from tests.regimes.trainings import adapter_digest, easy, rows_of, semi_online
+from tests.regimes.two_processes import in_two, meter
 from tests.shared import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM
@@ -112,7 +111,7 @@ def test_the_rollouts_of_training_are_kept(straight: dict[int, Run]) -> None:
 def test_a_chain_equals_an_uninterrupted_run(straight: dict[int, Run], tmp_path: Path) -> None:
     first = warm_up(tmp_path / "first", 2, lora=NOISY)
     chained = warm_up(tmp_path / "second", 4, lora=NOISY, resume_from=first.work / "checkpoint")
-    assert adapter(chained.work) == adapter(straight[1].work) != adapter(first.work)
+    assert adapter_digest(chained.work) == adapter_digest(straight[1].work) != adapter_digest(first.work)
     assert [row["reward"] for row in chained.log] == [row["reward"] for row in straight[1].log]
 
 
@@ -121,7 +120,7 @@ def test_a_stopped_run_resumes_at_a_step_of_sync(straight: dict[int, Run], tmp_p
     with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
         warm_up(tmp_path, 6, sync_every=2, lora=NOISY)
     assert warm_up(tmp_path, 6, sync_every=2, lora=NOISY).synced_at == [4]
-    assert adapter(tmp_path) == adapter(straight[2].work)
+    assert adapter_digest(tmp_path) == adapter_digest(straight[2].work)
 
 
 def test_one_generation_serves_v_updates(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from g2d.tables.accuracy import main_table
 from g2d.tables.captions import captions
 from g2d.tables.frames import write_table
 from tests.frames import rollout, spelled
-from tests.report.test_markup import HOSTILE
+from tests.report.rows import HOSTILE
 
 
 @pytest.fixture(scope="session")

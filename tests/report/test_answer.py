@@ -2,57 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from g2d.report.answer import Answer, answer, duration
-from g2d.tables.accuracy import MAIN_COLUMNS
-
-
-def main(
-    *rows: tuple[str, int, float, float],
-    n_seeds: int = 3,
-    half_width: float = 0.02,
-    bounds: Mapping[int, float] | None = None,
-) -> pd.DataFrame:
-    """Table 1 of one model: (policy, K, accuracy, device-hours) each, and `margin_shown` by K."""
-    records = [
-        {
-            **{"model": "m", "policy": policy, "K": k, "group_size": 2 if k else None, "benchmark": "b"},
-            **{"n_seeds": n_seeds, "n_problems": 500, "accuracy": accuracy},
-            **{"ci_low": accuracy - half_width, "ci_high": accuracy + half_width, "device_hours": hours},
-            "margin_shown": bounds.get(k) if bounds and policy in ("dpo", "g2d") else None,
-        }
-        for policy, k, accuracy, hours in rows
-    ]
-    columns = [name for name in MAIN_COLUMNS if name in records[0]]
-    return pd.DataFrame(records, columns=columns).astype({"group_size": "Int64", "margin_shown": "float64"})
-
-
-def comparison(policy: tuple[str, int], reference: tuple[str, int], p_holm: float) -> dict[str, object]:
-    """A row of comparisons.csv."""
-    return {
-        **{"model": "m", "benchmark": "b", "policy": policy[0], "K": policy[1], "group_size": 2 if policy[1] else None},
-        **{"reference": reference[0], "reference_K": reference[1], "reference_group_size": 2 if reference[1] else None},
-        **{"difference": 0.02, "p_holm": p_holm, "family_size": 3},
-        **{"ci_low": -0.012, "ci_high": 0.052, "family_low": -0.021, "family_high": 0.061},
-    }
-
-
-def answered(table: pd.DataFrame, margin: float, tests: pd.DataFrame | None = None) -> Answer:
-    return answer(table, "m", "b", "greedy answers", margin, tests)
-
-
-def comparisons(*rows: dict[str, object]) -> pd.DataFrame:
-    return pd.DataFrame(rows).astype({"group_size": "Int64", "reference_group_size": "Int64"})
-
+from g2d.report.answer import duration
+from tests.report.rows import BASE, GRPO, NONE, WARMED, answered, comparison, comparisons, main
 
 MARGIN = 0.02
-BASE, GRPO = ("base", 0, 0.4, 0.0), ("grpo", 1000, 0.5, 26.0)
-NONE, WARMED = ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from g2d.report.at_k import accuracies_at
-from tests.report.test_answer import BASE, main
+from tests.report.rows import BASE, main
 
 
 def test_a_k_is_printed_with_m0_by_benchmark() -> None:

@@ -15,8 +15,8 @@ from g2d.grid.grid import Grid
 from g2d.grid.versions import GPU_STAGES
 from g2d.report import charts
 from g2d.report.styles import OKABE_ITO, legend, series_styles
-from tests.checks.test_load import CONFIG, MINIMAL
-from tests.report.test_answer import main
+from tests.configs import CONFIG, MINIMAL
+from tests.report.rows import main
 
 GRID = main(
     *(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("grpo", 20, 0.4, 3.0)), half_width=0.05

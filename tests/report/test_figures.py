@@ -20,7 +20,7 @@ from g2d.tables.accuracy import main_table
 from g2d.tables.harvest import harvest_table
 from g2d.tables.parts import decomposition_table
 from g2d.verifier import Verdict
-from tests.checks.test_load import CONFIG
+from tests.configs import CONFIG
 from tests.frames import answers, groups, rollout, summarised
 from tests.main_policies import main_policy
 

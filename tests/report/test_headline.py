@@ -13,7 +13,7 @@ from g2d.report.answer import answer
 from g2d.tables.accuracy import main_table
 from g2d.tables.families import comparison_table
 from tests.main_policies import main_policy
-from tests.report.test_answer import BASE, GRPO, answered, comparison, comparisons, main
+from tests.report.rows import BASE, GRPO, answered, comparison, comparisons, main
 
 NONE, SOME, MORE = ("dpo", 0, 0.73, 2.0), ("g2d", 25, 0.74, 3.0), ("g2d", 50, 0.81, 4.0)
 AGAINST_M0 = comparison(("dpo", 0), ("base", 0), 0.001)

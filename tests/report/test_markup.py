@@ -10,22 +10,7 @@ from hypothesis import strategies as st
 
 from g2d.report import markup
 from g2d.report.markup import MAX_CHARACTERS, mathml, plain, render
-
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "</script><script>alert(1)</script>",
-    "</template></div><svg onload=alert(1)>",
-    "{{7*7}} {% raw %} ${7*7}",
-    r"$\href{javascript:alert(1)}{x}$",
-    r"$\text{<script>alert(1)</script>}$",
-    r"$\text{</math><img src=x onerror=alert(1)>}$",
-    r'$\class{a" onclick="alert(1)}{x} \style{background:url(http://x)}{y}$',
-    r'$\color{red" onload="alert(1)}{x}$',
-    "\\[<img src=x>\\] \\(<b>\\) \\boxed{<i>}",
-    "&lt;script&gt; &#60;script&#62; $&#60;b&#62;$",
-    "\u202etxet desrever\u202c \u0000 \u200b \x1b[31m",
-]
+from tests.report.rows import HOSTILE
 
 
 class Elements(HTMLParser):

@@ -23,7 +23,7 @@ from g2d.report.summary import loss_caveats, panels, rounding_caveats
 from g2d.tables.results import read_by_name
 from tests.report.browser import PHONE, chromium, draw_all, open_sections, opened, require_accessible
 from tests.report.conftest import texts, write_tables
-from tests.report.test_markup import HOSTILE
+from tests.report.rows import HOSTILE
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from g2d.checks.load import load
 from g2d.report.summary import calibration_words, loss_caveats, rounding_caveats, untrained_caveats, zero_caveats
 from g2d.report.training_curves import mismatch_caveats
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 
 def test_lost_losses_are_named_for_their_model_only() -> None:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from g2d.rewards.reward import Context
+
 SEED = int(os.environ.get("G2D_TEST_SEED", "0"))
 TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}</s>{% endfor %}"
 SIZE = {
@@ -37,3 +39,6 @@ def reward_model(folder: Path, kind: str = "Llama", *, labels: int = 1, padding:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+CONTEXT = Context(0, "training")

@@ -22,9 +22,8 @@ from g2d.rewards.registry import AnyReward, reward_params, reward_settings, word
 from g2d.rewards.reward import Attempt, Judgement, UnusableError
 from g2d.settings import ConfigError, Section
 from g2d.verifier import Verification
-from tests.checks.test_load import MINIMAL
-from tests.rewards.models import TEMPLATE, reward_model
-from tests.rewards.test_judging import CONTEXT
+from tests.configs import MINIMAL
+from tests.rewards.models import CONTEXT, TEMPLATE, reward_model
 
 CONVERSATIONS = [("Name a fruit.", "An apple" + ", please" * n) for n in (0, 20, 3, 1, 11, 3)] + [("Why?", "")]
 

@@ -25,9 +25,9 @@ from g2d.rewards.reward import Attempt, Judgement
 from g2d.settings import ConfigError
 from g2d.verifier import Verification, VerifierError, pool
 from g2d.verifier.user_code import signature
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 from tests.open_ended import HELD_OUT, POOL
-from tests.rewards.test_judging import CONTEXT
+from tests.rewards.models import CONTEXT
 
 SHORT = "def reward(completions, **kwargs):\n    return [-len(text) / 10 for text in completions]\n"
 

@@ -15,7 +15,7 @@ from g2d.cli import COMMANDS, main
 from g2d.config.model_settings import MODEL_SECTIONS
 from g2d.settings import ConfigError
 from g2d.settings.gone import COMMANDS_GONE, GONE, gone_sentence
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from g2d.rollouts.rollout import Rollout, to_frame, write_rollouts
 from g2d.stages import sample_rollouts
 from g2d.stages.sample_rollouts import draw_in_parts, generate_rollouts
 from g2d.verifier.verifier_keys import PythonVerifier, verifier_params
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 from tests.frames import group
 from tests.models import tiny_policy
 

@@ -29,7 +29,7 @@ from g2d.policies import PolicyRecord, write_policy
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Folder, Snapshot
 from g2d.status.states import JobState, State
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 TRAINING = "demo/seed0/grpo/g2/k2"
 ELSEWHERE = Process(17, "elsewhere", None)

@@ -25,16 +25,9 @@ from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
 from g2d.tables.reads import ANSWER_COSTS, ANSWERS, COSTS, RECORDS, REPLIES, REPLY_COSTS, SAMPLE_COSTS
 from tests import open_ended
+from tests.configs import OPEN_ENDED, SMALL, SYNTHETIC
 from tests.frames import rollout
 
-SYNTHETIC = {"source": "synthetic", "family": "arithmetic", "n": 10}
-SMALL: dict[str, Any] = {
-    "models": {"tiny": {"source": "embedded"}},
-    "pool": {**SYNTHETIC, "split": "train", "n": 2000},
-    "benchmarks": {"easy": {**SYNTHETIC, "split": "test"}},
-    "warmup": {"steps": [0, 10]},
-}
-OPEN_ENDED = {"reward": "polite", "pool": open_ended.POOL, "held_out": open_ended.HELD_OUT}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "auto", "selection"),
     *("samples", "win_rates"),

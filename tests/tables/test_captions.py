@@ -10,8 +10,8 @@ import yaml
 
 from g2d.config.sections import Config
 from g2d.tables.captions import FILE, captions
+from tests.configs import OPEN_ENDED, SMALL
 from tests.open_ended import JUDGE
-from tests.tables.test_all_tables import OPEN_ENDED, SMALL
 
 NAMES = list(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 RICH: dict[str, Any] = SMALL | {

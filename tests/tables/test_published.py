@@ -10,7 +10,7 @@ import pytest
 from g2d.checks.load import load, read
 from g2d.tables.evaluations import ROW
 from g2d.tables.paper import PUBLISHED_COLUMNS, published_table
-from tests.checks.test_load import CONFIG, MINIMAL
+from tests.configs import CONFIG, MINIMAL
 
 MAIN = pd.DataFrame(
     [

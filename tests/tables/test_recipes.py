@@ -19,8 +19,8 @@ from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import frame
 from g2d.tables.harvest import CALIBRATION_COLUMNS
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
+from tests.configs import OPEN_ENDED, SMALL
 from tests.open_ended import JUDGE
-from tests.tables.test_all_tables import OPEN_ENDED, SMALL
 
 PAGE = (Path(__file__).parents[2] / "docs/recipes.md").read_text(encoding="utf-8")
 SECTION = PAGE.split("## Tables of your own")[1]

@@ -18,8 +18,8 @@ from g2d.grid.grid import Grid
 from g2d.tables.inputs import Inputs
 from g2d.tables.reads import SAMPLES
 from g2d.tables.samples import majority_right, pass_at_k, powers_up_to, sample_table
+from tests.configs import SMALL
 from tests.main_policies import main_policy
-from tests.tables.test_all_tables import SMALL
 
 
 @given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))

@@ -6,8 +6,8 @@ from typing import Any
 
 from g2d.checks.load import load
 from g2d.grid.grid import Grid
+from tests.configs import OPEN_ENDED, SMALL
 from tests.open_ended import JUDGE
-from tests.tables.test_all_tables import OPEN_ENDED, SMALL
 
 ONLINE = {"regime": "semi_online_dpo", "steps": [2], "prompts_per_update": 4}
 ENTRIES: dict[str, Any] = {

@@ -9,9 +9,9 @@ from g2d.grid.policy import Policy
 from g2d.grid.run import Run
 from g2d.settings import ConfigError
 from g2d.tables.selection import selection_table
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
+from tests.frames import solved
 from tests.main_policies import main_policy
-from tests.tables.test_tables import solved
 
 
 def test_the_most_accurate_k_is_chosen_of_equal_ones_the_smallest() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from g2d.tables.frames import read_table, write_table
 from g2d.tables.harvest import (
     AUTO_COLUMNS,
     CELL_COLUMNS,
+    CORRELATION_COLUMNS,
     HARVEST_COLUMNS,
     auto_table,
     calibration_table,
@@ -35,106 +36,145 @@ from g2d.tables.harvest import (
 )
 from g2d.tables.inputs import with_steps_taken
 from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
-from tests.frames import RECOMPUTED_CORRELATIONS, answers, group, groups, published, summarised
-from tests.main_policies import MAIN
-
-BASE = Policy("m")
-AUTO_REGIME = "auto/dpo"
-
-
-def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> Policy:
-    """Return the key of a main policy, or of an ablation for other names; `x/grpo` ablates the warm-up."""
-    kind = "grpo" if regime.endswith("/grpo") else "dpo"
-    arm = MAIN.get(regime, Run(regime, kind, "ablation"))
-    if regime == AUTO_REGIME:
-        arm = Run(regime, kind, "auto", variant="auto")
-    return Policy(model, arm, group_size if k else 0, k, seed)
-
-
-def solved(n: int, of: int = 4) -> pd.DataFrame:
-    return answers({f"q{i}": [float(i < n)] for i in range(of)})
+from tests.frames import RECOMPUTED_CORRELATIONS, answers, group, groups, published, solved, summarised
+from tests.main_policies import AUTO_REGIME, BASE, policy
 
 
 def test_rows_follow_the_grid_whatever_their_order():
-    keys = [policy("grpo", 300, group_size=4), policy("grpo", 300), policy("dpo", 300, seed=1), policy("ipo", 150)]
-    keys += [policy("dpo", 150), policy("dpo", 300), BASE, policy("dpo", 0)]
-    table = main_table({(key, benchmark): solved(2) for key in keys for benchmark in ("ood", "id")}, {})
-    assert tuple(table.columns) == tuple(MAIN_COLUMNS)
-    rows = table[table["benchmark"] == "id"]
-    assert list(zip(rows["policy"], rows["K"], rows["group_size"].fillna(0), rows["n_seeds"], strict=True)) == [
-        *(("base", 0, 0, 1), ("dpo", 0, 0, 1), ("g2d", 150, 2, 1), ("g2d", 300, 2, 2)),
-        *(("grpo", 300, 2, 1), ("grpo", 300, 4, 1), ("ipo", 150, 2, 1)),
+    keys = [
+        policy("grpo", 300, group_size=4),
+        policy("grpo", 300),
+        policy("dpo", 300, seed=1),
+        policy("ipo", 150),
+        policy("dpo", 150),
+        policy("dpo", 300),
+        BASE,
+        policy("dpo", 0),
     ]
-    assert table.loc[table["K"] == 0, "group_size"].isna().all()
-    two = main_table({(policy("dpo", 0, model=m), b): solved(1) for m in ("zeta", "alpha") for b in "zab"}, {})
-    assert list(two["model"]) == ["zeta"] * 3 + ["alpha"] * 3  # as configured
-    assert list(two["benchmark"]) == [*"zab", *"zab"]
+    table = main_table({(key, "id"): solved(2) for key in keys}, {})
+    assert tuple(table.columns) == tuple(MAIN_COLUMNS)
+    rows = table[["policy", "K", "group_size", "n_seeds"]].fillna({"group_size": 0})
+    assert [tuple(row) for row in rows.to_numpy()] == [
+        ("base", 0, 0, 1),
+        ("dpo", 0, 0, 1),
+        ("g2d", 150, 2, 1),
+        ("g2d", 300, 2, 2),
+        ("grpo", 300, 2, 1),
+        ("grpo", 300, 4, 1),
+        ("ipo", 150, 2, 1),
+    ]
 
 
-def test_accuracy_spread_interval_and_cost_by_hand():
-    keys = [policy("dpo", 150, seed) for seed in (0, 1)]
-    table = main_table(
-        {(keys[0], "id"): solved(3), (keys[1], "id"): solved(2).iloc[::-1]}, {keys[0]: 2.0, keys[1]: 3.0}
-    )
-    (row,) = table.to_dict("records")
+def test_at_k_0_there_is_no_group_size():
+    table = main_table({(key, "id"): solved(2) for key in (BASE, policy("dpo", 0), policy("dpo", 150))}, {})
+    assert table["group_size"].isna().tolist() == [True, True, False]
+
+
+def test_models_and_benchmarks_are_in_the_order_of_the_configuration():
+    evaluations = {}
+    for model in ("zeta", "alpha"):
+        for benchmark in ("z", "a"):
+            evaluations[policy("dpo", 0, model=model), benchmark] = solved(1)
+    table = main_table(evaluations, {})
+    assert list(table["model"]) == ["zeta", "zeta", "alpha", "alpha"]
+    assert list(table["benchmark"]) == ["z", "a", "z", "a"]
+
+
+def two_seeds() -> pd.Series:
+    """The row of two seeds that solved 3 and 2 of 4 questions and cost 2 and 3 device-hours; one is in other order."""
+    first, second = policy("dpo", 150, 0), policy("dpo", 150, 1)
+    evaluations = {(first, "id"): solved(3), (second, "id"): solved(2).iloc[::-1]}
+    return main_table(evaluations, {first: 2.0, second: 3.0}).iloc[0]
+
+
+def test_accuracy_is_the_mean_over_seeds():
+    row = two_seeds()
     assert (row["n_seeds"], row["n_problems"]) == (2, 4)
     assert row["accuracy"] == 0.625
-    assert row["std_over_seeds"] == pytest.approx(0.125 * math.sqrt(2))
-    assert (row["ci_low"], row["ci_high"]) == accuracy_interval(np.array([[1, 1, 1, 0], [1, 1, 0, 0]]))
     assert row["by_seed"] == "0.75 0.5"
-    assert row["device_hours"] == 2.5
 
 
-def test_costs_and_pairs_are_means_over_seeds_and_an_ablation_has_its_change():
+def test_the_spread_over_seeds_has_one_degree_of_freedom_less():
+    assert two_seeds()["std_over_seeds"] == pytest.approx(0.125 * math.sqrt(2))
+
+
+def test_the_interval_takes_answers_of_seeds_by_question():
+    row = two_seeds()
+    assert (row["ci_low"], row["ci_high"]) == accuracy_interval(np.array([[1, 1, 1, 0], [1, 1, 0, 0]]))
+
+
+def test_device_hours_are_the_mean_over_seeds():
+    assert two_seeds()["device_hours"] == 2.5
+
+
+def test_costs_and_pairs_are_means_over_seeds():
+    spent = {
+        policy("dpo", 300, 0): {"tokens_generated": 9, "updates": 4, "n_pairs": 708},
+        policy("dpo", 300, 1): {"tokens_generated": 10, "updates": 4, "n_pairs": 708},
+    }
+    evaluations = {(key, "id"): solved(2) for key in spent}
+    [row] = main_table(evaluations, dict.fromkeys(spent, 2.0), dict.fromkeys(spent, 0.5), spent).itertuples()
+    assert row.device_hours_without_calibration == 1.5
+    assert (row.tokens_generated, row.updates, row.n_pairs) == (9.5, 4, 708)
+
+
+def test_an_ablation_has_its_change():
     changed = Ablation(steps=[300], dpo={"loss": "ipo", "beta": 0.2})
     ablated = Policy("m", Run("ipo", "dpo", "ablation", written=changed), 2, 300, 0)
-    keys = [policy("dpo", 300, 0), policy("dpo", 300, 1), ablated]
-    spent = {key: {"tokens_generated": 9 + key.seed, "updates": 4, "n_pairs": 708} for key in keys}
-    table = main_table(
-        {(key, "id"): solved(2) for key in keys},
-        dict.fromkeys(keys, 2.0),
-        dict.fromkeys(keys, 0.5),
-        spent,
-    ).set_index("policy")
-    assert table["change"].dropna().to_dict() == {"ipo": "loss=ipo, beta=0.2"}
-    assert table["device_hours_without_calibration"].tolist() == [1.5, 1.5]
-    assert table["tokens_generated"].tolist() == [9.5, 9]
-    assert (table[["updates", "n_pairs"]] == [4, 708]).all(axis=None)
+    table = main_table({(policy("dpo", 300), "id"): solved(2), (ablated, "id"): solved(2)}, {})
+    assert table.set_index("policy")["change"].dropna().to_dict() == {"ipo": "loss=ipo, beta=0.2"}
 
 
-def test_each_k_has_a_bound_against_the_best_other_k():
-    keys = [BASE, *(policy("dpo", k) for k in (0, 150, 300)), policy("grpo", 300), policy("ipo", 300)]
-    right = dict(zip(keys, (80, 80, 160, 110, 190, 190), strict=True))
+def test_each_k_of_the_main_policies_has_a_bound_against_the_best_other_k():
+    right = {
+        BASE: 80,
+        policy("dpo", 0): 80,
+        policy("dpo", 150): 160,
+        policy("dpo", 300): 110,
+        policy("grpo", 300): 190,
+        policy("ipo", 300): 190,
+    }
     table = main_table({(key, "id"): solved(n, of=200) for key, n in right.items()}, {}).set_index(["policy", "K"])
     assert table["behind"].dropna().to_dict() == {
-        **{("dpo", 0): pytest.approx(0.4), ("g2d", 150): pytest.approx(-0.25), ("g2d", 300): pytest.approx(0.25)}
+        ("dpo", 0): pytest.approx(0.4),
+        ("g2d", 150): pytest.approx(-0.25),
+        ("g2d", 300): pytest.approx(0.25),
     }
-    bounds = smallest_margins([(np.arange(200)[None] < right[key]).astype(float) for key in keys[1:4]])
+    answered = [(np.arange(200)[None] < n).astype(float) for n in (80, 160, 110)]
+    bounds = smallest_margins(answered)
     assert table["margin_shown"].dropna().tolist() == [bound.margin_shown for bound in bounds]
 
 
 def test_while_seeds_are_missing_no_k_has_a_bound():
     keys = [policy("dpo", 0, 0), policy("dpo", 0, 1), policy("dpo", 150, 0)]
-    table = main_table({(key, benchmark): solved(2) for key in keys for benchmark in ("id", "ood")}, {})
-    assert table[["behind", "margin_shown"]].isna().all(axis=None)
-    last = policy("dpo", 150, 1), "ood"
-    table = main_table({(key, b): solved(2) for key in keys for b in ("id", "ood")} | {last: solved(2)}, {})
-    assert table["behind"].notna().tolist() == [benchmark == "ood" for benchmark in table["benchmark"]]
+    evaluations = {(key, benchmark): solved(2) for key in keys for benchmark in ("id", "ood")}
+    assert main_table(evaluations, {})[["behind", "margin_shown"]].isna().all(axis=None)
+
+    evaluations[policy("dpo", 150, 1), "ood"] = solved(2)
+    table = main_table(evaluations, {})
+    assert set(table.loc[table["behind"].notna(), "benchmark"]) == {"ood"}
 
 
 def test_the_benchmark_that_selects_has_no_bound():
-    keys = [policy("dpo", k) for k in (0, 150)]
+    keys = [policy("dpo", 0), policy("dpo", 150)]
     answered = {(key, benchmark): solved(2) for key in keys for benchmark in ("picks", "id")}
     table = main_table(answered, {}, select_by="picks")
-    assert table["margin_shown"].notna().tolist() == [benchmark == "id" for benchmark in table["benchmark"]]
+    assert list(table.loc[table["margin_shown"].notna(), "benchmark"]) == ["id", "id"]
 
 
 def test_sampled_answers_are_averaged_within_their_problem_first():
-    table = main_table({(BASE, "id"): answers({"a": [1, 0, 0, 0], "b": [1]})}, {})
-    (row,) = table.to_dict("records")
-    assert row["accuracy"] == (0.25 + 1) / 2
-    assert math.isnan(row["std_over_seeds"])
-    assert math.isnan(row["device_hours"])
+    [row] = main_table({(BASE, "id"): answers({"a": [1, 0, 0, 0], "b": [1]})}, {}).itertuples()
+    assert row.accuracy == (0.25 + 1) / 2
+
+
+def test_one_seed_has_no_spread():
+    [row] = main_table({(BASE, "id"): solved(2)}, {}).itertuples()
+    assert math.isnan(row.std_over_seeds)
+
+
+def test_a_policy_without_a_cost_has_no_device_hours():
+    [row] = main_table({(BASE, "id"): solved(2)}, {}).itertuples()
+    assert math.isnan(row.device_hours)
 
 
 def test_seeds_must_have_answered_the_same_problems():
@@ -154,44 +194,76 @@ def test_tables_have_the_steps_that_an_early_stopping_warmup_took():
     keys = [BASE, policy("dpo", 300), policy("grpo", 300), *stopped(100, 150, 150)]
     table = main_table({(key, "id"): solved(2) for key in keys}, {})
     assert list(zip(table["policy"], table["K"], table["n_seeds"], strict=True)) == [
-        *(("base", 0, 1), ("g2d", 300, 1), ("g2d-auto", 133, 3), ("grpo", 300, 1))
+        ("base", 0, 1),
+        ("g2d", 300, 1),
+        ("g2d-auto", 133, 3),
+        ("grpo", 300, 1),
     ]
-    assert keys[-1].folder == "m/seed2/auto/dpo/g2/k300"
-    (key,) = stopped(150)
+    [key] = stopped(150)
     assert list(cost_table({key: [Cost("j", "train_grpo_auto", 1, 1, 1, "cpu", 1, 1, 1)]})["K"]) == [150]
+
+
+def test_the_folder_of_an_early_stopping_warmup_has_its_largest_k():
+    assert stopped(150)[0].folder == "m/seed0/auto/dpo/g2/k300"
 
 
 def test_probes_of_every_seed_in_the_order_of_the_steps():
     values = {"n_prompts": 50, "pass_at_1": 0.5, "pairability": 0.4, "pairability_low": 0.3, "pairability_high": 0.5}
     nothing = dict.fromkeys(column for column in AUTO_COLUMNS if column.startswith(("entropy", "mid_band")))
-    frame = pd.DataFrame([{"step": k, **values, **nothing, "chosen": k == 50, "tokens_generated": 9} for k in (50, 99)])
-    first, second = (policy("auto/grpo", 300, seed) for seed in (0, 1))
-    table = auto_table({second: frame, first: frame.assign(chosen=[False, True])})
+    frame = pd.DataFrame({"step": [50, 99], **values, **nothing, "tokens_generated": 9})
+    first, second = policy("auto/grpo", 300, 0), policy("auto/grpo", 300, 1)
+    table = auto_table({second: frame.assign(chosen=[True, False]), first: frame.assign(chosen=[False, True])})
     assert tuple(table.columns) == tuple(AUTO_COLUMNS)
     assert list(zip(table["seed"], table["step"], table["chosen"], strict=True)) == [
-        *((0, 50, False), (0, 99, True)),
-        *((1, 50, True), (1, 99, False)),
+        (0, 50, False),
+        (0, 99, True),
+        (1, 50, True),
+        (1, 99, False),
     ]
     assert table["entropy"].isna().all()
 
 
-def test_harvest_means_skip_seeds_without_a_value():
+@pytest.fixture
+def harvest_rows() -> pd.DataFrame:
+    """Harvests at K = 0 (mixed prompts), 150 (mixed in one of two seeds) and 300 (none mixed)."""
     decided, mixed = groups([(0, 8), (8, 8)]), groups([(4, 8), (1, 8)])
-    harvests = {Harvest("m", 2, 300, 0): decided, Harvest("m", 2, 150, 1): mixed.iloc[::-1]}
-    harvests |= {Harvest("m", 2, 150, 0): decided, Harvest("m", 0, 0, 0): mixed}
-    table = harvest_table(*summarised(harvests))
-    assert tuple(table.columns) == tuple(HARVEST_COLUMNS)
-    assert list(table["K"]) == [0, 150, 300]
-    assert list(table["n_seeds"]) == [1, 2, 1]
-    assert table["group_size"].isna().tolist() == [True, False, False]
-    middle = table.iloc[1]
-    assert (middle["pairability"], middle["n_pairs"]) == (0.5, 1)
-    assert middle["pairability_std"] == pytest.approx(math.sqrt(0.5))
-    assert middle["mid_band"] == informativeness(mixed).mid_band == 0.5, "the seed without pairable prompts has no mu"
-    assert math.isnan(middle["mid_band_std"])
-    assert table.iloc[2][["entropy", "entropy_low", "mid_band_high"]].isna().all()
-    assert middle["entropy_low"] < middle["entropy"] < middle["entropy_high"]
-    assert 0 <= middle["pairability_low"] < 0.5 < middle["pairability_high"] <= 1
+    harvests = {
+        Harvest("m", 2, 300, 0): decided,
+        Harvest("m", 2, 150, 1): mixed.iloc[::-1],
+        Harvest("m", 2, 150, 0): decided,
+        Harvest("m", 0, 0, 0): mixed,
+    }
+    return harvest_table(*summarised(harvests))
+
+
+def test_harvests_are_in_the_order_of_k(harvest_rows: pd.DataFrame):
+    assert tuple(harvest_rows.columns) == tuple(HARVEST_COLUMNS)
+    assert list(harvest_rows["K"]) == [0, 150, 300]
+    assert list(harvest_rows["n_seeds"]) == [1, 2, 1]
+    assert harvest_rows["group_size"].isna().tolist() == [True, False, False]
+
+
+def test_harvest_means_are_over_seeds(harvest_rows: pd.DataFrame):
+    row = harvest_rows.iloc[1]
+    assert (row["pairability"], row["n_pairs"]) == (0.5, 1)
+    assert row["pairability_std"] == pytest.approx(math.sqrt(0.5))
+
+
+def test_harvest_means_skip_seeds_without_a_value(harvest_rows: pd.DataFrame):
+    """The seed without pairable prompts has no mu."""
+    row = harvest_rows.iloc[1]
+    assert row["mid_band"] == informativeness(groups([(4, 8), (1, 8)])).mid_band == 0.5
+    assert math.isnan(row["mid_band_std"])
+
+
+def test_a_harvest_without_pairable_prompts_has_no_entropy(harvest_rows: pd.DataFrame):
+    assert harvest_rows.iloc[2][["entropy", "entropy_low", "mid_band_high"]].isna().all()
+
+
+def test_harvest_means_are_in_their_intervals(harvest_rows: pd.DataFrame):
+    row = harvest_rows.iloc[1]
+    assert row["entropy_low"] < row["entropy"] < row["entropy_high"]
+    assert 0 <= row["pairability_low"] < row["pairability"] < row["pairability_high"] <= 1
 
 
 def test_the_seeds_of_a_harvest_share_their_prompts():
@@ -210,38 +282,66 @@ def test_correlations_of_the_published_tables():
     assert (table["n"] == 6).all()
 
 
-def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
-    evaluations = {(policy("dpo", k, seed), "id"): solved(k + seed) for k in (0, 1, 2) for seed in (0, 1)}
-    evaluations |= {(policy(regime, 2), "id"): solved(4) for regime in ("ipo", "grpo")} | {(BASE, "id"): solved(0)}
-    summaries, _ = summarised(
-        {Harvest("m", 2 if k else 0, k, seed): groups([(1, 8)] * k + [(8, 8)]) for k in (0, 1, 2) for seed in (0, 1)}
-    )
-    points = correlation_points(summaries, evaluations)
+@pytest.fixture
+def points() -> pd.DataFrame:
+    """Points of two seeds at K = 0, 1 and 2, with as many pairable prompts as K; other policies are no points."""
+    evaluations = {(BASE, "id"): solved(0), (policy("ipo", 2), "id"): solved(4), (policy("grpo", 2), "id"): solved(4)}
+    harvests = {}
+    for k in (0, 1, 2):
+        for seed in (0, 1):
+            evaluations[policy("dpo", k, seed), "id"] = solved(k + seed)
+            harvests[Harvest("m", 2 if k else 0, k, seed)] = groups([(1, 8)] * k + [(8, 8)])
+    summaries, _ = summarised(harvests)
+    return correlation_points(summaries, evaluations)
+
+
+def test_a_point_is_a_harvest_and_the_policy_trained_on_it(points: pd.DataFrame):
     assert list(points.query("seed == 1")["accuracy"]) == [0.25, 0.5, 0.75]
-    assert points["entropy"].isna().tolist() == [True, True] + [False] * 4
-    table = correlation_table(points).set_index("metric")
-    assert list(table["n"]) == [3, 2, 2]
+    assert points["entropy"].isna().tolist() == [True, True, False, False, False, False]
+
+
+def test_correlations_are_between_means_over_seeds(points: pd.DataFrame):
     pairability = points.groupby("K")["pairability"].mean()
-    assert table.loc["pairability", "pearson_r"] == pytest.approx(
-        pairability.corr(pd.Series({0: 0.125, 1: 0.375, 2: 0.625}))
-    )
-    assert table["pearson_r"].isna().tolist() == [False, True, True]  # two points are always on a line
+    accuracy = pd.Series({0: 0.125, 1: 0.375, 2: 0.625})
+    table = correlation_table(points).set_index("metric")
+    assert table.loc["pairability", "pearson_r"] == pytest.approx(pairability.corr(accuracy))
 
 
-def test_difficulty_by_level_and_temperature():
-    def sampled(successes: Mapping[int, list[int]]) -> pd.DataFrame:
-        rows = [group(f"{at}/{i}", n, 8, level=at) for at, counts in successes.items() for i, n in enumerate(counts)]
-        return to_frame([rollout for rollouts in rows for rollout in rollouts])
+def test_two_points_have_no_correlation(points: pd.DataFrame):
+    """They are always on a line."""
+    table = correlation_table(points)
+    assert list(table["n"]) == [3, 2, 2]
+    assert table["pearson_r"].isna().tolist() == [False, True, True]
 
-    cells = factorial_table({"m": {1.3: sampled({2: [4, 8], 5: [0, 1]}), 0.8: sampled({2: [8, 8], 5: [0, 0]})}})
+
+@pytest.fixture
+def cells() -> pd.DataFrame:
+    """Two prompts of levels 2 and 5 at two temperatures, with eight rollouts each."""
+    hot = [group("a", 4, level=2), group("b", 8, level=2), group("c", 0, level=5), group("d", 1, level=5)]
+    cold = [group("a", 8, level=2), group("b", 8, level=2), group("c", 0, level=5), group("d", 0, level=5)]
+    return factorial_table({"m": {1.3: to_frame(list(chain(*hot))), 0.8: to_frame(list(chain(*cold)))}})
+
+
+def test_cells_are_ordered_by_level_and_temperature(cells: pd.DataFrame):
     assert tuple(cells.columns) == tuple(CELL_COLUMNS)
     assert list(zip(cells["level"], cells["temperature"], strict=True)) == [(2, 0.8), (2, 1.3), (5, 0.8), (5, 1.3)]
+
+
+def test_a_cell_has_the_shares_of_its_rollouts_and_prompts(cells: pd.DataFrame):
     assert list(cells["pass_at_1"]) == [1, 0.75, 0, 1 / 16]
     assert list(cells["pairability"]) == [0, 0.5, 0, 0.5]
     assert list(cells["all_wrong"]) == [0, 0, 1, 0.5]
-    assert cells["mid_band"].isna().tolist() == [True, False, True, False]
-    assert list(cells["mid_band"])[1::2] == [1, 0]
+
+
+def test_a_cell_without_pairable_prompts_has_no_middle_band(cells: pd.DataFrame):
+    assert list(cells["mid_band"].fillna(-1)) == [-1, 1, -1, 0]
+
+
+def test_the_entropy_of_a_cell_is_over_its_pairable_prompts(cells: pd.DataFrame):
     assert cells["entropy"][3] == pytest.approx(-(1 / 8) * math.log2(1 / 8) - (7 / 8) * math.log2(7 / 8))
+
+
+def test_problems_without_levels_have_no_cells():
     assert factorial_table({"m": {0.8: to_frame(group("p", 2, 8, level=None))}}).empty
 
 
@@ -253,30 +353,51 @@ def test_calibration_tables_are_stacked_by_model():
     assert list(table["model"]) == ["b", "a"]
 
 
-def test_the_bill_by_stage():
+@pytest.fixture
+def costs() -> CostFile:
+    """The cost of a DPO after two warm-ups of M0, on several devices."""
+
     def cost(job: str, stage: str, hours: float, device: str = "A100") -> Cost:
         return Cost(job, stage, hours * 1800, 60, 2, device, hours * 3600, 10, int(hours * 1e9))
 
-    bill = CostFile(
-        cost("d", "dpo", 1), (cost("b", "base", 0, "cpu"), cost("w1", "warmup", 2), cost("w2", "warmup", 3, "H100"))
-    )
-    table = cost_table({policy("dpo", 300, seed=4): bill.records, BASE: [bill.ancestry[0]]})
+    ancestry = (cost("b", "base", 0, "cpu"), cost("w1", "warmup", 2), cost("w2", "warmup", 3, "H100"))
+    return CostFile(cost("d", "dpo", 1), ancestry)
+
+
+def test_costs_have_a_row_for_each_stage_of_a_policy(costs: CostFile):
+    table = cost_table({policy("dpo", 300, seed=4): costs.records, BASE: [costs.ancestry[0]]})
     assert list(table["stage"]) == ["base", "warmup", "dpo", "base"]
-    assert table["device_hours"][:3].sum() == bill.device_hours == 6
-    warmup = table.iloc[1]
-    assert tuple(warmup[["model", "policy", "K", "group_size", "seed", "regime"]]) == ("m", "g2d", 300, 2, 4, "dpo")
-    assert tuple(warmup[["n_jobs", "wall_s", "cpu_s", "device_hours", "tokens_generated"]]) == (2, 9000, 120, 5, 20)
-    assert tuple(warmup[["devices", "device", "peak_memory_gb"]]) == (2, "A100, H100", 3)
     assert table["seed"].isna().tolist() == [False, False, False, True]
+    assert table["device_hours"][:3].sum() == costs.device_hours == 6
 
 
-def test_csv_keeps_types_nulls_and_bytes(tmp_path):
-    table = main_table({(BASE, "id"): solved(1, of=3), (policy("dpo", 150), "id"): solved(2, of=3)}, {})
+def test_jobs_of_a_stage_are_added(costs: CostFile):
+    warmup = cost_table({policy("dpo", 300, seed=4): costs.records}).iloc[1]
+    assert warmup[["model", "policy", "K", "group_size", "seed", "regime"]].tolist() == ["m", "g2d", 300, 2, 4, "dpo"]
+    assert warmup[["n_jobs", "wall_s", "cpu_s", "device_hours", "tokens_generated"]].tolist() == [2, 9000, 120, 5, 20]
+
+
+def test_devices_and_peak_memory_of_a_stage_are_of_all_its_jobs(costs: CostFile):
+    warmup = cost_table({policy("dpo", 300, seed=4): costs.records}).iloc[1]
+    assert warmup[["devices", "device", "peak_memory_gb"]].tolist() == [2, "A100, H100", 3]
+
+
+@pytest.fixture
+def small_table() -> pd.DataFrame:
+    return main_table({(BASE, "id"): solved(1, of=3), (policy("dpo", 150), "id"): solved(2, of=3)}, {})
+
+
+def test_a_table_read_from_csv_has_its_types_and_nulls(tmp_path, small_table: pd.DataFrame):
+    write_table(tmp_path / "main.csv", small_table)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "main.csv", MAIN_COLUMNS), small_table, rtol=1e-5)
+
+
+def test_a_table_is_written_with_the_same_bytes_each_time(tmp_path, small_table: pd.DataFrame):
     for name in ("first.csv", "second.csv"):
-        write_table(tmp_path / name, table)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "first.csv", MAIN_COLUMNS), table, rtol=1e-5)
-    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
-    assert "m,base,0,,id,,1,3,0.333333,0,0.886251,0.3333,,,,,,,,\n" in (tmp_path / "first.csv").read_text()
+        write_table(tmp_path / name, small_table)
+    written = (tmp_path / "first.csv").read_text()
+    assert (tmp_path / "second.csv").read_text() == written
+    assert "m,base,0,,id,,1,3,0.333333,0,0.886251,0.3333,,,,,,,,\n" in written
 
 
 @pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])
@@ -287,10 +408,18 @@ def test_a_broken_csv_is_named(tmp_path, content):
         read_table(path, MAIN_COLUMNS)
 
 
-def test_an_empty_grid_gives_empty_tables_with_their_columns():
-    assert main_table({}, {}).empty
-    assert harvest_table({}, {}).empty
-    assert correlation_table(correlation_points({}, {})).empty
-    assert tuple(comparison_table({}).columns) == tuple(COMPARISON_COLUMNS)
-    assert tuple(decomposition_table({}).columns) == tuple(DECOMPOSITION_COLUMNS)
-    assert tuple(cost_table({}).columns) == tuple(COST_COLUMNS)
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        (main_table({}, {}), MAIN_COLUMNS),
+        (harvest_table({}, {}), HARVEST_COLUMNS),
+        (correlation_table(correlation_points({}, {})), CORRELATION_COLUMNS),
+        (comparison_table({}), COMPARISON_COLUMNS),
+        (decomposition_table({}), DECOMPOSITION_COLUMNS),
+        (cost_table({}), COST_COLUMNS),
+    ],
+    ids=["main", "harvest", "correlations", "comparisons", "decomposition", "cost"],
+)
+def test_an_empty_grid_gives_empty_tables_with_their_columns(table: pd.DataFrame, columns):
+    assert table.empty
+    assert tuple(table.columns) == tuple(columns)

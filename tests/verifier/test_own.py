@@ -21,7 +21,7 @@ from g2d.settings import ConfigError
 from g2d.verifier import Limits, Verifier, VerifierError
 from g2d.verifier.user_code import signature
 from g2d.verifier.verifier_keys import PythonVerifier, verifier_of, verifier_params
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROBLEM = {"prompt": "1 + 1?", "answer": "2", "level": 1, "subject": None, "metadata": {"n": [1, 1]}}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.workflow.accesses import undeclared
-from tests.workflow.test_open_ended import copy_with_prompts
+from tests.workflow.micro import copy_with_prompts
 
 
 def test_jobs_read_inputs_and_leave_outputs(tmp_path: Path, micro_config: dict[str, Any]) -> None:

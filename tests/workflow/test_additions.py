@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from tests.workflow.conftest import Project, copy_of_micro
-from tests.workflow.test_grid import SUMMARIES
-from tests.workflow.test_regimes import RFT
+from tests.workflow.micro import RFT, SUMMARIES
 
 FURTHER = {
     "source": "synthetic",

@@ -13,8 +13,7 @@ from g2d.analysis.informativeness import informativeness
 from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
 from tests.workflow.conftest import Project, copy_of_micro
-from tests.workflow.test_grid import SUMMARIES
-from tests.workflow.test_regimes import on_one
+from tests.workflow.micro import SUMMARIES, on_one
 
 CONFOUNDERS = {
     "fewest": {"steps": [0], "dpo": {"match_pairs_to": "min"}},

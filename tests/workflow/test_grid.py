@@ -27,9 +27,8 @@ from g2d.tables.reads import Read
 from g2d.tables.results import Results
 from tests.shared import folder_of
 from tests.workflow.conftest import REPOSITORY, Project, copy_of_micro
+from tests.workflow.micro import SUMMARIES, lines, metrics
 
-SUMMARIES = {"make_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
-SUMMARIES |= {"record_provenance": 1, "build_report": 1}
 IMPORTED = r"^import time: .*\| *(\S+)$"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = [
@@ -41,10 +40,6 @@ CHROMIUM_FLAGS = [
 
 def rollouts(project: Project, folder: str) -> pd.DataFrame:
     return pd.read_parquet(project.results / folder / "rollouts.parquet")
-
-
-def metrics(project: Project, folder: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (project.results / folder / "metrics.jsonl").read_text().splitlines()]
 
 
 # Outputs of every kind of job; slurm/test_grid.py makes the base model again. A chain of two warm-ups.
@@ -191,10 +186,6 @@ def test_frames_equal_the_files(micro_grid: Project) -> None:
     assert opened.config.title == "Micro grid"
     with pytest.raises(KeyError, match="no such table here; there are main, "):
         opened.tables["mian"]
-
-
-def lines(project: Project, folder: str, name: str = "metrics.jsonl") -> list[str]:
-    return (project.results / "micro/seed0" / folder / name).read_text().splitlines()
 
 
 def test_unfinished_policies_are_left_out(own_micro_grid: Project) -> None:

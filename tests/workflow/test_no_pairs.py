@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from g2d.policies import read_policy
 from tests.workflow.conftest import Project
-from tests.workflow.test_regimes import RFT, on_one
+from tests.workflow.micro import RFT, on_one
 
 SEED = "micro/seed0"
 

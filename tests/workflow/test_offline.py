@@ -24,7 +24,7 @@ from g2d.problems import read_problems
 from tests.rewards.models import reward_model
 from tests.workflow.changed_files import changed
 from tests.workflow.conftest import SECRET, Project
-from tests.workflow.test_open_ended import SECTION
+from tests.workflow.micro import SECTION
 
 SHA = "c0ffee" + "0" * 34
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,46 +12,19 @@ from g2d.checks.load import load
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.settings import ConfigError
-from tests import open_ended
-from tests.rewards.models import reward_model
-from tests.tables.test_all_tables import SYNTHETIC
-from tests.workflow.conftest import Project, copy_of_extended
-from tests.workflow.test_grid import SUMMARIES
-from tests.workflow.test_regimes import SEMI_ONLINE, on_one
-
-SECTION = {
-    "pool": open_ended.POOL,
-    "held_out": open_ended.HELD_OUT,
-    "reward": "polite",
-    "samples_per_prompt": 2,
-    "max_completion_length": 16,
-    "batch_size": 256,
-}
-REWARDS = {"polite": open_ended.JUDGE, "dear": open_ended.JUDGE | {"length_penalty": 3.0}}
-ASKED = {
-    "rewards": REWARDS,
-    "open_ended": SECTION,
-    "ablations": {"both-grpo": {"steps": [2], "prompts": "mixed", "policies": ["grpo"]}},
-    "regimes": {
-        "both": SEMI_ONLINE | {"steps": [2], "prompts": "mixed", "open_ended_share": 0.25},
-        "open": SEMI_ONLINE | {"steps": [2], "prompts": "open_ended"},
-        "then": SEMI_ONLINE | {"steps": [2], "start": "open", "start_step": 2},
-    },
-}
-
+from tests.configs import SYNTHETIC
+from tests.workflow.conftest import Project
+from tests.workflow.micro import (
+    ASKED,
+    REWARDS,
+    SECTION,
+    SEMI_ONLINE,
+    SUMMARIES,
+    copy_with_prompts,
+    with_prompts,
+)
 
 POLICIES = 10  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, four on open-ended prompts
-
-
-def with_prompts(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return config | on_one(config) | ASKED | changes
-
-
-def copy_with_prompts(micro_config: dict[str, Any], to: Path) -> tuple[Project, dict[str, int]]:
-    """Copy the finished grid with open-ended prompts; also return the added jobs."""
-    return copy_of_extended(
-        "asked", micro_config, with_prompts(micro_config), to, add=lambda root: reward_model(root / "judge")
-    )
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,24 +18,8 @@ from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import OF_TOKENS
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project, copy_of_micro
-from tests.workflow.test_grid import SUMMARIES, metrics
+from tests.workflow.micro import RFT, SEMI_ONLINE, SUMMARIES, metrics, on_one
 
-RFT = {"regime": "rft", "learning_rate": 5e-4, "epochs": 1}
-
-
-def with_entries(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
-    return config | {"regimes": entries}
-
-
-SEMI_ONLINE = {
-    "regime": "semi_online_dpo",
-    "steps": [2, 4],
-    "sync_every": 2,
-    "responses": 4,
-    "prompts_per_update": 8,
-    "max_completion_length": 24,
-    "learning_rate": 1e-3,
-}
 ENTRIES = {
     "rft": RFT,
     "z-one-right": RFT | {"per_prompt": 1, "steps": [2], "start": "warmup"},
@@ -42,147 +27,269 @@ ENTRIES = {
     "semi-online": SEMI_ONLINE,
     "second": SEMI_ONLINE | {"start": "warmup", "start_step": 2, "reference": "start"},
     "third": SEMI_ONLINE | {"start": "second", "start_step": 2, "steps": [2]},
-    "all-pairs": SEMI_ONLINE | {"pairs": "all", "steps": [2]},
 }
-HOT = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["grpo"]}
+
+
+def with_entries(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
+    return config | {"regimes": entries}
+
+
+def extended_by(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
+    """The configuration of the extended grid with further or changed entries."""
+    return with_entries(config | on_one(config), **(ENTRIES | entries))
 
 
 @pytest.fixture(scope="module")
 def extended(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, int]]:
     """The finished grid with entries of every kind, and the added jobs."""
     project = copy_of_micro(micro_config, tmp_path_factory.mktemp("regimes") / "g2d")
-    return project, project.extended(with_entries(with_hot(micro_config), **ENTRIES))
+    return project, project.extended(extended_by(micro_config))
 
 
 @pytest.fixture
 def project(extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]) -> Iterator[Project]:
     """The extended grid, with its configuration restored after a test."""
     yield extended[0]
-    extended[0].configure(with_entries(with_hot(micro_config), **ENTRIES))
+    extended[0].configure(extended_by(micro_config))
 
 
-def with_hot(config: dict[str, Any]) -> dict[str, Any]:
-    return config | on_one(config) | {"ablations": config["ablations"] | {"hot": HOT}}
+@pytest.fixture
+def seed0(project: Project) -> Path:
+    """The folder of its policies."""
+    return project.results / "micro/seed0"
 
 
-def on_one(config: dict[str, Any]) -> dict[str, Any]:
-    """One of the two benchmarks, so that new policies answer fewer questions."""
-    return {"benchmarks": {"arithmetic": config["benchmarks"]["arithmetic"]}}
+def table(project: Project, name: str, query: str) -> pd.DataFrame:
+    return pd.read_csv(project.results / f"tables/{name}.csv").query(query)
 
 
-def changed(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
-    return with_entries(with_hot(config), **(ENTRIES | entries))
+def references(rows: pd.DataFrame) -> list[tuple[str, int]]:
+    """The policies, with their K, that rows of comparisons compare with."""
+    return sorted(zip(rows["reference"], rows["reference_K"], strict=True))
 
 
 def test_only_jobs_of_the_entries_run(extended: tuple[Project, dict[str, int]]) -> None:
-    project, planned = extended
-    trained = {"train_rft": 5, "train_grpo": 1, "train_semi_online_dpo": 6}
-    assert planned == trained | {"evaluate": 12} | SUMMARIES
+    _, planned = extended
+    assert planned == {"train_rft": 5, "train_semi_online_dpo": 5, "evaluate": 10} | SUMMARIES
+
+
+def test_a_finished_grid_with_entries_has_nothing_left_to_do(project: Project) -> None:
     assert project.planned() == {}
 
 
-def test_an_entry_on_the_harvests_of_the_grid(project: Project, micro_config: dict[str, Any]) -> None:
-    tables = project.results / "tables"
-    main = pd.read_csv(tables / "main.csv").query("benchmark == 'arithmetic'")
-    of_entries = ["chosen", "rft", "rft", "rft", "z-one-right"]
-    shown = [policy for policy in main.policy if policy in {"base", "dpo", "g2d", "grpo", *of_entries}]
-    assert shown == ["base", "dpo", "g2d", "g2d", *of_entries, "grpo", "grpo"]
-    assert list(main[main.policy == "rft"].K) == [0, 2, 4]
-    compared = pd.read_csv(tables / "comparisons.csv").query("benchmark == 'arithmetic' and policy == 'rft' and K == 2")
-    common = compared.family == "regimes against K=0 and GRPO alone"
-    entries, shared = (
-        sorted(zip(rows.reference, rows.reference_K, strict=True)) for rows in (compared[~common], compared[common])
-    )
-    assert entries == [("base", 0), ("g2d", 2)]
-    assert shared == [("dpo", 0), ("grpo", 4), ("grpo", 4)]
-    billed = pd.read_csv(tables / "cost.csv").query("policy == 'z-one-right'")
-    assert list(billed.stage) == ["calibrate", "train_grpo", "harvest_rollouts", "train_rft", "evaluate"]
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        (
+            "z-one-right/g2/k2",
+            "trained with rejection-sampling fine-tuning (`z-one-right`) on right completions harvested after 2",
+        ),
+        ("semi-online/g4/k4", "trained with 4 updates of DPO on its own fresh rollouts (`semi-online`)"),
+        ("third/g4/k2", "begun after 2 steps of GRPO and 2 updates of DPO on fresh rollouts"),
+    ],
+)
+def test_the_card_says_how_a_policy_was_trained(seed0: Path, policy: str, sentence: str) -> None:
+    card = (seed0 / policy / "adapter/README.md").read_text()
+    assert sentence in " ".join(card.split())
 
-    record = read_json(project.results / "micro/seed0/rft/g2/k2/policy.json")
+
+# ------------------------------------------------------------------------------------------------- on a harvest
+
+
+def test_an_entry_is_at_every_k_of_the_warm_up_unless_it_says_which(project: Project) -> None:
+    rows = table(project, "main", "policy in ['rft', 'chosen', 'z-one-right']")
+    assert list(zip(rows["policy"], rows["K"], strict=True)) == [
+        ("chosen", 2),
+        ("rft", 0),
+        ("rft", 2),
+        ("rft", 4),
+        ("z-one-right", 2),
+    ]
+
+
+def test_entries_are_between_g2d_and_grpo_in_table_1(project: Project) -> None:
+    policies = table(project, "main", "policy in ['dpo', 'g2d', 'chosen', 'rft', 'z-one-right', 'grpo']")["policy"]
+    assert list(policies.unique()) == ["dpo", "g2d", "chosen", "rft", "z-one-right", "grpo"]
+
+
+def test_an_entry_is_compared_with_m0_and_with_g2d_at_its_k(project: Project) -> None:
+    rows = table(project, "comparisons", "policy == 'rft' and K == 2")
+    assert references(rows[rows["family"] != "regimes against K=0 and GRPO alone"]) == [("base", 0), ("g2d", 2)]
+
+
+def test_all_entries_share_a_family_against_the_controls(project: Project) -> None:
+    rows = table(project, "comparisons", "policy == 'rft' and K == 2")
+    shared = rows[rows["family"] == "regimes against K=0 and GRPO alone"]
+    assert references(shared) == [("dpo", 0), ("grpo", 4), ("grpo", 4)]
+
+
+def test_an_entry_pays_for_the_warm_up_and_the_harvest(project: Project) -> None:
+    cost = table(project, "cost", "policy == 'z-one-right'")
+    assert list(cost["stage"]) == ["calibrate", "train_grpo", "harvest_rollouts", "train_rft", "evaluate"]
+
+
+def test_rft_records_its_regime_and_number_of_completions(seed0: Path) -> None:
+    record = read_json(seed0 / "rft/g2/k2/policy.json")
     assert record["regime"] == "rft"
     assert record["settings"]["n_completions"] > 0
-    paired = read_pairs(project.results / "micro/seed0/harvest/g2/k2/pairs.jsonl")
-    record = read_json(project.results / "micro/seed0/chosen/g2/k2/policy.json")
-    assert record["settings"]["n_completions"] == len(paired)
-    harvest = pd.read_parquet(project.results / "micro/seed0/harvest/g2/k2/rollouts.parquet")
-    drawn = harvest.set_index(["problem_id", "sample"]).completion_ids
-    for pair in paired:
-        assert pair["chosen_ids"] == [*drawn[pair["problem_id"], pair["chosen_sample"]]]
-        assert pair["rejected_ids"] == [*drawn[pair["problem_id"], pair["rejected_sample"]]]
-    card = (project.results / "micro/seed0/z-one-right/g2/k2/adapter/README.md").read_text()
-    assert "trained with rejection-sampling fine-tuning (`z-one-right`) on right completions harvested after 2" in card
-    assert "rft" in (project.results / "report/index.html").read_text()
 
-    project.configure(changed(micro_config, later=RFT | {"steps": [4]}))
+
+def test_rft_on_chosen_completions_has_one_per_pair(seed0: Path) -> None:
+    pairs = read_pairs(seed0 / "harvest/g2/k2/pairs.jsonl")
+    record = read_json(seed0 / "chosen/g2/k2/policy.json")
+    assert record["settings"]["n_completions"] == len(pairs)
+
+
+def test_pairs_have_the_tokens_that_were_drawn(seed0: Path) -> None:
+    harvest = pd.read_parquet(seed0 / "harvest/g2/k2/rollouts.parquet")
+    drawn = harvest.set_index(["problem_id", "sample"])["completion_ids"]
+    for pair in read_pairs(seed0 / "harvest/g2/k2/pairs.jsonl"):
+        assert pair["chosen_ids"] == list(drawn[pair["problem_id"], pair["chosen_sample"]])
+        assert pair["rejected_ids"] == list(drawn[pair["problem_id"], pair["rejected_sample"]])
+
+
+def test_a_further_entry_trains_only_its_policies(project: Project, micro_config: dict[str, Any]) -> None:
+    project.configure(extended_by(micro_config, later=RFT | {"steps": [4]}))
     assert project.planned() == {"train_rft": 1, "evaluate": 1} | SUMMARIES
-    project.configure(changed(micro_config, rft=RFT | {"epochs": 2}))
+
+
+def test_a_changed_entry_is_trained_again_at_each_k(project: Project, micro_config: dict[str, Any]) -> None:
+    project.configure(extended_by(micro_config, rft=RFT | {"epochs": 2}))
     assert project.planned()["train_rft"] == 3
 
 
-def test_an_online_entry_is_a_separate_chain(project: Project, micro_config: dict[str, Any]) -> None:
-    folder = project.results / "micro/seed0/semi-online/g4"
-    assert read_json(folder / "k4/policy.json")["continued_from"] == 2
-    rows = [pd.read_parquet(folder / f"k{k}/rollouts.parquet") for k in (2, 4)]
-    assert [sorted(set(part["step"])) for part in rows] == [[1, 2], [3, 4]]
-    assert [set(part["generated_at"]) for part in rows] == [{1}, {3}]
-    assert [len(part) for part in rows] == [2 * 8 * 4] * 2
+def test_a_harvest_without_tokens_is_refused_with_a_way_out(project: Project, tmp_path: Path) -> None:
+    """A file of 0.1.0."""
+    damaged = project.copied(tmp_path / "g2d")
+    file = damaged.results / "micro/seed0/harvest/g2/k2/rollouts.parquet"
+    pd.read_parquet(file).drop(columns=list(OF_TOKENS)).to_parquet(file)
+    (damaged.results / "digests/harvest_rollouts/micro/seed0/g2/k2.sha256").unlink()
+    trained = [f"results/micro/seed0/{name}/g2/k2/policy.json" for name in ("rft", "chosen")]
+    refusal = damaged.refused("--cores", "2", "--keep-going", *trained, "--quiet", "rules")
+    for rule in ("build_pairs", "train_rft"):
+        reason = rf"{rule}: .*g2/k2/rollouts.parquet: has no sampled tokens.* delete it to have it drawn again"
+        assert re.search(reason, refusal), refusal
 
-    tables = project.results / "tables"
-    main = pd.read_csv(tables / "main.csv").query("benchmark == 'arithmetic' and group_size == 4")
-    main = main[main.policy.isin(["semi-online", "grpo"])]
-    assert list(zip(main.policy, main.K, strict=True)) == [("semi-online", 2), ("semi-online", 4), ("grpo", 4)]
-    billed = pd.read_csv(tables / "cost.csv").query("policy == 'semi-online' and K == 4")
-    assert list(billed.stage) == ["calibrate", "train_semi_online_dpo", "evaluate"]
-    tokens = billed.set_index("stage").tokens_generated
-    assert tokens["train_semi_online_dpo"] == sum(part["token_count"].sum() for part in rows)
-    course = pd.read_csv(tables / "training.csv").query("policy == 'semi-online'")
-    stale = course[course.measure == "staleness"]
-    assert list(zip(stale.step, stale.value, strict=True)) == [(1, 0), (2, 1), (3, 0), (4, 1)]  # s = 2
-    logged = [row for row in metrics(project, "micro/seed0/semi-online/g4/k4") if "entropy" in row]
-    entropy = course[course.measure == "entropy"]  # updates without a pair have none
-    assert list(entropy.step) == [row["step"] for row in logged]
-    assert list(entropy.value) == pytest.approx([row["entropy"] for row in logged], rel=1e-5)
-    assert list(entropy.tokens) == pytest.approx([row["num_tokens"] for row in logged], rel=1e-5)
-    assert "no_signal" in set(pd.read_csv(tables / "training.csv").query("policy == 'grpo'").measure)
-    card = (folder / "k4/adapter/README.md").read_text()
-    assert "trained with 4 updates of DPO on its own fresh rollouts (`semi-online`)" in card
 
-    project.configure(changed(micro_config, longer=SEMI_ONLINE | {"steps": [3]}))
+# ------------------------------------------------------------------------------------------------------- online
+
+
+def test_an_online_entry_continues_its_smaller_k(seed0: Path) -> None:
+    assert read_json(seed0 / "semi-online/g4/k4/policy.json")["continued_from"] == 2
+
+
+@pytest.mark.parametrize(("k", "steps", "generated_at"), [(2, {1, 2}, {1}), (4, {3, 4}, {3})])
+def test_each_k_has_the_rollouts_of_its_updates(seed0: Path, k: int, steps: set[int], generated_at: set[int]) -> None:
+    rollouts = pd.read_parquet(seed0 / f"semi-online/g4/k{k}/rollouts.parquet")
+    assert set(rollouts["step"]) == steps
+    assert set(rollouts["generated_at"]) == generated_at  # sync_every is 2
+    assert len(rollouts) == 2 * 8 * 4  # updates, prompts, responses
+
+
+def test_an_online_entry_is_in_table_1_at_its_k(project: Project) -> None:
+    rows = table(project, "main", "policy == 'semi-online'")
+    assert list(rows["K"]) == [2, 4]
+    assert list(rows["group_size"]) == [4, 4]
+
+
+def test_an_online_entry_pays_for_no_warm_up(project: Project) -> None:
+    cost = table(project, "cost", "policy == 'semi-online' and K == 4")
+    assert list(cost["stage"]) == ["calibrate", "train_semi_online_dpo", "evaluate"]
+
+
+def test_an_online_entry_pays_for_the_rollouts_of_all_its_updates(project: Project, seed0: Path) -> None:
+    [cost] = table(
+        project, "cost", "policy == 'semi-online' and K == 4 and stage == 'train_semi_online_dpo'"
+    ).itertuples()
+    first, second = (pd.read_parquet(seed0 / f"semi-online/g4/k{k}/rollouts.parquet") for k in (2, 4))
+    assert cost.tokens_generated == first["token_count"].sum() + second["token_count"].sum()
+
+
+def test_the_training_table_has_the_staleness_of_each_update(project: Project) -> None:
+    rows = table(project, "training", "policy == 'semi-online' and measure == 'staleness'")
+    assert list(rows["step"]) == [1, 2, 3, 4]
+    assert list(rows["value"]) == [0, 1, 0, 1]  # sync_every is 2
+
+
+def test_the_training_table_has_the_entropies_and_tokens_that_were_logged(project: Project) -> None:
+    rows = table(project, "training", "policy == 'semi-online' and measure == 'entropy'")
+    logged = [
+        row for row in metrics(project, "micro/seed0/semi-online/g4/k4") if "entropy" in row
+    ]  # others had no pair
+    assert list(rows["step"]) == [row["step"] for row in logged]
+    assert list(rows["value"]) == pytest.approx([row["entropy"] for row in logged], rel=1e-5)
+    assert list(rows["tokens"]) == pytest.approx([row["num_tokens"] for row in logged], rel=1e-5)
+
+
+def test_the_training_table_has_groups_without_signal_of_grpo(project: Project) -> None:
+    assert "no_signal" in set(table(project, "training", "policy == 'grpo'")["measure"])
+
+
+def test_another_online_entry_trains_a_policy_of_its_own(project: Project, micro_config: dict[str, Any]) -> None:
+    project.configure(extended_by(micro_config, longer=SEMI_ONLINE | {"steps": [3]}))
     assert project.planned() == {"train_semi_online_dpo": 1, "evaluate": 1} | SUMMARIES
-    project.configure(changed(micro_config, **{"semi-online": SEMI_ONLINE | {"steps": [2, 3, 4]}}))
+
+
+def test_a_k_between_two_others_trains_only_that_k(project: Project, micro_config: dict[str, Any]) -> None:
+    project.configure(extended_by(micro_config, **{"semi-online": SEMI_ONLINE | {"steps": [2, 3, 4]}}))
     assert project.planned() == {"train_semi_online_dpo": 1, "evaluate": 1} | SUMMARIES
 
 
-def test_an_online_entry_starts_from_the_warm_up_or_from_another_entry(
-    project: Project, micro_config: dict[str, Any]
-) -> None:
-    """Costs and tables of two and three stages include all earlier stages."""
-    results = project.results
-    records = {name: read_json(results / f"micro/seed0/{name}/policy.json") for name in ("second/g4/k4", "third/g4/k2")}
-    assert records["second/g4/k4"]["started_from"] == "micro/seed0/grpo/g2/k2"
-    assert records["second/g4/k4"]["continued_from"] == 2
-    assert records["third/g4/k2"]["started_from"] == "micro/seed0/second/g4/k2"
-    assert "started_from" not in read_json(results / "micro/seed0/semi-online/g4/k4/policy.json")
-    bill = read_json(results / "micro/seed0/third/g4/k2/cost.json")
-    jobs = ["calibration/cost", "seed0/grpo/g2/k2/cost", "seed0/second/g4/k2/cost"]
-    assert [record["job"] for record in bill["ancestry"]] == [f"results/micro/{job}" for job in jobs]
+# ------------------------------------------------------------------------- online, from another trained policy
 
-    table = pd.read_csv(results / "tables/main.csv").query("benchmark == 'arithmetic' and group_size == 4")
-    spent = {(row.policy, row.K): row for row in table.itertuples()}
-    assert [spent["second", k].updates for k in (2, 4)] == [4, 6]
-    third = spent["third", 2]
-    assert third.updates == 6
-    assert third.tokens_generated == bill["tokens_generated"] + sum(job["tokens_generated"] for job in bill["ancestry"])
 
-    compared = pd.read_csv(results / "tables/comparisons.csv").query("benchmark == 'arithmetic'")
-    others = compared[(compared.policy == "third") & ~compared.reference.isin(["base", "dpo", "grpo"])]
-    assert sorted(zip(others.reference, others.reference_K, strict=True)) == [("second", 2), ("second", 4)]
-    card = (results / "micro/seed0/third/g4/k2/adapter/README.md").read_text()
-    sentence = "begun after 2 steps of GRPO and 2 updates of DPO on fresh rollouts"
-    assert sentence in " ".join(card.split())
+@pytest.mark.parametrize(
+    ("policy", "start"),
+    [
+        ("second/g4/k4", "micro/seed0/grpo/g2/k2"),
+        ("third/g4/k2", "micro/seed0/second/g4/k2"),
+        ("semi-online/g4/k4", None),
+    ],
+)
+def test_the_record_names_the_policy_that_a_training_starts_from(seed0: Path, policy: str, start: str | None) -> None:
+    assert read_json(seed0 / policy / "policy.json").get("started_from") == start
 
-    project.configure(changed(micro_config, second=ENTRIES["second"] | {"beta": 0.2}))
+
+def test_an_entry_that_starts_from_a_policy_continues_its_smaller_k(seed0: Path) -> None:
+    assert read_json(seed0 / "second/g4/k4/policy.json")["continued_from"] == 2
+
+
+def test_the_third_stage_pays_for_the_two_before_it(seed0: Path) -> None:
+    cost = read_json(seed0 / "third/g4/k2/cost.json")
+    assert [record["job"] for record in cost["ancestry"]] == [
+        "results/micro/calibration/cost",
+        "results/micro/seed0/grpo/g2/k2/cost",
+        "results/micro/seed0/second/g4/k2/cost",
+    ]
+
+
+def test_table_1_counts_the_updates_of_all_stages(project: Project) -> None:
+    rows = table(project, "main", "policy in ['second', 'third']")
+    assert list(zip(rows["policy"], rows["K"], rows["updates"], strict=True)) == [
+        ("second", 2, 4),
+        ("second", 4, 6),
+        ("third", 2, 6),
+    ]
+
+
+def test_table_1_counts_the_tokens_of_all_stages(project: Project, seed0: Path) -> None:
+    cost = read_json(seed0 / "third/g4/k2/cost.json")
+    earlier = sum(record["tokens_generated"] for record in cost["ancestry"])
+    [row] = table(project, "main", "policy == 'third'").itertuples()
+    assert row.tokens_generated == cost["tokens_generated"] + earlier
+
+
+def test_an_entry_is_compared_with_the_entry_that_it_starts_from(project: Project) -> None:
+    rows = table(project, "comparisons", "policy == 'third' and reference not in ['base', 'dpo', 'grpo']")
+    assert references(rows) == [("second", 2), ("second", 4)]
+
+
+def test_a_changed_entry_trains_the_entries_after_it_again(project: Project, micro_config: dict[str, Any]) -> None:
+    project.configure(extended_by(micro_config, second=ENTRIES["second"] | {"beta": 0.2}))
     assert project.planned() == {"train_semi_online_dpo": 3, "evaluate": 3} | SUMMARIES
+
+
+# ----------------------------------------------------------------------------------------------- configuration
 
 
 def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
@@ -234,21 +341,7 @@ def test_the_name_of_a_stage_or_of_an_ablation_is_refused(micro_config: dict[str
         load(with_entries(micro_config, **{name: RFT}))
 
 
-def test_a_harvest_without_tokens_is_refused_with_a_way_out(project: Project) -> None:
-    """A file of 0.1.0."""
-    file = project.results / "micro/seed0/harvest/g2/k2/rollouts.parquet"
-    digest = project.results / "digests/harvest_rollouts/micro/seed0/g2/k2.sha256"
-    before = (file.read_bytes(), digest.read_bytes())
-    pd.read_parquet(file).drop(columns=list(OF_TOKENS)).to_parquet(file)
-    digest.unlink()
-    trained = [f"results/micro/seed0/{name}/g2/k2/policy.json" for name in ("rft", "chosen")]
-    done = project.snakemake("--cores", "2", "--keep-going", *trained, "--quiet", "rules")
-    file.write_bytes(before[0])
-    digest.write_bytes(before[1])
-    assert done.returncode != 0
-    for rule in ("build_pairs", "train_rft"):
-        refused = rf"{rule}: .*g2/k2/rollouts.parquet: has no sampled tokens.* delete it to have it drawn again"
-        assert re.search(refused, done.stdout), done.stdout
+# ---------------------------------------------------------------------------------------------- a regime of one's own
 
 
 TOY = '''
@@ -345,7 +438,7 @@ CATALOGUE, RULES = "src/g2d/regimes/catalogue.py", "workflow/rules/offline.smk"
 def test_a_further_regime_is_a_module_a_line_and_a_rule(project: Project, micro_config: dict[str, Any]) -> None:
     """The steps of CONTRIBUTING.md."""
     module, folder = project.root / "src/g2d/regimes/toy.py", "results/micro/seed0/toy/g2/k2"
-    project.configure(changed(micro_config, toy={"regime": "toy", "steps": [2]}))
+    project.configure(extended_by(micro_config, toy={"regime": "toy", "steps": [2]}))
     module.write_text(TOY)
     line = "from g2d.regimes.on_policy.semi_online_dpo import SEMI_ONLINE_DPO\n"
     try:

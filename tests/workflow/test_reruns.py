@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.workflow.conftest import REPOSITORY, Project
-from tests.workflow.test_grid import SUMMARIES as TABLES
+from tests.workflow.micro import SUMMARIES as TABLES
 from tests.workflow.test_released import NEW_KEY
 
 Config = dict[str, Any]

@@ -18,8 +18,7 @@ from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
 from tests.rewards.models import reward_model
 from tests.workflow.conftest import Project
-from tests.workflow.test_grid import SUMMARIES
-from tests.workflow.test_regimes import RFT, SEMI_ONLINE, on_one
+from tests.workflow.micro import RFT, SEMI_ONLINE, SUMMARIES, on_one
 
 REWARDS = {
     "coin": {"reward": "random"},

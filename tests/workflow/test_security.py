@@ -10,7 +10,7 @@ import pytest
 from g2d.checks.load import load
 from g2d.checks.requirements import require_files
 from g2d.settings import ConfigError
-from tests.checks.test_load import MINIMAL
+from tests.configs import MINIMAL
 from tests.workflow.conftest import SECRET, Project
 
 

@@ -18,7 +18,7 @@ from tests.models import tiny_policy
 from tests.open_ended import JUDGE
 from tests.rewards.models import reward_model
 from tests.workflow.conftest import Project
-from tests.workflow.test_grid import SUMMARIES as TABLES
+from tests.workflow.micro import SUMMARIES as TABLES
 from tests.workflow.test_reruns import another_benchmark
 
 Jobs = dict[str, int]
