@@ -19,8 +19,8 @@ from g2d.problems.synthetic import (
     VERBS,
     Exercise,
     Family,
+    Operation,
     Operator,
-    Step,
     Steps,
     apply,
     draw,
@@ -88,7 +88,7 @@ def with_slips(rng: random.Random, steps: Steps) -> Steps:
         result, wrong = apply(value, step.operator, step.right), slip(value, step.operator, step.right)
         if wrong is not None and rng.random() < SLIP_RATE:
             result = wrong
-        written.append(Step(value, step.operator, step.right, result))
+        written.append(Operation(value, step.operator, step.right, result))
         value = result
     return tuple(written)
 
@@ -111,10 +111,10 @@ def vocabulary_texts() -> Iterator[str]:
     """
     for number in range(100):
         yield f"{number} {number} {{{number}}}"
-    steps = tuple(Step(1, operator, 2, 3) for operator in get_args(Operator))
+    steps = tuple(Operation(1, operator, 2, 3) for operator in get_args(Operator))
     for style in get_args(Style):
         yield render(steps, style)
-    yield render((Step(1, "-", 2, -1),), "worked")
+    yield render((Operation(1, "-", 2, -1),), "worked")
     yield from (f"{verb} 1 + 2." for verb in VERBS)
     for name in NAMES:
         yield f"{name} has 1. {name} has 1."

@@ -201,7 +201,7 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
     from trl import DPOTrainer, GRPOTrainer
 
     from g2d.memory.need import CONTEXT, Forecast
-    from g2d.regimes.run import training as common
+    from g2d.regimes.run import trainers as common
     from g2d.regimes.run.sampler import Sampler
 
     ends: list[float] = []

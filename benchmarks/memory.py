@@ -150,16 +150,16 @@ def as_on_a_gpu(wanted: bool) -> Iterator[None]:
     from transformers import AutoModelForCausalLM
 
     from g2d.regimes.grpo import train as grpo
-    from g2d.regimes.run import offline, training
+    from g2d.regimes.run import offline, trainers
 
     def arguments(*given: Any, **named: Any) -> dict[str, Any]:
-        return training.trainer_arguments(*given, **named) | {"bf16": True, "gradient_checkpointing": True}
+        return trainers.trainer_arguments(*given, **named) | {"bf16": True, "gradient_checkpointing": True}
 
     def load(base: Any) -> Any:
         return AutoModelForCausalLM.from_pretrained(base.base, dtype=torch.bfloat16)
 
     places = [(grpo, "trainer_arguments", arguments), (offline, "trainer_arguments", arguments)]
-    places += [(training, "load_base", load)]
+    places += [(trainers, "load_base", load)]
     with ExitStack() as stack:
         for module, name, ours in places if wanted else []:
             stack.enter_context(mock.patch.object(module, name, ours))

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import corpus
 from benchmarks.corpus import corpus_document, drill, render, slip, vocabulary_texts, with_slips
-from g2d.problems.synthetic import Step, apply, split_of
+from g2d.problems.synthetic import Operation, apply, split_of
 from tests.problems.expressions import evaluate, expression_of
 
-STEPS = (Step(7, "+", 3, 10), Step(10, "*", 2, 20))
+STEPS = (Operation(7, "+", 3, 10), Operation(10, "*", 2, 20))
 FACT = re.compile(r"(-?\d+) (\+|-|\*|mod) (\d+) = (-?\d+)\.")
 WORD = re.compile(r"\\boxed| ?[A-Za-z]+| ?\d{1,2}| ?[^\sA-Za-z\d]|\s")  # a word-level tokenizer's pieces
 

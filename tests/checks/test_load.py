@@ -25,7 +25,7 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.training import AutoStop
+from g2d.regimes.run.trainers import AutoStop
 from g2d.settings import ConfigError, key
 from tests.configs import CONFIG, MINIMAL
 

@@ -22,7 +22,7 @@ from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.run import offline
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.training import export_trained
+from g2d.regimes.run.trainers import export_trained
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
 from tests.regimes.trainings import easy, pairs, warm_up
@@ -107,7 +107,7 @@ def test_a_training_in_half_precision_trains(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(
         regime, "trainer_arguments", lambda *given, **named: arguments(*given, **named) | {"bf16": True}
     )
-    monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).bfloat16())
+    monkeypatch.setattr("g2d.regimes.run.trainers.load_base", lambda policy: load_base(policy).bfloat16())
     job: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": tmp_path}
     if regime is grpo:
         warmup = Warmup(steps=[2], learning_rate=1e-2, max_completion_length=8)

@@ -27,7 +27,7 @@ from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_onli
 from g2d.regimes.run.auto_stop import train_until_decline
 from g2d.regimes.run.checkpoints import MANIFEST, TrainingStoppedError, empty
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.training import AutoStop, starting_model
+from g2d.regimes.run.trainers import AutoStop, starting_model
 from g2d.regimes.run.weights import save_trained
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings

@@ -28,7 +28,7 @@ from g2d.regimes.run.auto_stop import (
     train_until_decline,
 )
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.training import AutoStop
+from g2d.regimes.run.trainers import AutoStop
 from g2d.rollouts.draw import sampling
 from g2d.rollouts.rollout_keys import HarvestSettings
 from tests.models import rollouts_of, tiny_policy

@@ -134,7 +134,7 @@ def test_decoding_in_half_precision_uses_the_trainers_forward_pass(tmp_path: Pat
 def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: bool) -> None:
     """Rollouts of step 3 do not depend on its dropout, merged or applied as on a GPU."""
     if applied:
-        monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+        monkeypatch.setattr("g2d.regimes.run.trainers.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     warm_up(tmp_path / "start", tiny_policy(), 2)
     start = tmp_path / "start/checkpoint"
     sure, noisy = (

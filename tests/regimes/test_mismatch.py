@@ -94,7 +94,7 @@ def test_the_key_computes_logits_in_float32(
     float32: bool,
     expected: torch.dtype,
 ) -> None:
-    monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+    monkeypatch.setattr("g2d.regimes.run.trainers.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     dtypes: set[torch.dtype] = set()
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.prompts import VERIFIABLE, PromptMix, order, prompt_order, times_before
+from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix, order, prompt_order, times_before
 from g2d.rewards.model import RewardModel, Scorer
 from g2d.rewards.registry import TRUTH, ByKind
 from g2d.rollouts.engine import Decoding

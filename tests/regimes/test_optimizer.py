@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from transformers import TrainingArguments
 
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.training import OptimizerKeys, trainer_arguments
+from g2d.regimes.run.trainers import OptimizerKeys, trainer_arguments
 
 NAMES = ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm")
 

@@ -58,13 +58,13 @@ ONLINE = SemiOnlineDpo.model_validate(SETTINGS | {"prompts_per_update": 5, "step
 @contextmanager
 def in_half_precision() -> Iterator[None]:
     """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
-    from g2d.regimes.run import training
+    from g2d.regimes.run import trainers
 
     def arguments(*given: Any, **named: Any) -> dict[str, Any]:
-        return training.trainer_arguments(*given, **named) | {"bf16": True}
+        return trainers.trainer_arguments(*given, **named) | {"bf16": True}
 
     def starting_model(*given: Any) -> Any:
-        return training.starting_model(*given).to(torch.bfloat16)
+        return trainers.starting_model(*given).to(torch.bfloat16)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("g2d.regimes.run.offline.trainer_arguments", arguments)

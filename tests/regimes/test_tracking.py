@@ -31,7 +31,7 @@ from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.run.job import TrainingJob, train_on
 from g2d.regimes.run.tracking import Logging, tracking_arguments
-from g2d.regimes.run.training import write_metrics
+from g2d.regimes.run.trainers import write_metrics
 from g2d.regimes.grpo.keys import Warmup
 
 work, base, tracker, policy_id = Path("work"), *sys.argv[1:]

@@ -23,8 +23,8 @@ from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.online import completions_tokens
-from g2d.regimes.run.prompts import prompt_order
-from g2d.regimes.run.training import write_metrics
+from g2d.regimes.run.prompt_choice import prompt_order
+from g2d.regimes.run.trainers import write_metrics
 from g2d.report.provenance import steps_without_loss
 from g2d.rollouts.pairs import subsample
 from tests.models import adapted, completion_logprobs, tiny_policy, two_ends_policy

@@ -19,9 +19,9 @@ from g2d.regimes.run import auto_stop
 from g2d.regimes.run.auto_stop import train_until_decline
 from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.prompts import prompt_order
+from g2d.regimes.run.prompt_choice import prompt_order
 from g2d.regimes.run.sampler import Sampler
-from g2d.regimes.run.training import AutoStop
+from g2d.regimes.run.trainers import AutoStop
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings

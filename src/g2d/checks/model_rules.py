@@ -18,7 +18,7 @@ from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
 from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.run.processes import indivisible
-from g2d.regimes.run.prompts import OnlineKeys
+from g2d.regimes.run.prompt_choice import OnlineKeys
 
 
 def first_mistake(config: Config, model: str) -> list[str]:

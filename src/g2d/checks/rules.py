@@ -11,8 +11,8 @@ from g2d.config.sections import Config
 from g2d.grid.policy import POLICY_NAMES
 from g2d.problems import synthetic
 from g2d.problems.problem_keys import OPEN_ENDED_SETS, SyntheticProblems, place_of
-from g2d.regimes.run.prompts import PromptMix
-from g2d.regimes.run.training import AUTO
+from g2d.regimes.run.prompt_choice import PromptMix
+from g2d.regimes.run.trainers import AUTO
 from g2d.rewards.registry import reward_of
 from g2d.settings import Section, repeated
 

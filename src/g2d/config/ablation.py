@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.rewards.registry import RewardName
 from g2d.settings import Steps, key, repeated
 

@@ -12,7 +12,7 @@ from g2d.grid.run import OfflineRun, OnlineRun, Point, Role, Run, TrainedRun
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import OnlineEntry
-from g2d.regimes.run.training import AUTO
+from g2d.regimes.run.trainers import AUTO
 from g2d.rewards.registry import AnyReward
 
 Runs = Mapping[str, TrainedRun]  # by name

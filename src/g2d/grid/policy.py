@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from g2d.grid.run import M0, Role, Run
-from g2d.regimes.run.training import AUTO
+from g2d.regimes.run.trainers import AUTO
 
 # Names of policies in sentences, by label.
 POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}

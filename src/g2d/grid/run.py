@@ -10,8 +10,8 @@ from g2d.config.ablation import Ablation
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import OfflineEntry, OnlineEntry
-from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
-from g2d.regimes.run.training import AUTO
+from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix
+from g2d.regimes.run.trainers import AUTO
 from g2d.rewards.registry import TRUTH, words_of
 from g2d.settings import Section
 

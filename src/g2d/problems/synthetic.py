@@ -40,7 +40,7 @@ STORY_VERBS: dict[Operator, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Operation:
     left: int
     operator: Operator
     right: int
@@ -50,7 +50,7 @@ class Step:
         return f"{self.left} {self.operator} {self.right} = {self.result}"
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[Operation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
         result = apply(value, operator, right)
         is_idle = operator == "mod" and value < right
         if 0 <= result <= MAX_VALUE and not is_idle:
-            moves.append(Step(value, operator, right, result))
+            moves.append(Operation(value, operator, right, result))
     return tuple(moves)
 
 

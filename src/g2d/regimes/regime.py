@@ -9,7 +9,7 @@ from pydantic import field_validator, model_validator
 from g2d.memory.workload import Training
 from g2d.policies.record import as_json
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.prompts import OnlineKeys, PromptMix
+from g2d.regimes.run.prompt_choice import OnlineKeys, PromptMix
 from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.registry import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated

@@ -27,10 +27,10 @@ from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import empty
 from g2d.regimes.run.job import Trained, TrainingJob, train_on
 from g2d.regimes.run.processes import Processes
-from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.regimes.run.stopping import work_folder
 from g2d.regimes.run.tracking import tracking_arguments
-from g2d.regimes.run.training import write_metrics
+from g2d.regimes.run.trainers import write_metrics
 from g2d.rewards.registry import reward_settings
 from g2d.rollouts.rollout_keys import HarvestSettings
 from g2d.verifier.verifier_keys import verifier_of

@@ -12,8 +12,8 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from g2d.memory.workload import Training
 from g2d.policies.model_keys import Lora
 from g2d.regimes.grpo.objective import CORRECTION, Mismatch, Objective, OffPolicy
-from g2d.regimes.run.prompts import OnlineKeys
-from g2d.regimes.run.training import AutoStop, OptimizerKeys
+from g2d.regimes.run.prompt_choice import OnlineKeys
+from g2d.regimes.run.trainers import AutoStop, OptimizerKeys
 from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.registry import TRUTH, RewardName, is_scalar
 from g2d.rollouts.rollout_keys import EngineSettings

@@ -22,9 +22,9 @@ from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.run.processes import share
-from g2d.regimes.run.prompts import PromptChoice, order, problem_at, times_before
+from g2d.regimes.run.prompt_choice import PromptChoice, order, problem_at, times_before
 from g2d.regimes.run.sampler import Sampler
-from g2d.regimes.run.training import read_log, starting_model, trainer_arguments, untie_head
+from g2d.regimes.run.trainers import read_log, starting_model, trainer_arguments, untie_head
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.regimes.run.weights import with_own_adapter
 from g2d.rewards.registry import TRUTH

@@ -21,9 +21,9 @@ from g2d.regimes.grpo.moving_reference import MovingReference
 from g2d.regimes.grpo.positions import from_first_token, has_absolute_positions
 from g2d.regimes.run.by_length import Order, regrouped
 from g2d.regimes.run.checkpoints import Checkpointed
-from g2d.regimes.run.prompts import PromptChoice
+from g2d.regimes.run.prompt_choice import PromptChoice
 from g2d.regimes.run.sampler import Sampler
-from g2d.regimes.run.training import evaluation_mode
+from g2d.regimes.run.trainers import evaluation_mode
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 
 PROMPTS = "prompts.json"  # file in a checkpoint

@@ -21,7 +21,7 @@ from g2d.problems import Problem
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.online import ROLLOUTS
 from g2d.regimes.run.processes import gathered, n_processes, own_part
-from g2d.regimes.run.prompts import PromptChoice, order, times_before
+from g2d.regimes.run.prompt_choice import PromptChoice, order, times_before
 from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
 from g2d.rewards.registry import TRUTH

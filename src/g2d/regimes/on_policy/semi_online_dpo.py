@@ -21,7 +21,7 @@ from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import begin, read_prompts, train_to_k
 from g2d.regimes.run.processes import seed_by_rank
-from g2d.regimes.run.training import OptimizerKeys, restore_token_count, starting_model, trainer_arguments
+from g2d.regimes.run.trainers import OptimizerKeys, restore_token_count, starting_model, trainer_arguments
 from g2d.regimes.run.weights import copy_to_reference, load_weights, with_own_adapter
 from g2d.settings import key
 

@@ -20,7 +20,7 @@ from g2d.regimes.run.checkpoints import KEPT_STEP, TrainingStoppedError, carry, 
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import completions_tokens, identity
 from g2d.regimes.run.stopping import stop_requests
-from g2d.regimes.run.training import AUTO, AutoStop, read_log
+from g2d.regimes.run.trainers import AUTO, AutoStop, read_log
 from g2d.rollouts.draw import draw_rollouts, engine_for, sampling
 from g2d.rollouts.free_memory import free_unused
 from g2d.rollouts.rollout import Rollout, to_frame

@@ -10,7 +10,7 @@ from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, as_json
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import Checkpointing
-from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
+from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix
 from g2d.regimes.run.tracking import finish_tracking
 from g2d.rewards.registry import TRUTH
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings

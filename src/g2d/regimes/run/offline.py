@@ -14,7 +14,7 @@ from g2d.regimes.run.checkpoints import Checkpoints, train
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
 from g2d.regimes.run.processes import NotTheFirstError, is_first, seed_by_rank, share
-from g2d.regimes.run.training import (
+from g2d.regimes.run.trainers import (
     evaluation_mode,
     export_trained,
     read_log,

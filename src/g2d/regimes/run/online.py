@@ -14,8 +14,8 @@ from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
-from g2d.regimes.run.prompts import VERIFIABLE
-from g2d.regimes.run.training import export_trained, read_log
+from g2d.regimes.run.prompt_choice import VERIFIABLE
+from g2d.regimes.run.trainers import export_trained, read_log
 from g2d.rewards.registry import TRUTH, reward_params
 from g2d.rollouts.engine import require_room
 from g2d.verifier.verifier_keys import verifier_params

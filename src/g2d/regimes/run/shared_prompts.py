@@ -16,7 +16,7 @@ import torch
 
 from g2d.plain import say
 from g2d.regimes.run.head import whole_logits
-from g2d.regimes.run.training import evaluation_mode
+from g2d.regimes.run.trainers import evaluation_mode
 
 ROW_TOKENS = 1024  # most tokens of a row with several completions: attention is quadratic
 HANDLED = {"input_ids", "attention_mask", "position_ids", "labels", "use_cache"}
