@@ -60,7 +60,7 @@ class OpenEnded(Sampling):
     seed: Seed = key(0, "Seed of the replies, the same for policies and M0.")
 
     @property
-    def sources(self) -> dict[str, Any]:
+    def sources(self) -> dict[str, ProblemSource]:
         return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out}
 
     @property
@@ -110,12 +110,18 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, ProblemSource]:
-        return {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
+        sources = {"pool": self.pool, **self.benchmarks}
+        if self.open_ended is not None:
+            sources |= self.open_ended.sources
+        return sources
 
     @property
     def select_by(self) -> str | None:
         """Return the benchmark that selects checkpoints (`selection.csv`)."""
-        return next((name for name, source in self.benchmarks.items() if source.select_by), None)
+        for name, source in self.benchmarks.items():
+            if source.select_by:
+                return name
+        return None
 
     @property
     def tested_benchmarks(self) -> list[str]:
@@ -133,8 +139,9 @@ class Config(Section):
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)
-            if name := section.pop("engine", {}).get("name"):
-                section["engine"] = {"name": name}
+            engine = section.pop("engine", {})
+            if "name" in engine:
+                section["engine"] = {"name": engine["name"]}
         return values
 
     def for_model(self, name: str) -> ModelSettings:

@@ -99,7 +99,10 @@ class Grid:
         return [run for run in self.runs[model].values() if isinstance(run, OnlineRun)]
 
     def _of_run(self, model: str, run: Run, points: Iterable[Point]) -> list[Policy]:
-        return [Policy(model, run, group_size, k, seed) for group_size, k in points for seed in self.config.seeds]
+        policies: list[Policy] = []
+        for group_size, k in points:
+            policies += [Policy(model, run, group_size, k, seed) for seed in self.config.seeds]
+        return policies
 
     @property
     def online_trainings(self) -> list[Policy]:
@@ -133,19 +136,25 @@ class Grid:
         Raises:
             LookupError: the configuration does not ask for it.
         """
+        policy = self._found(folder)
+        if policy is None:
+            raise LookupError(f"this configuration has no policy {folder}")
+        return policy
+
+    def _found(self, folder: str) -> Policy | None:
         model, *rest = folder.split("/")
         if rest == ["base"] and model in self.runs:
             return Policy(model)
         if len(rest) < 4:
-            raise LookupError(f"this configuration has no policy {folder}")
-        seed, *run, group_size, k = rest
-        found = self.runs.get(model, {}).get("/".join(run))
-        if found is None:
-            raise LookupError(f"this configuration has no policy {folder}")
-        policy = Policy(model, found, _number(group_size, "g"), _number(k, "k"), _number(seed, "seed"))
-        if policy.seed not in self.config.seeds or not self._has_point(policy):
-            raise LookupError(f"this configuration has no policy {folder}")
-        return policy
+            return None
+        seed, *name, group_size, k = rest
+        run = self.runs.get(model, {}).get("/".join(name))
+        if run is None:
+            return None
+        policy = Policy(model, run, _number(group_size, "g"), _number(k, "k"), _number(seed, "seed"))
+        if policy.seed in self.config.seeds and self._has_point(policy):
+            return policy
+        return None
 
     @staticmethod
     def _has_point(policy: Policy) -> bool:

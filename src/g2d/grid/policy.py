@@ -16,13 +16,18 @@ def label_of(run: str, k: int) -> str:
     """Return the paper's name for policies of a run: DPO is `dpo` on the harvest of M0 and `g2d` on that of pi_K."""
     if run.startswith(f"{AUTO}/"):
         return "g2d-auto"
-    return "g2d" if run == "dpo" and k > 0 else run
+    if run == "dpo" and k > 0:
+        return "g2d"
+    return run
 
 
 def called(policy: str, k: object, group_size: object = 0) -> str:
     """Name a policy in a sentence: M0, DPO (K=0), G2D (K=50), or G2D (K=50, G=2)."""
+    name = POLICY_NAMES.get(policy, policy)
+    if policy == "base":
+        return name
     group = f", G={group_size}" if group_size else ""
-    return POLICY_NAMES["base"] if policy == "base" else f"{POLICY_NAMES.get(policy, policy)} (K={k}{group})"
+    return f"{name} (K={k}{group})"
 
 
 def online_run(variant: str) -> str:
@@ -30,7 +35,7 @@ def online_run(variant: str) -> str:
     return f"{variant}/grpo" if variant else "grpo"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Policy:
     """One policy: a run of a model at one G, K and seed. Without a run it is M0.
 
@@ -83,7 +88,9 @@ class Policy:
     @property
     def online_steps(self) -> int:
         """All online steps before the policy, including those of policies that it started from."""
-        return self.shown_k + (self.start.online_steps if self.start else 0)
+        if self.start is None:
+            return self.shown_k
+        return self.start.online_steps + self.shown_k
 
     @property
     def folder(self) -> str:
@@ -100,7 +107,7 @@ class Policy:
         return label_of(self.run.name, self.k)
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Harvest:
     """The rollouts of one frozen pi_K; `variant` is the ablation that they belong to, `AUTO`, or "" (main grid)."""
 

@@ -32,7 +32,8 @@ def by_policy(
             grouped.setdefault((key.over_seeds, benchmark), {})[key] = answers
     ordered: dict[Row, dict[Policy, pd.DataFrame]] = {}
     for at in grid_order(grouped):
-        ordered[at] = {key: grouped[at][key] for key in sorted(grouped[at])}
+        by_seed = sorted(grouped[at], key=lambda policy: policy.seed or 0)
+        ordered[at] = {policy: grouped[at][policy] for policy in by_seed}
     return ordered
 
 
