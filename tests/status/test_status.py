@@ -126,6 +126,18 @@ def test_a_job_waits_then_runs_then_has_finished(results: Path) -> None:
     assert (finished.state, line) == ("finished", "")
 
 
+def test_an_evaluation_is_named_by_its_policy_and_benchmark(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    jobs = begin(results)
+    answers = "results/demo/base/eval/gsm8k"
+    evaluation = PlannedJob("evaluate", {"policy": "demo/base"}, (f"{answers}.parquet", f"{answers}.cost.json"))
+    write_jobs(results, [*jobs, evaluation])
+    bill = cost(f"{answers}.cost", "evaluate", 60, "cpu")
+    attempt = JobAttempt("running", bill, "node7", time.time() - 60, time.time(), ELSEWHERE)
+    write_json(results / "attempts/evaluate/demo/base/gsm8k.json", asdict(attempt))
+    assert "  evaluate demo/base/eval/gsm8k: for 1 min; node7" in screen(Folder(results).look(), 500, 500)
+
+
 def test_a_failed_job_shows_its_last_line_until_a_retry(results: Path) -> None:
     attempted(results, "failed", progress=Progress(1, 2, 0))
     write_text(results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log", "step\nValueError: no GPU\n\n")

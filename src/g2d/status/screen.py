@@ -99,7 +99,10 @@ def _trouble(state: JobState, snapshot: Snapshot) -> str:
 
 
 def _named(state: JobState) -> str:
-    return f"{state.job.rule} {plain(state.job.name).removeprefix('results/').removesuffix('/cost')}"
+    name = plain(state.job.name).removeprefix("results/")
+    if name.endswith(("/cost", ".cost")):  # the file that is written last
+        name = name[: -len("/cost")]
+    return f"{state.job.rule} {name}"
 
 
 def _shared(room: int, first: int, second: int) -> tuple[int, int]:
