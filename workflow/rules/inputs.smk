@@ -49,7 +49,7 @@ def base_files(wildcards):
 
 
 def trained_files(policy):
-    """Record and weights of a policy; none of M0."""
+    """Record and weights of a policy; [] for M0."""
     if policy is None or policy.run == M0:
         return []
     return [f"results/{policy.folder}/policy.json", f"results/{policy.folder}/{WEIGHTS}"]
@@ -78,7 +78,7 @@ def checkpoint_before(wildcards):
 
 
 def costs_before(wildcards):
-    """Costs of the jobs before a policy, which it is charged: calibration, the start, and the K before."""
+    """Costs that a policy is charged for the jobs before it: calibration, its start, and the K before."""
     files = [f"results/{wildcards.model}/calibration/cost.json"]
     policy = policy_of(wildcards)
     for before in (GRID.reads(policy).start, continued(policy)):
@@ -104,7 +104,7 @@ def harvested_record(wildcards):
 
 
 def rollouts_to_judge(wildcards):
-    """Rollouts of M0 in the main grid, which an ablation with another reward judges again."""
+    """Rollouts of M0 in the main grid, if an ablation with another reward judges them again."""
     again = GRID.judged_again(harvest_of(wildcards))
     return [f"results/{again.folder}/rollouts.parquet"] if again else []
 
@@ -128,7 +128,7 @@ def automatic_warmup(wildcards):
 
 
 def matched_pairs(wildcards):
-    """Pairs of the harvests that DPO has no more pairs of (`match_pairs_to`)."""
+    """Pairs of the harvests that limit how many pairs DPO trains on (`match_pairs_to`)."""
     return [f"results/{harvest.folder}/pairs.jsonl" for harvest in reads_of(wildcards).counted]
 
 

@@ -101,7 +101,7 @@ def read_record(path: str | Path) -> Config:
     """Read the configuration that a run wrote into its results folder, also one of an earlier version.
 
     Raises:
-        ConfigError: it asks for something that this version does not have.
+        ConfigError: this version does not have something in it.
     """
     return load(without_gone_keys(read_file(path)), file=str(path))
 
@@ -146,7 +146,7 @@ def _models(config: Config) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _is_same(before: str, now: str) -> bool:
-    """Return whether a file is where it was, or has moved."""
+    """Return whether a file is the same one, possibly moved."""
     return before == now or (Path(before).name == Path(now).name and not Path(before).exists())
 
 

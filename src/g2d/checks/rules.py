@@ -21,7 +21,7 @@ RESERVED_FOLDERS = {"problems", "tables", "figures", "logs", "benchmarks", "atte
 RESERVED_FILES = {
     *("config.yaml", "plan.json", "jobs.json", "methods.md", "provenance.json", "report.html", "report.zip")
 }
-# Folders beside those of runs, and what policies and the start of an online entry are called.
+# Other folders beside runs, and names of policies and of starts of online entries.
 RESERVED_RUNS = {"harvest", "calibration", AUTO, "warmup", *POLICY_NAMES}
 
 

@@ -52,7 +52,7 @@ class ModelSettings:
     def ablated_warmup(self, name: str, ablation: Ablation) -> Warmup:
         """Return the warmup section of an ablation.
 
-        Its horizon is that of the main warm-up unless it sets one, so learning rates stay comparable.
+        It keeps the horizon of the main warm-up unless it sets one, so learning rates stay comparable.
         """
         main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
         steps = self.steps_of(name, ablation)

@@ -1,1 +1,1 @@
-"""All that a configuration asks for: runs, policies, harvests, and what each training reads."""
+"""The grid of a configuration: its runs, policies and harvests, and what each training reads."""

@@ -28,7 +28,7 @@ class Fingerprint:
 
     Args:
         config: the configuration.
-        settings: those of the model.
+        settings: sections of the model.
     """
 
     def __init__(self, config: Config, settings: ModelSettings) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoint that a training continues: the one that it really had, if it has finished."""
+"""The checkpoint that a training continues, or that it continued if it has finished."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from g2d.regimes.offline.dpo import Dpo
 
 
 class Grid:
-    """All that a configuration asks for, expanded once. Folders are below the results folder.
+    """The runs, policies and harvests of a configuration. Folders are relative to the results folder.
 
     Attributes:
         settings: the settings of each model.
@@ -47,7 +47,7 @@ class Grid:
 
     @cached_property
     def any_runs(self) -> dict[str, TrainedRun]:
-        """Return the runs of all models by name; of equal names, that of the first model."""
+        """Return the runs of all models by name; the first model wins if several have a name."""
         runs: dict[str, TrainedRun] = {}
         for of_model in self.runs.values():
             runs = of_model | runs
@@ -114,7 +114,7 @@ class Grid:
 
     @cached_property
     def trajectories(self) -> dict[Policy, list[Policy]]:
-        """Return the policies along each online training, K ascending, by the last one, whose log has all steps.
+        """Return the policies of each online training in ascending K, by the last one, since its log has all steps.
 
         If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
         """

@@ -13,7 +13,7 @@ POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto"
 
 
 def label_of(run: str, k: int) -> str:
-    """Return the paper's name for policies of a run: DPO is `dpo` on the harvest of M0 and `g2d` on that of pi_K."""
+    """Return the paper's name for policies of a run: DPO on the harvest of M0 is `dpo`, on the harvest of pi_K `g2d`."""
     if run.startswith(f"{AUTO}/"):
         return "g2d-auto"
     if run == "dpo" and k > 0:
@@ -87,7 +87,7 @@ class Policy:
 
     @property
     def online_steps(self) -> int:
-        """All online steps before the policy, including those of policies that it started from."""
+        """All online steps before the policy, including the steps of policies that it started from."""
         if self.start is None:
             return self.shown_k
         return self.start.online_steps + self.shown_k

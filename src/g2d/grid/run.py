@@ -37,7 +37,7 @@ class Run:
         method: a name in `g2d.regimes.catalogue`, or base.
         role: place in the tables.
         points: G and K of its policies, K ascending for each G.
-        evaluated: those of its policies that are evaluated.
+        evaluated: the points that are evaluated.
         variant: folder of the harvests that it makes or reads: an ablation, `AUTO`, or "" for the main grid.
         owner: the ablation or entry that configures it.
         written: that ablation or entry.
