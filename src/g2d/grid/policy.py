@@ -13,7 +13,7 @@ POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto"
 
 
 def label_of(run: str, k: int) -> str:
-    """Return the paper's name for policies of a run: DPO on the harvest of M0 is `dpo`, on the harvest of pi_K `g2d`."""
+    """Return the paper's name of a run's policies: DPO on the harvest of M0 is `dpo`, on the harvest of pi_K `g2d`."""
     if run.startswith(f"{AUTO}/"):
         return "g2d-auto"
     if run == "dpo" and k > 0:
