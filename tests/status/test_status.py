@@ -153,6 +153,13 @@ def test_a_failed_job_shows_its_last_line_until_a_retry(results: Path) -> None:
     assert state_of(results)[0].state == "finished"
 
 
+def test_the_last_line_of_a_killed_job_is_not_its_error(results: Path) -> None:
+    attempted(results, "killed")
+    write_text(results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log", "step 3\n")
+    _, line = state_of(results)
+    assert line.endswith(", last logged: step 3")
+
+
 def test_a_stopped_training_names_the_step_it_has_kept(results: Path) -> None:
     attempted(results, "stopped", progress=Progress(37, 100, 0))
     (results / TRAINING / "work/step-30").mkdir(parents=True)

@@ -93,8 +93,10 @@ def _trouble(state: JobState, snapshot: Snapshot) -> str:
         text += f", kept up to step {state.kept_step}"
     if state.state != "missing":
         words = snapshot.words(state)
-        if words:
+        if words and state.state == "failed":
             text += f": {words}"
+        elif words:
+            text += f", last logged: {words}"
     return f"{_named(state)}: {text}"
 
 
