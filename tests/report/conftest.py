@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.config.sections import Ablation, Config
+from g2d.config.ablation import Ablation
+from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
 from g2d.grid.run import Run

@@ -12,7 +12,7 @@ import pytest
 from g2d.analysis.informativeness import informativeness
 from g2d.analysis.margins import smallest_margins
 from g2d.analysis.statistics import accuracy_interval
-from g2d.config.sections import Ablation
+from g2d.config.ablation import Ablation
 from g2d.grid.policy import Harvest, Policy
 from g2d.grid.run import Run
 from g2d.jobs.cost import Cost, CostFile

@@ -6,17 +6,19 @@ import difflib
 import reprlib
 from collections.abc import Iterator, Mapping
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
 from g2d.settings import MistakeInKeyError, Section, is_list
 from g2d.settings.gone import gone_sentence
 
+AnySection = TypeVar("AnySection", bound=Section)
+
 DISCRIMINATORS = ("source", "regime", "reward")  # select the type of a section
 
 
-def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
+def changed(where: str, common: AnySection, own: Mapping[str, Any]) -> AnySection:
     """Copy a section with other values for some keys, `changed` in the validators' context.
 
     Raises a ValueError with a line per mistake, each starting with `where`.
