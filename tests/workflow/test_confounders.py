@@ -49,45 +49,83 @@ def lines(project: Project, file: str) -> list[dict[str, Any]]:
 
 def test_only_jobs_of_the_confounders_run(extended: tuple[Project, dict[str, int]]) -> None:
     project, planned = extended
-    jobs = {"train_grpo": 1, "train_grpo_auto": 1, "harvest_rollouts": 2, "build_pairs": 2}
-    jobs |= {"train_dpo": 4, "evaluate": 5, "calibrate_temperature": 1}
-    assert planned == jobs | SUMMARIES
+    added = {
+        "calibrate_temperature": 1,
+        "train_grpo": 1,
+        "train_grpo_auto": 1,
+        "harvest_rollouts": 2,
+        "build_pairs": 2,
+        "train_dpo": 4,
+        "evaluate": 5,
+    }
+    assert planned == added | SUMMARIES
     assert project.planned() == {}
 
 
-def test_table_3_has_a_row_for_each_with_its_compute(project: Project) -> None:
-    table = pd.read_csv(project.results / "tables/main.csv")
-    table = table.query("benchmark == 'arithmetic' and group_size != 4").set_index(["policy", "K"])
-    assert table.loc[("fewest", 0), "change"] == "match_pairs_to=min"
-    assert table.loc[("per-k/grpo", 2), "change"] == "warmup.max_completion_length=24, warmup.schedule=per_k"
-    fewest = min(len(lines(project, f"harvest/g{2 if k else 0}/k{k}/pairs.jsonl")) for k in (0, 2, 4))
-    assert table.loc[("fewest", 0), "n_pairs"] == fewest
-    assert table.loc[("g2d", 2), "updates"] < table.loc[("four-steps", 2), "updates"]
-    for policy in ("four-steps", "per-k/dpo"):
-        assert table.loc[(policy, 2), "tokens_generated"] > 0
-        assert table.loc[(policy, 2), "device_hours"] > 0
-    assert table.loc["g2d"]["change"].isna().all()
+@pytest.fixture
+def main(project: Project) -> pd.DataFrame:
+    """Table 1 by policy and K, with one of the two GRPO baselines."""
+    table = pd.read_csv(project.results / "tables/main.csv").query("group_size != 4")
+    return table.set_index(["policy", "K"])
 
 
-def test_a_changed_warmup_is_harvested_and_trained_on(project: Project) -> None:
-    warmup = read_policy(project.results / "micro/seed0/per-k/grpo/g2/k2/policy.json")
+def test_a_row_of_an_ablation_has_its_changes(main: pd.DataFrame) -> None:
+    assert main.loc[("fewest", 0), "change"] == "match_pairs_to=min"
+    assert main.loc[("per-k/grpo", 2), "change"] == "warmup.max_completion_length=24, warmup.schedule=per_k"
+    assert main.loc["g2d"]["change"].isna().all()
+
+
+def test_an_ablation_can_have_as_many_pairs_as_the_smallest_harvest(project: Project, main: pd.DataFrame) -> None:
+    harvests = [lines(project, f"harvest/{folder}/pairs.jsonl") for folder in ("g0/k0", "g2/k2", "g2/k4")]
+    assert main.loc[("fewest", 0), "n_pairs"] == min(len(pairs) for pairs in harvests)
+
+
+def test_an_ablation_can_take_more_steps(main: pd.DataFrame) -> None:
+    assert main.loc[("four-steps", 2), "updates"] > main.loc[("g2d", 2), "updates"]
+
+
+@pytest.mark.parametrize("policy", ["four-steps", "per-k/dpo"])
+def test_a_row_of_an_ablation_has_its_compute(main: pd.DataFrame, policy: str) -> None:
+    assert main.loc[(policy, 2), "tokens_generated"] > 0
+    assert main.loc[(policy, 2), "device_hours"] > 0
+
+
+def test_a_changed_warmup_is_trained_from_m0(project: Project) -> None:
+    folder = project.results / "micro/seed0/per-k/grpo/g2/k2"
+    warmup = read_policy(folder / "policy.json")
     assert (warmup.regime, warmup.continued_from) == ("per-k/grpo", None)
     assert warmup.settings["warmup"]["max_completion_length"] == 24
+    assert (folder / "eval/arithmetic.parquet").exists()
+
+
+def test_a_changed_warmup_has_a_harvest_of_its_own(project: Project) -> None:
     harvest = pd.read_parquet(project.results / "micro/seed0/per-k/harvest/g2/k2/rollouts.parquet")
     assert set(harvest["policy_id"]) == {"micro/seed0/per-k/grpo/g2/k2"}
+
+
+def test_dpo_after_a_changed_warmup_trains_on_pairs_of_its_harvest(project: Project) -> None:
     pairs = lines(project, "per-k/harvest/g2/k2/pairs.jsonl")
     trained = read_policy(project.results / "micro/seed0/per-k/dpo/g2/k2/policy.json")
     assert (trained.regime, trained.settings["n_pairs"]) == ("per-k/dpo", len(pairs))
-    assert (project.results / "micro/seed0/per-k/grpo/g2/k2/eval/arithmetic.parquet").exists()
 
 
-def test_levels_and_temperatures_are_crossed(project: Project) -> None:
-    cells = pd.read_csv(project.results / "tables/factorial.csv").set_index(["level", "temperature"])
+@pytest.fixture
+def cells(project: Project) -> pd.DataFrame:
+    return pd.read_csv(project.results / "tables/factorial.csv").set_index(["level", "temperature"])
+
+
+def test_levels_and_temperatures_are_crossed(cells: pd.DataFrame) -> None:
     assert sorted(cells.index) == [(level, t) for level in range(1, 6) for t in (0.8, 1.3)]
     assert (cells["n"] == 12).all()
+
+
+def test_cells_of_the_temperature_of_the_calibration_are_its_levels(project: Project, cells: pd.DataFrame) -> None:
     calibration = pd.read_csv(project.results / "tables/calibration.csv").set_index("levels")
     for level in range(1, 6):
         assert cells.loc[(level, 1.3), "pass_at_1"] == pytest.approx(calibration.loc[str(level), "pass_at_1"], rel=1e-5)
+
+
+def test_another_temperature_is_sampled_for_itself(project: Project) -> None:
     cooler = pd.read_parquet(project.results / "micro/calibration/t0.8/rollouts.parquet")
     assert set(cooler["temperature"]) == {0.8}
 
@@ -95,46 +133,83 @@ def test_levels_and_temperatures_are_crossed(project: Project) -> None:
 # -------------------------------------------------------------------------------------------- early-stopping warm-up
 
 
-def test_an_early_stopping_warmup_repeats_the_steps_of_the_chain(project: Project) -> None:
-    folder = project.results / "micro/seed0/auto/grpo/g2/k6"
+AUTO = "micro/seed0/auto"
+
+
+def test_an_early_stopping_warmup_is_probed_at_every_second_step(project: Project) -> None:
+    folder = project.results / AUTO / "grpo/g2/k6"
     probes = pd.read_csv(folder / "probes.csv")
     policy = read_policy(folder / "policy.json")
     assert probes["step"].tolist() == list(range(2, policy.settings["steps_trained"] + 1, 2))
     assert probes.loc[probes["chosen"], "step"].tolist() == [policy.k]
-    auto, chain = lines(project, "auto/grpo/g2/k6/metrics.jsonl"), lines(project, "grpo/g2/k4/metrics.jsonl")
+
+
+def test_an_early_stopping_warmup_repeats_the_steps_of_the_chain(project: Project) -> None:
+    policy = read_policy(project.results / AUTO / "grpo/g2/k6/policy.json")
+    auto = lines(project, "auto/grpo/g2/k6/metrics.jsonl")
+    chain = lines(project, "grpo/g2/k4/metrics.jsonl")
     assert len(auto) == policy.k
     for ours, theirs in zip(auto, chain, strict=False):
-        assert {**ours, "step_time": 0} == {**theirs, "step_time": 0}
-    assert not (folder / "work").exists()
+        assert ours | {"step_time": 0} == theirs | {"step_time": 0}
+
+
+def test_a_finished_early_stopping_warmup_leaves_no_work_folder(project: Project) -> None:
+    assert not (project.results / AUTO / "grpo/g2/k6/work").exists()
 
 
 def test_its_probe_is_part_of_its_harvest(project: Project) -> None:
-    probes = pd.read_csv(project.results / "micro/seed0/auto/grpo/g2/k6/probes.csv")
-    chosen = probes[probes["chosen"]].iloc[0]
-    harvest = pd.read_parquet(project.results / "micro/seed0/auto/harvest/g2/k6/rollouts.parquet")
+    probes = pd.read_csv(project.results / AUTO / "grpo/g2/k6/probes.csv")
+    [chosen] = probes[probes["chosen"]].to_dict("records")
+    harvest = pd.read_parquet(project.results / AUTO / "harvest/g2/k6/rollouts.parquet")
+    probe = harvest[: 20 * 8]
     assert len(harvest) == 60 * 8
-    expected = informativeness(harvest[: 20 * 8])
-    assert (chosen["n_prompts"], chosen["tokens_generated"]) == (20, harvest["token_count"][: 20 * 8].sum())
+    assert chosen["n_prompts"] == 20
+    assert chosen["tokens_generated"] == probe["token_count"].sum()
+    expected = informativeness(probe)
     for metric in ("pass_at_1", "pairability", "entropy", "mid_band"):
         assert chosen[metric] == pytest.approx(getattr(expected, metric), rel=1e-5)
 
 
-def test_tables_show_the_k_at_which_it_stopped(project: Project) -> None:
-    policy, dpo = (read_policy(project.results / f"micro/seed0/auto/{n}/g2/k6/policy.json") for n in ("grpo", "dpo"))
-    assert (dpo.regime, dpo.k) == ("auto/dpo", policy.k)
-    tables = project.results / "tables"
-    for name in ("main", "comparisons", "decomposition", "cost"):
-        table = pd.read_csv(tables / f"{name}.csv").query("policy == 'g2d-auto'")
-        assert set(table["K"]) == {policy.k}, name
-    main = pd.read_csv(tables / "main.csv").query("policy == 'g2d-auto'")
-    cost = read_cost(project.results / "micro/seed0/auto/dpo/g2/k6/cost.json")
-    assert [r.stage for r in cost.records] == ["calibrate", "train_grpo_auto", "harvest_rollouts", "train_dpo"]
+@pytest.fixture
+def stopped_at(project: Project) -> int:
+    """The K at which the warm-up stopped."""
+    return read_policy(project.results / AUTO / "grpo/g2/k6/policy.json").k
+
+
+def test_dpo_after_it_has_its_k(project: Project, stopped_at: int) -> None:
+    dpo = read_policy(project.results / AUTO / "dpo/g2/k6/policy.json")
+    assert (dpo.regime, dpo.k) == ("auto/dpo", stopped_at)
+
+
+@pytest.mark.parametrize("name", ["main", "comparisons", "decomposition", "cost"])
+def test_tables_show_the_k_at_which_it_stopped(project: Project, stopped_at: int, name: str) -> None:
+    table = pd.read_csv(project.results / f"tables/{name}.csv").query("policy == 'g2d-auto'")
+    assert set(table["K"]) == {stopped_at}
+
+
+def test_dpo_after_it_pays_for_its_training_and_probes(project: Project) -> None:
+    cost = read_cost(project.results / AUTO / "dpo/g2/k6/cost.json")
+    assert [record.stage for record in cost.records] == [
+        "calibrate",
+        "train_grpo_auto",
+        "harvest_rollouts",
+        "train_dpo",
+    ]
+    main = pd.read_csv(project.results / "tables/main.csv").query("policy == 'g2d-auto'")
     assert main["device_hours"].iloc[0] == pytest.approx(cost.device_hours, rel=1e-5)
-    probes = pd.read_csv(tables / "auto.csv")
-    tokens = next(r.tokens_generated for r in cost.records if r.stage == "train_grpo_auto")
-    assert tokens > probes["tokens_generated"].sum() > 0
+    probes = pd.read_csv(project.results / "tables/auto.csv")
+    assert cost.records[1].tokens_generated > probes["tokens_generated"].sum() > 0
+
+
+def test_the_page_shows_the_table_of_probes(project: Project) -> None:
     assert 'id="table-auto"' in (project.results / "report/index.html").read_text()
-    card = (project.results / "micro/seed0/auto/dpo/g2/k6/adapter/README.md").read_text()
-    assert f"harvested after {policy.k} steps of GRPO" in card
+
+
+def test_the_card_has_the_k_at_which_it_stopped_and_the_accuracies(project: Project, stopped_at: int) -> None:
+    card = (project.results / AUTO / "dpo/g2/k6/adapter/README.md").read_text()
+    assert f"harvested after {stopped_at} steps of GRPO" in card
     assert "| arithmetic |" in card
+
+
+def test_the_largest_k_of_an_early_stopping_warmup_is_no_target(project: Project) -> None:
     assert "k6" not in project.snakemake("--list-target-rules").stdout.split()

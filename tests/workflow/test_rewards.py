@@ -60,58 +60,101 @@ def project(extended: tuple[Project, dict[str, int]]) -> Project:
     return extended[0]
 
 
-def test_only_jobs_of_the_rewards_run_and_a_changed_reward_runs_dependent_jobs(
-    extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]
-) -> None:
-    project, planned = extended
-    trained = {"train_grpo": 1, "train_dpo": 5, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 9}
-    assert planned == trained | {"harvest_rollouts": 5, "build_pairs": 5} | SUMMARIES
+@pytest.fixture(scope="module")
+def seed0(project: Project) -> Path:
+    """The folder of its policies."""
+    return project.results / "micro/seed0"
+
+
+def test_only_jobs_of_the_rewards_run(extended: tuple[Project, dict[str, int]]) -> None:
+    _, planned = extended
+    added = {
+        "train_grpo": 1,
+        "harvest_rollouts": 5,
+        "build_pairs": 5,
+        "train_dpo": 5,
+        "train_semi_online_dpo": 2,
+        "train_rft": 1,
+        "evaluate": 9,
+    }
+    assert planned == added | SUMMARIES
+
+
+def test_a_finished_grid_with_rewards_has_nothing_left_to_do(project: Project) -> None:
     assert project.planned() == {}
-    changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
-    again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "evaluate": 3}
+
+
+def test_a_changed_reward_runs_dependent_jobs(project: Project, micro_config: dict[str, Any]) -> None:
+    changed = REWARDS | {"coin": {"reward": "random", "p": 0.4}}
+    dependent = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "evaluate": 3}
     try:
-        project.configure(changed)
-        assert project.planned() == again | SUMMARIES
+        project.configure(with_rewards(micro_config) | {"rewards": changed})
+        assert project.planned() == dependent | SUMMARIES
     finally:
         project.configure(with_rewards(micro_config))
 
 
-def test_the_harvest_of_m0_is_judged_again_and_not_drawn(project: Project) -> None:
-    results = project.results
-    seed0 = results / "micro/seed0"
+DRAWN = ["problem_id", "sample", "completion_text", "verdict", "policy_id", "seed"]
+
+
+def test_the_harvest_of_m0_is_judged_again_and_not_drawn(seed0: Path) -> None:
     main = pd.read_parquet(seed0 / "harvest/g0/k0/rollouts.parquet")
-    assert "reward_status" not in main
     coins = pd.read_parquet(seed0 / "on-coin/harvest/g0/k0/rollouts.parquet")
-    drawn = ["problem_id", "sample", "completion_text", "verdict", "policy_id", "seed"]
-    assert coins[drawn].equals(main[drawn])
+    assert coins[DRAWN].equals(main[DRAWN])
     assert set(coins["reward"]) == {0, 1}
     assert (coins["reward"] != main["reward"]).any()
+
+
+def test_only_a_harvest_that_another_reward_judged_has_the_status_of_rewards(seed0: Path) -> None:
+    assert "reward_status" in pd.read_parquet(seed0 / "on-coin/harvest/g0/k0/rollouts.parquet")
+    assert "reward_status" not in pd.read_parquet(seed0 / "harvest/g0/k0/rollouts.parquet")
+
+
+def test_pass_at_1_is_of_verdicts_and_the_mean_reward_of_rewards(seed0: Path) -> None:
+    coins = pd.read_parquet(seed0 / "on-coin/harvest/g0/k0/rollouts.parquet")
+    main = read_json(seed0 / "harvest/g0/k0/informativeness.json")
     judged = read_json(seed0 / "on-coin/harvest/g0/k0/informativeness.json")
     assert judged["mean_reward"] == coins["reward"].mean()
-    assert judged["pass_at_1"] == read_json(seed0 / "harvest/g0/k0/informativeness.json")["pass_at_1"]
-    billed = pd.read_csv(results / "tables/cost.csv").query("policy == 'on-coin/dpo' and K == 0").set_index("stage")
-    assert billed.loc["harvest_rollouts", "tokens_generated"] == main["token_count"].sum()  # paid for once
+    assert judged["pass_at_1"] == main["pass_at_1"]
 
 
-def test_a_scalar_reward_of_a_file_pairs_best_with_worst(project: Project) -> None:
-    folder = project.results / "micro/seed0/on-short/harvest/g0/k0"
-    lengths = pd.read_parquet(folder / "rollouts.parquet")
-    assert (lengths["reward"] == -lengths["completion_text"].str.len() / 10).all()
-    for pair in read_pairs(folder / "pairs.jsonl"):
-        texts = lengths[lengths["problem_id"] == pair["problem_id"]].set_index("sample")["completion_text"].str.len()
-        assert texts[pair["chosen_sample"]] == texts.min() < texts.max() == texts[pair["rejected_sample"]]
+def test_a_harvest_that_is_judged_twice_is_paid_for_once(project: Project, seed0: Path) -> None:
+    main = pd.read_parquet(seed0 / "harvest/g0/k0/rollouts.parquet")
+    costs = pd.read_csv(project.results / "tables/cost.csv").query("policy == 'on-coin/dpo' and K == 0")
+    [harvest] = costs.query("stage == 'harvest_rollouts'").itertuples()
+    assert harvest.tokens_generated == main["token_count"].sum()
 
 
-def test_a_reward_model_judges_and_other_weights_run_its_jobs_again(project: Project) -> None:
-    folder = project.results / "micro/seed0/on-liked/harvest/g0/k0"
+def test_a_scalar_reward_of_a_file_pairs_best_with_worst(seed0: Path) -> None:
+    folder = seed0 / "on-short/harvest/g0/k0"
     rows = pd.read_parquet(folder / "rollouts.parquet")
+    lengths = rows["completion_text"].str.len()
+    assert (rows["reward"] == -lengths / 10).all()
+    for pair in read_pairs(folder / "pairs.jsonl"):
+        group = rows[rows["problem_id"] == pair["problem_id"]].set_index("sample")["completion_text"].str.len()
+        assert group[pair["chosen_sample"]] == group.min()
+        assert group[pair["rejected_sample"]] == group.max()
+        assert group.min() < group.max()
+
+
+def test_a_reward_model_judges_every_rollout(project: Project, seed0: Path) -> None:
+    rows = pd.read_parquet(seed0 / "on-liked/harvest/g0/k0/rollouts.parquet")
     problems = {p.problem_id: p for p in read_problems(project.results / "micro/calibration/train.jsonl")}
     conversations = [(problems[row.problem_id].prompt, row.completion_text) for row in rows.itertuples()]
     scores = [score.value for score in Scorer(project.root / "liked", batch_size=1)(conversations)]
     assert list(rows["reward"]) == pytest.approx(scores, abs=1e-5)
+
+
+def test_a_reward_model_pairs_best_with_worst(seed0: Path) -> None:
+    folder = seed0 / "on-liked/harvest/g0/k0"
+    rows = pd.read_parquet(folder / "rollouts.parquet")
     pair = read_pairs(folder / "pairs.jsonl")[0]
     rewards = rows[rows["problem_id"] == pair["problem_id"]].set_index("sample")["reward"]
-    assert (rewards[pair["chosen_sample"]], rewards[pair["rejected_sample"]]) == (rewards.max(), rewards.min())
+    assert rewards[pair["chosen_sample"]] == rewards.max()
+    assert rewards[pair["rejected_sample"]] == rewards.min()
+
+
+def test_other_weights_of_a_reward_model_run_its_jobs_again(project: Project) -> None:
     weights = project.root / "liked/model.safetensors"
     before = weights.read_bytes()
     again = {"harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 1}
@@ -123,57 +166,87 @@ def test_a_reward_model_judges_and_other_weights_run_its_jobs_again(project: Pro
     assert project.planned() == {}
 
 
-def test_records_and_rows_name_the_reward(project: Project) -> None:
-    seed0 = project.results / "micro/seed0"
-    wrong = pd.read_parquet(seed0 / "on-wrong/g4/k2/rollouts.parquet")
-    assert ((wrong["reward"] == 1) == (wrong["verdict"] == "incorrect")).all()
-    record = read_json(seed0 / "on-wrong/g4/k2/policy.json")
-    assert record["settings"]["reward"] == {"reward": "wrong", "version": 1}
-    assert read_json(seed0 / "on-coin/grpo/g2/k4/policy.json")["settings"]["reward"]["p"] == 0.5
+def test_the_reward_wrong_is_1_for_incorrect_rollouts(seed0: Path) -> None:
+    rows = pd.read_parquet(seed0 / "on-wrong/g4/k2/rollouts.parquet")
+    assert ((rows["reward"] == 1) == (rows["verdict"] == "incorrect")).all()
+
+
+def test_the_record_of_a_policy_has_its_reward(seed0: Path) -> None:
+    wrong = read_json(seed0 / "on-wrong/g4/k2/policy.json")
+    coin = read_json(seed0 / "on-coin/grpo/g2/k4/policy.json")
+    assert wrong["settings"]["reward"] == {"reward": "wrong", "version": 1}
+    assert coin["settings"]["reward"]["p"] == 0.5
+
+
+def test_the_card_of_a_policy_names_its_reward(seed0: Path) -> None:
     card = (seed0 / "on-coin/dpo/g2/k4/adapter/README.md").read_text()
     assert "on random rewards (p = 0.5) instead of the truth" in card
 
 
 def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Project) -> None:
-    results = project.results
-    compared = pd.read_csv(results / "tables/comparisons.csv").query("benchmark == 'arithmetic'")
-    tested = set(zip(compared.policy, compared.K, compared.reference, strict=True))
-    truths = [("on-coin/dpo", 0, "dpo"), ("on-coin/dpo", 4, "g2d"), ("on-coin/grpo", 4, "grpo")]
-    truths += [(name, 0, "dpo") for name in ("on-liked/dpo", "on-most/dpo", "on-short/dpo")]
-    assert tested >= {*truths, ("on-wrong", 2, "fresh")}
-    assert "reward=coin" in set(pd.read_csv(results / "tables/main.csv")["change"])
-    assert "rewards of short.py" in (results / "report/index.html").read_text()
+    compared = pd.read_csv(project.results / "tables/comparisons.csv")
+    assert set(zip(compared["policy"], compared["K"], compared["reference"], strict=True)) >= {
+        ("on-coin/dpo", 0, "dpo"),
+        ("on-coin/dpo", 4, "g2d"),
+        ("on-coin/grpo", 4, "grpo"),
+        ("on-liked/dpo", 0, "dpo"),
+        ("on-most/dpo", 0, "dpo"),
+        ("on-short/dpo", 0, "dpo"),
+        ("on-wrong", 2, "fresh"),
+    }
 
 
-def test_the_pair_browser_shows_rewards_and_verdicts(project: Project) -> None:
-    results = project.results
-    page = unescape((results / "report/index.html").read_text())
+def test_a_row_of_a_control_has_its_reward(project: Project) -> None:
+    assert "reward=coin" in set(pd.read_csv(project.results / "tables/main.csv")["change"])
+
+
+def test_the_page_names_the_file_of_a_reward(project: Project) -> None:
+    assert "rewards of short.py" in (project.results / "report/index.html").read_text()
+
+
+CARD = re.compile(r'<article class="card (\w+)">.*?<span class="badge (\w+)">.*?reward (\S+) · rollout (\d+) ·', re.S)
+
+
+@pytest.fixture
+def page(project: Project) -> str:
+    return unescape((project.results / "report/index.html").read_text())
+
+
+def labels_of(page: str) -> list[str]:
+    """The harvests that the pair browser offers."""
     harvests = page.partition('<select id="pair-series">')[2].partition("</select>")[0]
-    labels = re.findall(r'<option value="\d+">(.*?)</option>', harvests)
-    series = {label.partition(":")[0].removeprefix("micro, seed 0"): number for number, label in enumerate(labels)}
-    assert labels[0] == "micro, seed 0, G=2"
-    assert set(series) == {", G=2", ", G=2, on-coin", ", on-most", ", on-short", ", on-liked"}
-    assert "micro, seed 0, G=2, on-coin: random rewards (p = 0.5)" in labels
-    card = re.compile(
-        r'<article class="card (\w+)">.*?<span class="badge (\w+)">.*?reward (\S+) · rollout (\d+) ·', re.S
-    )
-    for label, name in ((", G=2, on-coin", "on-coin"), (", on-short", "on-short")):
-        rows = pd.read_parquet(results / f"micro/seed0/{name}/harvest/g0/k0/rollouts.parquet")
-        rows = rows.set_index(["problem_id", "sample"])
-        stories = re.findall(
-            rf'<template data-series="{series[label]}" data-label="(\S+) .*?>(.*?)</template>', page, re.S
-        )
-        assert len(stories) == 10
-        for problem, story in stories:
-            first = story.partition('<div class="step" data-step="1"')[0]  # K=0
-            shown = card.findall(first)
-            assert [role for role, *_ in shown] in (["chosen", "rejected"], ["example"])
-            for _, badge, reward, sample in shown:
-                row = rows.loc[(problem, int(sample))]
-                assert (badge == "right") == (row["verdict"] == "correct")
-                assert float(reward) == pytest.approx(row["reward"], rel=0.01)
-            if len(shown) == 2:
-                assert float(shown[0][2]) > float(shown[1][2])
+    return re.findall(r'<option value="\d+">(.*?)</option>', harvests)
+
+
+def test_the_pair_browser_has_a_harvest_of_each_reward(page: str) -> None:
+    harvests = [label.partition(":")[0] for label in labels_of(page)]
+    assert harvests[0] == "micro, seed 0, G=2"
+    assert sorted(harvests[1:]) == [
+        "micro, seed 0, G=2, on-coin",
+        "micro, seed 0, on-liked",
+        "micro, seed 0, on-most",
+        "micro, seed 0, on-short",
+    ]
+    assert "micro, seed 0, G=2, on-coin: random rewards (p = 0.5)" in labels_of(page)
+
+
+@pytest.mark.parametrize(("label", "ablation"), [("G=2, on-coin", "on-coin"), ("on-short", "on-short")])
+def test_the_pair_browser_shows_rewards_and_verdicts(seed0: Path, page: str, label: str, ablation: str) -> None:
+    labels = [text.partition(":")[0] for text in labels_of(page)]
+    number = labels.index(f"micro, seed 0, {label}")
+    rows = pd.read_parquet(seed0 / ablation / "harvest/g0/k0/rollouts.parquet").set_index(["problem_id", "sample"])
+    problems = re.findall(rf'<template data-series="{number}" data-label="(\S+) .*?>(.*?)</template>', page, re.S)
+    assert len(problems) == 10
+    for problem, steps in problems:
+        cards = CARD.findall(steps.partition('<div class="step" data-step="1"')[0])  # of K=0
+        assert [role for role, *_ in cards] in (["chosen", "rejected"], ["example"])
+        for _, badge, reward, sample in cards:
+            row = rows.loc[(problem, int(sample))]
+            assert (badge == "right") == (row["verdict"] == "correct")
+            assert float(reward) == pytest.approx(row["reward"], rel=0.01)
+        if len(cards) == 2:
+            chosen, rejected = cards
+            assert float(chosen[2]) > float(rejected[2])
 
 
 def test_unused_rewards_plan_no_job(micro_grid: Project, micro_config: dict[str, Any]) -> None:
@@ -217,23 +290,40 @@ def test_a_mistake_in_a_reward_is_named(micro_config: dict[str, Any], reward: di
         load(micro_config | {"rewards": {"coin": reward}})
 
 
-def test_a_main_reward_trains_the_grid_and_the_page_is_about_it(
-    micro_grid: Project, micro_config: dict[str, Any], tmp_path: Path
-) -> None:
-    project = micro_grid.copied(tmp_path / "g2d")
+@pytest.fixture(scope="module")
+def own_main_reward(
+    micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Project:
+    """The grid to K=2 with a reward of the user's for the warm-up, and an ablation with the true reward at K=0."""
+    project = micro_grid.copied(tmp_path_factory.mktemp("own") / "g2d")
     (project.root / "short.py").write_text(SHORT)
-    control = {"rewards": {"truth": {"reward": "math_verify"}}}
-    control |= {"ablations": {"truth": {"steps": [0], "reward": "truth"}}}
-    own = {"warmup": micro_config["warmup"] | {"steps": [0, 2], "reward": {"file": "short.py"}}}
-    project.extended(micro_config | on_one(micro_config) | own | control | {"baselines": {"grpo_group_sizes": [2]}})
-    seed0, truth = project.results / "micro/seed0", micro_grid.results / "micro/seed0"
-    for file in ("harvest/g0/k0", "harvest/g2/k2"):
-        rows = pd.read_parquet(seed0 / file / "rollouts.parquet")
-        assert (rows["reward"] == -rows["completion_text"].str.len() / 10).all()
-    # The verifier's verdicts are there for the ablation, which has the pairs of the grid without a reward.
-    pairs = "harvest/g0/k0/pairs.jsonl"
-    assert (seed0 / "truth" / pairs).read_text() == (truth / pairs).read_text()
-    assert (seed0 / pairs).read_text() != (truth / pairs).read_text()
-    page = unescape((project.results / "report/index.html").read_text())
+    changes = {
+        "warmup": micro_config["warmup"] | {"steps": [0, 2], "reward": {"file": "short.py"}},
+        "rewards": {"truth": {"reward": "math_verify"}},
+        "ablations": {"truth": {"steps": [0], "reward": "truth"}},
+        "baselines": {"grpo_group_sizes": [2]},
+    }
+    project.extended(micro_config | on_one(micro_config) | changes)
+    return project
+
+
+@pytest.mark.parametrize("harvest", ["g0/k0", "g2/k2"])
+def test_a_main_reward_judges_all_harvests(own_main_reward: Project, harvest: str) -> None:
+    rows = pd.read_parquet(own_main_reward.results / f"micro/seed0/harvest/{harvest}/rollouts.parquet")
+    assert (rows["reward"] == -rows["completion_text"].str.len() / 10).all()
+
+
+def test_the_control_of_a_main_reward_has_the_pairs_of_the_grid_without_it(
+    own_main_reward: Project, micro_grid: Project
+) -> None:
+    """The verifier's verdicts are still there."""
+    seed0 = own_main_reward.results / "micro/seed0"
+    without = (micro_grid.results / "micro/seed0/harvest/g0/k0/pairs.jsonl").read_text()
+    assert (seed0 / "truth/harvest/g0/k0/pairs.jsonl").read_text() == without
+    assert (seed0 / "harvest/g0/k0/pairs.jsonl").read_text() != without
+
+
+def test_the_page_says_that_the_grid_was_trained_on_a_main_reward(own_main_reward: Project) -> None:
+    page = unescape((own_main_reward.results / "report/index.html").read_text())
     assert "on arithmetic (greedy answers, trained on rewards of short.py" in page
     assert "GRPO and the pairs are trained on rewards of short.py instead of correctness." in page

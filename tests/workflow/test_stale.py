@@ -108,34 +108,47 @@ def test_a_deleted_file_that_is_made_again_with_equal_content_runs_nothing_else(
 LARGE = ("--max-checksum-file-size", "0")  # Snakemake compares no content
 
 
-def test_results_copied_without_their_time_stamps(grid: Project) -> None:
-    """Children older than their parents; one stamp from a clock that was ahead; then one file that really differs."""
+def with_other_times(grid: Project) -> None:
+    """Make children older than their parents, and one stamp that of a clock that was ahead."""
     files = sorted(grid.results.rglob("*"), key=lambda path: path.lstat().st_mtime, reverse=True)
     newest = files[0].lstat().st_mtime
     for i, path in enumerate(files):
         os.utime(path, (newest, newest - len(files) + i))
     ahead = newest + 86_400
-    os.utime(grid.root / f"{SEED}/harvest/g2/k2/rollouts.parquet", (ahead, ahead))
+    os.utime(grid.root / ROLLOUTS, (ahead, ahead))
+
+
+ROLLOUTS = f"{SEED}/harvest/g2/k2/rollouts.parquet"
+
+
+def test_results_copied_without_their_time_stamps_are_said_to_be_newer(grid: Project) -> None:
+    with_other_times(grid)
     plan = grid.snakemake("-n", *LARGE).stdout
     assert "run again because a file looks newer than what was made from it" in plan
     assert "g2d recover --times" in plan
 
+
+def test_recover_sets_time_stamps_that_run_nothing(grid: Project) -> None:
+    with_other_times(grid)
     done = grid.g2d("recover", "--times")
     assert done.returncode == 0, done.stdout
     assert ", 0 differ" in done.stdout
     assert "no digest" not in done.stdout  # every output of every job has one
     assert grid.planned(*LARGE) == {}
 
-    changed = grid.root / f"{SEED}/harvest/g2/k2/rollouts.parquet"
-    before = changed.read_bytes()
-    changed.write_bytes(before[:-1])
+
+def test_recover_names_a_file_that_really_differs_and_its_jobs_run(grid: Project) -> None:
+    changed = grid.root / ROLLOUTS
+    changed.write_bytes(changed.read_bytes()[:-1])
     os.utime(changed, (0, 0))
     done = grid.g2d("recover", "--times")
     assert done.returncode == 1
-    assert f"{changed.relative_to(grid.root)}: not what its job left" in done.stdout
+    assert f"{ROLLOUTS}: not what its job left" in done.stdout
     assert grid.planned() == PAIRED
 
-    changed.write_bytes(before)
+
+def test_recover_sets_time_stamps_also_without_digests(grid: Project) -> None:
+    (grid.root / ROLLOUTS).touch()
     shutil.rmtree(grid.root / ".snakemake")
     shutil.rmtree(grid.results / "digests")
     done = grid.g2d("recover", "--times")
