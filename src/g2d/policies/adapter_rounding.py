@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -17,11 +18,16 @@ from g2d.jobs.files import read_json
 LAYERS = 8  # sampled to compute an effect
 OUTPUTS = 256  # sampled per layer
 INPUTS = 64
-PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+PREFIX = "base_model.model."
+A = ".lora_A.weight"
+B = ".lora_B.weight"
 
 
 def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
-    return effect_left(base, adapter) if torch.cuda.is_available() else None
+    """Return `effect_left` if the policy runs in bfloat16, that is on a GPU."""
+    if torch.cuda.is_available():
+        return effect_left(base, adapter)
+    return None
 
 
 def effect_left(base: str | Path, adapter: str | Path) -> float | None:
@@ -31,24 +37,31 @@ def effect_left(base: str | Path, adapter: str | Path) -> float | None:
     """
     generator = torch.Generator().manual_seed(0)
     shares = []
-    for _, rows, a, b, scale in adapted_layers(base, adapter, OUTPUTS, most=LAYERS):
-        x = torch.randn(INPUTS, a.shape[1], generator=generator).bfloat16().float()
-        change = scale * (x @ a.T @ b.T)
-        rounded = (x @ rows.bfloat16().float().T).bfloat16().float()
+    for layer in adapted_layers(base, adapter, OUTPUTS, most=LAYERS):
+        x = torch.randn(INPUTS, layer.a.shape[1], generator=generator).bfloat16().float()
+        change = layer.scale * (x @ layer.a.T @ layer.b.T)
+        rounded = (x @ layer.rows.bfloat16().float().T).bfloat16().float()
         effect = (rounded + change).bfloat16().float() - rounded
-        if size := float(change.square().sum()):
+        size = float(change.square().sum())
+        if size:
             shares.append(float((effect * change).sum()) / size)
-    return sum(shares) / len(shares) if shares else None
+    if not shares:
+        return None
+    return sum(shares) / len(shares)
+
+
+class AdaptedLayer(NamedTuple):
+    name: str
+    rows: torch.Tensor  # first rows of M0's weights, (n_rows, inputs)
+    a: torch.Tensor  # (rank, inputs)
+    b: torch.Tensor  # its first rows, (n_rows, rank)
+    scale: float  # of B A
 
 
 def adapted_layers(
     base: str | Path, adapter: str | Path, n_rows: int, most: int | None = None
-) -> Iterator[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor, float]]:
-    """Yield about `most` layers, evenly spaced, without those that M0's file stores transposed or packed.
-
-    A layer is its name, the first rows of M0's weights (n_rows, inputs), A (rank, inputs), the first rows of B (n_rows,
-    rank), and the scale of B A.
-    """
+) -> Iterator[AdaptedLayer]:
+    """Yield about `most` layers, evenly spaced; layers that M0's file stores transposed or packed are left out."""
     settings = read_json(Path(adapter) / "adapter_config.json")
     tensors = load_file(Path(adapter) / "adapter_model.safetensors")
     names = [name.removeprefix(PREFIX).removesuffix(A) for name in sorted(tensors) if name.endswith(A)]
@@ -61,6 +74,7 @@ def adapted_layers(
                 if f"{name}.weight" not in stored:
                     continue
                 rows = weights.get_slice(f"{name}.weight")[:n_rows]
-                a, b = (tensors[f"{PREFIX}{name}{part}"].float() for part in (A, B))
+                a = tensors[f"{PREFIX}{name}{A}"].float()
+                b = tensors[f"{PREFIX}{name}{B}"].float()
                 if rows.shape[1] == a.shape[1]:
-                    yield name, rows, a, b[: len(rows)], settings["lora_alpha"] / settings["r"]
+                    yield AdaptedLayer(name, rows, a, b[: len(rows)], settings["lora_alpha"] / settings["r"])

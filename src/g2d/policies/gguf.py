@@ -1,4 +1,4 @@
-"""GGUF files as base models, converted once per run by transformers, which needs the package gguf."""
+"""GGUF files as base models, converted once per run by transformers. It needs the package gguf."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import importlib.util
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from g2d.jobs.files import sha256
 from g2d.plain import first_line
 from g2d.policies.model_keys import GgufModel
 from g2d.policies.record import require_all_weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 READER = "gguf==0.19.0"  # also in envs/smollm2.txt
 UNQUANTIZED = ("F32", "F16", "BF16")
@@ -33,9 +36,8 @@ def file_in(source: GgufModel) -> Path:
     for file in files:
         if str(source.file) in (str(file), file.name):
             return Path(str(file.locate()))
-    raise ValueError(
-        f"{source.package} has no {source.file}, but {', '.join(file.name for file in files) or 'no GGUF'}"
-    )
+    names = ", ".join(file.name for file in files)
+    raise ValueError(f"{source.package} has no {source.file}, but {names or 'no GGUF'}")
 
 
 def require_reader() -> None:
@@ -43,7 +45,7 @@ def require_reader() -> None:
         raise ValueError(f"the package gguf, which reads GGUF files, is not installed: pip install --no-deps {READER}")
 
 
-def convert(source: GgufModel, folder: Path) -> dict[str, Any]:
+def convert(source: GgufModel, folder: Path) -> dict[str, str]:
     """Write a Hugging Face folder with float32 weights; return the record of the file."""
     require_reader()
     file = file_in(source)
@@ -51,7 +53,10 @@ def convert(source: GgufModel, folder: Path) -> dict[str, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     try:
-        fields = {name: field.contents() for name, field in GGUFReader(file).fields.items() if len(field.data) == 1}
+        fields = {}
+        for name, field in GGUFReader(file).fields.items():
+            if len(field.data) == 1:
+                fields[name] = field.contents()
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
         model, loaded = AutoModelForCausalLM.from_pretrained(
             str(file.parent), gguf_file=file.name, dtype="float32", output_loading_info=True
@@ -59,15 +64,19 @@ def convert(source: GgufModel, folder: Path) -> dict[str, Any]:
     except Exception as error:  # they raise many types
         raise ValueError(f"{file}: transformers cannot convert it ({first_line(error)})") from error
     require_all_weights(file, loaded, "convert the model again")
-    tokens = {name: fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom", "padding", "bos")}
-    ends = list(dict.fromkeys(tokens[name] for name in ("eos", "eot", "eom") if tokens[name] is not None))
+    ends = []
+    for name in ("eos", "eot", "eom"):
+        token = fields.get(f"tokenizer.ggml.{name}_token_id")
+        if token is not None and token not in ends:
+            ends.append(token)
     if not ends:
         raise ValueError(f"{file}: names no token that ends a text (tokenizer.ggml.eos_token_id): take another file")
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends[0])
-    padding = ends[0] if tokens["padding"] is None else tokens["padding"]
+    padding = fields.get("tokenizer.ggml.padding_token_id", ends[0])
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding)
-    if tokens["bos"] is not None:
-        tokenizer.bos_token = tokenizer.convert_ids_to_tokens(tokens["bos"])
+    beginning = fields.get("tokenizer.ggml.bos_token_id")
+    if beginning is not None:
+        tokenizer.bos_token = tokenizer.convert_ids_to_tokens(beginning)
     tokenizer.clean_up_tokenization_spaces = False
     plain = _unquantized(model)
     plain.generation_config = GenerationConfig(
@@ -78,12 +87,14 @@ def convert(source: GgufModel, folder: Path) -> dict[str, Any]:
     plain.save_pretrained(folder, max_shard_size="1TB")
     tokenizer.save_pretrained(folder)
     known = {kind.value: kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
-    record = {"file": file.name, "sha256": sha256(file)}
-    record["quantization"] = known.get(fields.get("general.file_type", -1), "unknown")
-    return record | ({"package": source.package} if source.package else {})
+    quantization = known.get(fields.get("general.file_type", -1), "unknown")
+    record = {"file": file.name, "sha256": sha256(file), "quantization": quantization}
+    if source.package:
+        record["package"] = source.package
+    return record
 
 
-def _unquantized(model: Any) -> Any:
+def _unquantized(model: PreTrainedModel) -> PreTrainedModel:
     """Copy the weights: `save_pretrained` refuses a model that was read from GGUF."""
     import torch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,9 @@ from g2d.settings import Revision, Section, key
 
 if TYPE_CHECKING:
     from peft import LoraConfig
+    from pydantic import GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 CONTEXT_LENGTH = 256  # tokens, of the embedded model
@@ -79,6 +82,13 @@ NONE = "none"
 ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # meaning of `lora: none`
 
 
+class TrainedFolder(TypedDict, total=False):
+    """One of two fields of a `PolicyRecord`."""
+
+    adapter: str
+    weights: str
+
+
 class Lora(Section):
     """PEFT LoRA for every training (paper, section 4.1); `lora: none` trains all weights."""
 
@@ -89,8 +99,10 @@ class Lora(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _none(cls, values: Any) -> Any:
-        return ALL_WEIGHTS if values == NONE else values
+    def _none(cls, values: object) -> object:
+        if values == NONE:
+            return ALL_WEIGHTS
+        return values
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Lora:
@@ -99,7 +111,7 @@ class Lora(Section):
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [handler(schema), {"const": NONE}]}
 
     @property
@@ -114,8 +126,11 @@ class Lora(Section):
     def folder(self) -> str:
         return str(Path(self.files[0]).parent)
 
-    def folders(self, policy: str | Path) -> dict[str, Any]:
-        return {self.folder: str(Path(policy, self.folder))}
+    def folders(self, policy: str | Path) -> TrainedFolder:
+        """Return the field of a `PolicyRecord` that names the folder of trained weights."""
+        if self.trains_all:
+            return {"weights": str(Path(policy, self.folder))}
+        return {"adapter": str(Path(policy, self.folder))}
 
 
 ADAPTER_FILES = ("adapter/adapter_model.safetensors", "adapter/adapter_config.json")
@@ -137,11 +152,13 @@ def lora_config(lora: Lora) -> LoraConfig | None:
 
 
 def model_files(source: ModelSource) -> list[str]:
+    """Return the files of M0 outside of `results/`."""
     if isinstance(source, LocalModel):
         folder = Path(source.path)
-        return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
-    if isinstance(source, GgufModel):  # a package is identified by its version
-        return [source.path] if source.path is not None else []
+        weights = sorted(folder.glob("*.safetensors"))
+        return [str(folder / CONFIG), *map(str, weights)]
+    if isinstance(source, GgufModel) and source.path is not None:  # a package is identified by its version
+        return [source.path]
     return []
 
 
@@ -159,7 +176,9 @@ def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
         file = snapshot("model", source.id, source.revision) / name
     else:
         return None
-    return file if file.is_file() else None
+    if file.is_file():
+        return file
+    return None
 
 
 def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
@@ -174,6 +193,7 @@ ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
+    """Count the parameters in a safetensors file, or estimate them from its size."""
     try:
         return float(sum(prod(entry["shape"]) for entry in tensors(file).values()))
     except (ValueError, TypeError, KeyError):
@@ -181,10 +201,20 @@ def _parameters(file: Path) -> float:
 
 
 def parameters(source: ModelSource) -> float:
+    """Return the number of parameters: of the weights, else in the model's name, else `ASSUMED_PARAMETERS`."""
     if isinstance(source, LocalModel):
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:
             return size
-    name = next(filter(None, (getattr(source, part, None) for part in ("id", "path", "file"))), "")
+        name = source.path
+    elif isinstance(source, HubModel):
+        name = source.id
+    elif isinstance(source, GgufModel):
+        name = source.path or source.file or ""
+    else:
+        name = ""
     match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([bm])(?![a-z])", name.rpartition("/")[2].lower())
-    return float(match[1]) * {"b": 1e9, "m": 1e6}[match[2]] if match else ASSUMED_PARAMETERS
+    if match is None:
+        return ASSUMED_PARAMETERS
+    unit = 1e9 if match[2] == "b" else 1e6
+    return float(match[1]) * unit

@@ -28,8 +28,8 @@ def resolve_base(name: str, source: LocalModel | HubModel) -> PolicyRecord:
         _safetensors(folder, f"{source.id} at {source.revision[:8]}")
         base = replace(base, base=folder, revision=source.revision)
     else:
-        digests = "".join(map(sha256, _safetensors(source.path, source.path)))  # shards in order
-        digest = hashlib.sha256(digests.encode()).hexdigest()
+        digests = [sha256(shard) for shard in _safetensors(source.path, source.path)]
+        digest = hashlib.sha256("".join(digests).encode()).hexdigest()
         base = replace(base, base=source.path, weights_sha256=digest, base_files=base_files(source.path))
     base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
     _require_usable_tokenizer(base)
@@ -56,10 +56,10 @@ def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> Pol
         weights_sha256=sha256(folder / "model.safetensors"),
         base_files=base_files(folder),
         settings=source.params(without={"settings"}),
-        chat_template_kwargs=getattr(source, "chat_template_kwargs", None) or None,
         converted_from=converted,
     )
     if isinstance(source, GgufModel):
+        base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
         _require_usable_tokenizer(base)
     return base
 
@@ -76,6 +76,7 @@ def _require_usable_tokenizer(base: PolicyRecord) -> None:
 
 
 def _safetensors(folder: str, name: str) -> list[Path]:
-    if not (shards := sorted(Path(folder).glob("*.safetensors"))):
+    shards = sorted(Path(folder).glob("*.safetensors"))
+    if not shards:
         raise ValueError(f"{name}: no *.safetensors in it; convert the model with save_pretrained first")
     return shards

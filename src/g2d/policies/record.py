@@ -31,6 +31,7 @@ BASE_FILES = (
 
 if TYPE_CHECKING:
     import torch
+    from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -59,7 +60,7 @@ class PolicyRecord:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether M0 is the embedded model, which computes in float32 on a CPU, reproducibly bit by bit."""
+        """Whether M0 is the embedded model; it computes in float32 on a CPU, reproducibly bit by bit."""
         return self.settings.get("source") == "embedded"
 
     @property
@@ -68,8 +69,11 @@ class PolicyRecord:
 
     @property
     def files(self) -> list[Path]:
-        names = ADAPTER_FILES if self.adapter else ALL_FILES if self.weights else ()
-        return [Path(str(self.trained), Path(name).name) for name in names]
+        """Files of the trained weights; none for M0."""
+        if self.trained is None:
+            return []
+        names = ADAPTER_FILES if self.adapter else ALL_FILES
+        return [Path(self.trained, Path(name).name) for name in names]
 
     @property
     def model_folder(self) -> str:
@@ -83,7 +87,7 @@ class PolicyRecord:
         folder = Path(self.base)
         if folder.is_absolute() or ".." in folder.parts:
             return f"path/to/{self.model}"
-        return f"./{folder}"  # without the dot, transformers asks the Hub for a missing folder
+        return f"./{folder}"  # without the dot, transformers would look for a missing folder on the Hub
 
 
 def as_json(policy: PolicyRecord) -> dict[str, Any]:
@@ -99,7 +103,8 @@ def write_policy(path: str | Path, policy: PolicyRecord) -> None:
 def read_policy(path: str | Path) -> PolicyRecord:
     """Read policy.json; a ValueError names the file."""
     values = read_json(path)
-    if unknown := values.keys() - {field.name for field in fields(PolicyRecord)}:
+    unknown = values.keys() - {field.name for field in fields(PolicyRecord)}
+    if unknown:
         raise ValueError(
             f"{path}: has {', '.join(sorted(unknown))}, which g2d {__version__} does not know: a newer version "
             "made it, so use that one"
@@ -125,13 +130,17 @@ def base_files(folder: str | Path) -> dict[str, str]:
 
 
 def _found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
-    return sorted(file for pattern in patterns for file in Path(folder).glob(pattern))
+    files: list[Path] = []
+    for pattern in patterns:
+        files += Path(folder).glob(pattern)
+    return sorted(files)
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
-    if (file := Path(folder, "tokenizer.json")).is_file():
-        return sha256(file)
-    lines = (f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES))
+    fast = Path(folder, "tokenizer.json")
+    if fast.is_file():
+        return sha256(fast)
+    lines = [f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -145,7 +154,8 @@ def changed_base_files(policy: PolicyRecord) -> list[str]:
 
 def require_own_base_files(policy: PolicyRecord) -> None:
     """Raise a ValueError if M0's tokenizer, chat template or configuration differ from the record."""
-    if changed := changed_base_files(policy):
+    changed = changed_base_files(policy)
+    if changed:
         raise ValueError(
             f"{changed[0]}: changed since {policy.policy_id}/policy.json was written, so this stage would not see what "
             "the stages before it saw; put it back, or run the same command again, which redoes what depends on it"
@@ -169,16 +179,16 @@ def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
     tokenizer.response_template = None  # TRL would judge only a part of a completion
     if tokenizer.chat_template is None:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
-    if given := policy.chat_template_kwargs:
+    if policy.chat_template_kwargs:
         template = tokenizer.get_chat_template()
-        for name in given:
+        for name in policy.chat_template_kwargs:
             read_as = CLOCK if name == DATE and CLOCK in template else name
             if not re.search(rf"\b{read_as}\b", template):
                 raise ValueError(
                     f"{policy.base}: its chat template has no variable {name}: drop it from models.{policy.model}."
                     "chat_template_kwargs"
                 )
-        tokenizer.chat_template = with_values(template, given)
+        tokenizer.chat_template = with_values(template, policy.chat_template_kwargs)
     if tokenizer.eos_token is None:
         raise ValueError(
             f"{policy.base}: the tokenizer has no eos_token, so no completion would end; name one in its "
@@ -201,16 +211,21 @@ def _way_back(policy: PolicyRecord) -> str:
 def end_tokens(policy: PolicyRecord, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the tokens that end a completion.
 
-    They are the tokenizer's, those of the first of M0's files that declares some, as in transformers, and the one that
-    closes a turn in the chat template, which no file may list. A config.json beside a generation_config.json often has
-    the default of its class, which can be an ordinary token.
+    Three places name such tokens: the tokenizer; the first of M0's files that declares some, as in transformers; and
+    the chat template, in the token that closes a turn. Some models list that token in no file. A config.json beside a
+    generation_config.json is not read: it often has the default of its class, and that can be an ordinary token.
     """
     ends = {int(tokenizer.eos_token_id)}
     for name in ("generation_config.json", "config.json"):
         file = Path(policy.base) / name
-        declared = text_value(read_json(file), "eos_token_id") if file.is_file() else None
+        if not file.is_file():
+            continue
+        declared = text_value(read_json(file), "eos_token_id")
+        if isinstance(declared, list):
+            ends.update(declared)
+        elif declared is not None:
+            ends.add(declared)
         if declared is not None:
-            ends.update(declared if isinstance(declared, list) else [declared])
             break
     closing = _closing_token(tokenizer)
     if closing is not None:
@@ -245,7 +260,9 @@ def ends_in_words(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> st
 
 def context_limit(policy: PolicyRecord) -> int | None:
     limit = text_value(read_json(Path(policy.base) / "config.json"), "max_position_embeddings")
-    return int(limit) if limit is not None else None
+    if limit is None:
+        return None
+    return int(limit)
 
 
 def require_own_weights(policy: PolicyRecord) -> None:
@@ -255,12 +272,14 @@ def require_own_weights(policy: PolicyRecord) -> None:
             f"{policy.policy_id}/policy.json: trained with lora.rounding: once, which this version lacks; delete it to "
             "have it trained again, or use version 0.2.0"
         )
-    for file in policy.files[:1]:
-        recorded = policy.weights_sha256
-        if not file.is_file() or (recorded is not None and remembered_digest(file) != recorded):
-            raise ValueError(
-                f"{file}: missing, cut short or not the weights that policy.json names; delete it to have it made again"
-            )
+    if not policy.files:
+        return
+    file = policy.files[0]
+    recorded = policy.weights_sha256
+    if not file.is_file() or (recorded is not None and remembered_digest(file) != recorded):
+        raise ValueError(
+            f"{file}: missing, cut short or not the weights that policy.json names; delete it to have it made again"
+        )
 
 
 def load_base(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
@@ -271,7 +290,8 @@ def load_base(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
     import torch
 
     require_own_base_files(policy)
-    return _from_safetensors(policy, dtype=torch.float32 if exact else precision())
+    dtype = torch.float32 if exact else precision()
+    return _from_safetensors(policy, dtype=dtype)
 
 
 def require_whole(policy: PolicyRecord) -> None:
@@ -295,7 +315,7 @@ def _from_safetensors(policy: PolicyRecord, **options: Any) -> PreTrainedModel:
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # to report them below
+            ignore_mismatched_sizes=True,  # `require_all_weights` reports them
             **options,
         )
     except SafetensorError as error:
@@ -306,13 +326,17 @@ def _from_safetensors(policy: PolicyRecord, **options: Any) -> PreTrainedModel:
 
 def require_all_weights(folder: str | Path, loaded: Mapping[str, Any], way_back: str) -> None:
     """Raise a ValueError if transformers initialised weights at random, by its loading info."""
-    missing = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
-    if missing:
-        others = f" and {len(missing) - 1} other tensors" if missing[1:] else ""
-        raise ValueError(
-            f"{folder}: no weights of the right shape for {missing[0]}{others}, which transformers would initialise "
-            f"at random; {way_back}"
-        )
+    names = set(loaded["missing_keys"])
+    names.update(name for name, *_ in loaded["mismatched_keys"])
+    if not names:
+        return
+    missing = min(names)
+    if len(names) > 1:
+        missing += f" and {len(names) - 1} other tensors"
+    raise ValueError(
+        f"{folder}: no weights of the right shape for {missing}, which transformers would initialise at random; "
+        f"{way_back}"
+    )
 
 
 def precision() -> torch.dtype:
@@ -339,17 +363,20 @@ def with_trained(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     """
     import torch
 
-    if (weights := Path(folder) / Path(ALL_FILES[0]).name).is_file():
+    weights = Path(folder) / Path(ALL_FILES[0]).name
+    if weights.is_file():
         from safetensors.torch import load_model as load_into
 
         load_into(model, weights)
         return model
     adapted = with_adapter(model, folder)
-    return adapted.merge_and_unload() if model.dtype == torch.float32 else adapted.get_base_model()
+    if model.dtype == torch.float32:
+        return adapted.merge_and_unload()
+    return adapted.get_base_model()
 
 
-def with_adapter(model: PreTrainedModel, folder: str | Path, *, is_trainable: bool = False) -> Any:
-    """Return a PEFT model with the adapter in a folder."""
+def with_adapter(model: PreTrainedModel, folder: str | Path, *, is_trainable: bool = False) -> PeftModel:
+    """Load the adapter in a folder onto a model."""
     from peft import PeftModel
 
     adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=is_trainable)
@@ -357,7 +384,7 @@ def with_adapter(model: PreTrainedModel, folder: str | Path, *, is_trainable: bo
     return adapted
 
 
-def require_whole_adapter(model: Any, folder: str | Path, adapter: str) -> None:
+def require_whole_adapter(model: PeftModel, folder: str | Path, adapter: str) -> None:
     """Raise a ValueError if a file lacks weights of an adapter: PEFT only warns, and leaves them as they were."""
     from peft import get_peft_model_state_dict
 
