@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
@@ -33,7 +33,9 @@ class ConfigError(ValueError):
 
 
 def refuse(mistakes: Iterable[str]) -> None:
-    if lines := list(mistakes):
+    """Raise a ConfigError with a line per mistake, if there is one."""
+    lines = list(mistakes)
+    if lines:
         raise ConfigError("\n".join(lines))
 
 
@@ -44,22 +46,30 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_types(cls, values: Any) -> Any:
-        for name, value in values.items() if isinstance(values, Mapping) else ():
-            for item in _items(value) if name in cls.model_fields else ():
-                if isinstance(item, bool):
-                    annotation = cls.model_fields[name].annotation
-                    if bool not in (annotation, *get_args(annotation)):
-                        raise MistakeInKeyError(name, f"{str(item).lower()} {NO_TRUTH_VALUE}")
-                elif isinstance(item, (int, float)) and abs(item) > LARGEST:
-                    raise MistakeInKeyError(name, _too_large(item))
-                elif isinstance(item, str):
-                    _check_text(name, item)
+    def _check_types(cls, values: object) -> object:
+        if not isinstance(values, Mapping):
+            return values
+        for name, value in values.items():
+            if name in cls.model_fields:
+                for item in _items(value):
+                    cls._check_item(name, item)
         return values
+
+    @classmethod
+    def _check_item(cls, name: str, item: object) -> None:
+        """Refuse what pydantic would convert, and text that no file can hold."""
+        if isinstance(item, bool):
+            annotation = cls.model_fields[name].annotation
+            if bool not in (annotation, *get_args(annotation)):
+                raise MistakeInKeyError(name, f"{str(item).lower()} {NO_TRUTH_VALUE}")
+        elif isinstance(item, (int, float)) and abs(item) > LARGEST:
+            raise MistakeInKeyError(name, _too_large(item))
+        elif isinstance(item, str):
+            _check_text(name, item)
 
     @field_validator("*", mode="after")
     @classmethod
-    def _check_size(cls, value: Any) -> Any:
+    def _check_size(cls, value: object) -> object:
         for item in _items(value):  # numbers that YAML read as text
             if isinstance(item, (int, float)) and abs(item) > LARGEST:
                 raise ValueError(_too_large(item))
@@ -74,25 +84,32 @@ class Section(BaseModel):
         values: dict[str, Any] = serialize(self)
         if info.context is not PARAMS:
             return values
-        kept = {
-            name: value
-            for name, value in values.items()
-            if getattr(self, name) != self._extra(name).get("neutral", NO_NEUTRAL)
-        }
-        numbers = {name for name, value in kept.items() if value == AUTO and AUTO in self._extra(name)}
-        return kept | {name: self.number(name) for name in numbers}
+        kept = {}
+        for name, value in values.items():
+            extra = self._extra(name)
+            if getattr(self, name) == extra.get("neutral", NO_NEUTRAL):
+                continue
+            kept[name] = self.number(name) if value == AUTO and AUTO in extra else value
+        return kept
 
     def number(self, name: str) -> int:
         """Return the value of a key, or for auto the number that `key` declares."""
         value = getattr(self, name)
-        return int(self._extra(name)[AUTO] if value == AUTO else value)
+        if value == AUTO:
+            value = self._extra(name)[AUTO]
+        return int(value)
 
     def _extra(self, name: str) -> dict[str, Any]:
+        """Return what `key` declared beside pydantic's own arguments."""
         extra = type(self).model_fields[name].json_schema_extra
-        return extra if isinstance(extra, dict) else {}
+        if isinstance(extra, dict):
+            return extra
+        return {}
 
 
 class MistakeInKeyError(ValueError):
+    """A mistake in one key of a section, found by a validator of the section."""
+
     def __init__(self, name: str, sentence: str) -> None:
         super().__init__(sentence)
         self.name = name
@@ -115,15 +132,13 @@ def _warn_once(line: str) -> None:
     logger.warning(line)
 
 
-def _items(value: Any) -> list[Any]:
-    return list(value) if is_list(value) else [value]
+def _items(value: object) -> Sequence[object]:
+    if isinstance(value, (list, tuple)):
+        return value
+    return [value]
 
 
-def is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple))
-
-
-def repeated(values: Iterable[Any]) -> bool:
+def repeated(values: Iterable[object]) -> bool:
     values = list(values)
     return len(set(values)) != len(values)
 
@@ -136,7 +151,7 @@ LARGEST = 2**31 - 1
 AUTO = "auto"
 NO_TRUTH_VALUE = "is what YAML makes of yes, no, on, off, true and false: quote a text, or write a number"
 PARAMS = {"for": "params"}  # serialisation context of `Section.params`
-NO_NEUTRAL: Any = object()
+NO_NEUTRAL = object()
 
 
 def key(
@@ -145,18 +160,24 @@ def key(
     *,
     unit: str | None = None,
     paper: str | None = None,
-    neutral: Any = NO_NEUTRAL,
+    neutral: object = NO_NEUTRAL,
     auto: int | None = None,
     **bounds: Any,
 ) -> Any:
     """Declare a configuration key.
 
     Args:
-        neutral: the default, if it gives the same results as before the key existed. The parameters of jobs leave it
-            out, so that finished results stay valid.
-        auto: the number that stands for auto in the parameters of jobs.
+        neutral: the default, if it gives the same results as before the key existed. It is left out of the parameters
+            of jobs, so that finished results stay valid.
+        auto: the number in place of auto in the parameters of jobs.
     """
-    extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper), (AUTO, auto)) if v is not None}
+    extra: dict[str, Any] = {}
+    if unit is not None:
+        extra["unit"] = unit
+    if paper is not None:
+        extra["paper"] = paper
+    if auto is not None:
+        extra[AUTO] = auto
     if neutral is not NO_NEUTRAL:
         if neutral != default:
             raise TypeError(f"the neutral value {neutral!r} of a key must be its default, not {default!r}")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
-from typing import Any
 
 
-def at_least(low: int, kind: type[int] | type[float] = float, *, above: bool = False) -> Callable[[str], Any]:
+def at_least(low: int, kind: Callable[[str], float] = float, *, above: bool = False) -> Callable[[str], float]:
     """Return an argparse type for a finite number that is at least `low`, or above it."""
 
-    def convert(text: str) -> Any:
+    def convert(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
             value = math.nan
-        if not low <= value < math.inf or (above and value == low):
-            raise argparse.ArgumentTypeError(f"{text!r} is no number {'above' if above else 'of at least'} {low}")
+        is_too_low = value <= low if above else value < low
+        if is_too_low or not math.isfinite(value):
+            bound = "above" if above else "of at least"
+            raise argparse.ArgumentTypeError(f"{text!r} is no number {bound} {low}")
         return value
 
     return convert

@@ -1,6 +1,6 @@
 """Keys, values and commands that earlier versions had, with what to do instead.
 
-A name is the path of a key (`*` stands for a name that the user chose), or of a value (`key=value`). Keys of `warmup`
+A pattern is the path of a key, with `*` for a name that the user chose, or of a value (`key=value`). Keys of `warmup`
 and `dpo` are found in ablations too, and keys of all sections in `models.NAME.settings`.
 """
 
@@ -84,7 +84,7 @@ COMMANDS_GONE: dict[str, str] = {
 }
 
 
-def gone_sentence(path: str, value: Any) -> str | None:
+def gone_sentence(path: str, value: object) -> str | None:
     """Return why a key or its value is refused, or None if no earlier version had it.
 
     Args:
@@ -101,14 +101,18 @@ def gone_sentence(path: str, value: Any) -> str | None:
 def without_gone_keys(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """Return the values that an earlier version recorded, without the keys that are gone.
 
-    Records have all keys, also those that had no effect. Values such as `regime: kto` stay, and are refused.
+    Records have all keys, also keys without an effect. Values such as `regime: kto` stay, and are refused.
     """
     kept = {}
     for key, value in values.items():
         name = f"{path}.{key}" if path else str(key)
-        if any(fnmatchcase(_in_common_section(name), pattern) for pattern in GONE if "=" not in pattern):
+        common = _in_common_section(name)
+        if any(fnmatchcase(common, pattern) for pattern in GONE if "=" not in pattern):
             continue
-        kept[key] = without_gone_keys(value, name) if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping):
+            kept[key] = without_gone_keys(value, name)
+        else:
+            kept[key] = value
     return kept
 
 
@@ -117,7 +121,7 @@ def _in_common_section(path: str) -> str:
     return re.sub(r"^ablations\.[^.]+\.(warmup|dpo)\b", r"\1", path)
 
 
-def _names(path: str, value: Any) -> Iterator[str]:
+def _names(path: str, value: object) -> Iterator[str]:
     yield path
     if isinstance(value, Mapping):
         for key in value:

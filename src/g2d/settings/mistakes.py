@@ -6,15 +6,16 @@ import difflib
 import reprlib
 from collections.abc import Iterator, Mapping
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from g2d.settings import MistakeInKeyError, Section, is_list
+from g2d.settings import MistakeInKeyError, Section
 from g2d.settings.gone import gone_sentence
 
 AnySection = TypeVar("AnySection", bound=Section)
-
+Path = tuple[str | int, ...]  # keys and positions in lists
 DISCRIMINATORS = ("source", "regime", "reward")  # select the type of a section
 
 
@@ -31,52 +32,63 @@ def changed(where: str, common: AnySection, own: Mapping[str, Any]) -> AnySectio
         raise ValueError("\n".join(f"{where}.{line}" for line in lines)) from None
 
 
-def messages(error: ValidationError, values: Any, root: type[Section], section: str = "") -> list[str]:
+def messages(error: ValidationError, values: object, root: type[Section], section: str = "") -> list[str]:
     """Return one line per mistake, starting with its key.
 
     Args:
         section: path of the validated section in the configuration, to recognise keys of earlier versions.
     """
-    items_by_path: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
+    # pydantic reports an error for each type of a union. Those of one path are a group, other errors stay single.
+    groups: dict[tuple[Path, int | None], list[ErrorDetails]] = {}
     for number, item in enumerate(error.errors()):
         path, of_a_union = _written_path(item, values)
-        items_by_path.setdefault((path, None if of_a_union else number), []).append(dict(item))
+        group = (path, None) if of_a_union else (path, number)
+        groups.setdefault(group, []).append(item)
+    paths = [path for path, _ in groups]
     lines = []
-    for (path, alone), items in items_by_path.items():
-        # pydantic reports an error for each type of a union: join them, or keep the most specific ones.
-        if alone is None and any(other != path and other[: len(path)] == path for other, _ in items_by_path):
-            continue
-        where = ".".join(map(str, (*path, *_key_within(items[0]))))
-        sentences = _gone(section, path, items[0]) or " or ".join(
-            dict.fromkeys(_sentence(item, root) for item in items)
-        )
-        lines += [f"{where}: {sentence}" if where else sentence for sentence in sentences.splitlines()]
+    for (path, single), items in groups.items():
+        if single is None and any(other != path and other[: len(path)] == path for other in paths):
+            continue  # there is a more specific one
+        mistake = _gone(section, path, items[0])
+        if mistake is None:
+            sentences = [_sentence(item, root) for item in items]
+            mistake = " or ".join(dict.fromkeys(sentences))
+        where = ".".join(str(part) for part in (*path, *_key_within(items[0])))
+        for line in mistake.splitlines():
+            lines.append(f"{where}: {line}" if where else line)
     return lines
 
 
-def _key_within(item: Mapping[str, Any]) -> tuple[str, ...]:
+def _key_within(item: ErrorDetails) -> list[str]:
+    """Return the key within a section that an error of the whole section is about, if there is one."""
     error = item.get("ctx", {}).get("error")
     if isinstance(error, MistakeInKeyError):
-        return (error.name,)
-    return (item["ctx"]["discriminator"].strip("'"),) if item["type"].startswith("union_tag") else ()
+        return [error.name]
+    if item["type"].startswith("union_tag"):
+        return [item["ctx"]["discriminator"].strip("'")]
+    return []
 
 
-def _gone(section: str, path: tuple[Any, ...], item: Mapping[str, Any]) -> str | None:
-    names = [str(part) for part in path if not isinstance(part, int)]
-    return gone_sentence(".".join([section, *names] if section else names), item["input"])
+def _gone(section: str, path: Path, item: ErrorDetails) -> str | None:
+    names = [part for part in path if isinstance(part, str)]
+    if section:
+        names.insert(0, section)
+    return gone_sentence(".".join(names), item["input"])
 
 
 A_LINE = 300  # longest list of keys in a message
 
 
-def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
+def _sentence(item: ErrorDetails, root: type[Section]) -> str:
     if item["type"] == "extra_forbidden":
         keys = _known_keys(item["loc"][:-1], root)
         close = difflib.get_close_matches(str(item["loc"][-1]), keys, n=1)
+        if close:
+            return f"unknown key; did you mean {close[0]}?"
         listed = ", ".join(keys)
-        short = len(listed) < A_LINE
-        choice = f"known keys here: {listed}" if short else "config/README.md lists the keys of this section"
-        return f"unknown key; {f'did you mean {close[0]}?' if close else choice}"
+        if len(listed) < A_LINE:
+            return f"unknown key; known keys here: {listed}"
+        return "unknown key; config/README.md lists the keys of this section"
     if item["type"] in ("missing", "union_tag_not_found"):
         return "missing; add this key"
     if item["type"] == "value_error":
@@ -86,29 +98,45 @@ def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
     return f"{item['msg'][0].lower()}{item['msg'][1:]}, not {reprlib.repr(item['input'])}"
 
 
-def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...], bool]:
-    path: list[Any] = []
+def _written_path(item: ErrorDetails, values: Any) -> tuple[Path, bool]:
+    """Return an error's place without pydantic's labels of types, and whether one of these is a type of a union."""
+    path: list[str | int] = []
     of_a_union = False
     for position, part in enumerate(item["loc"]):
         is_last_missing = item["type"] == "missing" and position == len(item["loc"]) - 1
-        if part in (values if isinstance(values, Mapping) else range(len(values)) if is_list(values) else ()):
+        if _is_in(part, values):
             values = values[part]
-        elif not is_last_missing:
-            is_tag = isinstance(values, Mapping) and part in (values.get(name) for name in DISCRIMINATORS)
-            of_a_union = of_a_union or not (is_tag or part == "[key]")
-            continue
-        path.append(part)
+            path.append(part)
+        elif is_last_missing:
+            path.append(part)
+        else:
+            is_tag = isinstance(values, Mapping) and part in [values.get(name) for name in DISCRIMINATORS]
+            if not is_tag and part != "[key]":
+                of_a_union = True
     return tuple(path), of_a_union
 
 
-def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
+def _is_in(part: str | int, values: object) -> bool:
+    if isinstance(values, Mapping):
+        return part in values
+    if isinstance(values, (list, tuple)):
+        return part in range(len(values))
+    return False
+
+
+def _known_keys(path: Path, root: type[Section]) -> list[str]:
     kinds: list[Any] = [root]
     for part in path:
         kinds = [inner for kind in kinds for inner in _inside(kind, part)]
-    return sorted({name for kind in kinds if _is_section(kind) for name in kind.model_fields})
+    names: set[str] = set()
+    for kind in kinds:
+        if _is_section(kind):
+            names.update(kind.model_fields)
+    return sorted(names)
 
 
-def _inside(kind: Any, part: Any) -> Iterator[Any]:
+def _inside(kind: Any, part: str | int) -> Iterator[Any]:
+    """Yield the types of a value at one step of a path."""
     if _is_section(kind):
         if part in kind.model_fields:
             yield from _one_of(kind.model_fields[part].annotation)
@@ -120,6 +148,7 @@ def _inside(kind: Any, part: Any) -> Iterator[Any]:
 
 
 def _one_of(annotation: Any) -> Iterator[Any]:
+    """Yield the members of an annotation that is a union, else the annotation itself."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _one_of(get_args(annotation)[0])
@@ -130,10 +159,14 @@ def _one_of(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _is_section(kind: Any) -> bool:
+def _is_section(kind: object) -> TypeGuard[type[Section]]:
     return isinstance(kind, type) and issubclass(kind, Section)
 
 
-def section_types(annotation: Any) -> list[type[Section]]:
-    kinds = [inner for kind in _one_of(annotation) for inner in (get_args(kind) or [kind])]
-    return [kind for inner in kinds for kind in _one_of(inner) if _is_section(kind)]
+def section_types(annotation: object) -> list[type[Section]]:
+    """Return the sections in an annotation, also inside lists and dictionaries."""
+    sections: list[type[Section]] = []
+    for kind in _one_of(annotation):
+        for inner in get_args(kind) or [kind]:
+            sections += [member for member in _one_of(inner) if _is_section(member)]
+    return sections
