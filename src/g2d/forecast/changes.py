@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from g2d.memory.need import GIB, Forecast, Need
+from g2d.memory.need import Forecast, Need
 from g2d.memory.workload import Drawing, Training
+from g2d.rollouts.free_memory import GIB
 
 SHARES = tuple(n / 20 for n in range(1, 19))  # shares of the card for vLLM
 

@@ -22,11 +22,12 @@ from g2d.forecast.changes import drawing_change, training_change
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
 from g2d.grid.grid import Grid
-from g2d.memory.need import GIB, Forecast, Need
+from g2d.memory.need import Forecast, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
 from g2d.policies.model_keys import GgufModel, HubModel, LocalModel
 from g2d.rewards.model import RewardModel
+from g2d.rollouts.free_memory import GIB
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 

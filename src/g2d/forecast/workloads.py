@@ -10,10 +10,10 @@ from g2d.grid.expand import by_section, group_sizes
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy
 from g2d.grid.run import OnlineRun, TrainedRun
-from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
 from g2d.problems.problem_keys import SyntheticProblems
 from g2d.regimes.run.checkpoints import KEPT
+from g2d.rollouts.free_memory import GIB
 
 if TYPE_CHECKING:  # imports torch
     from g2d.memory.model_shape import ModelShape

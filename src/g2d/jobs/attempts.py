@@ -104,8 +104,11 @@ def is_alive(attempt: JobAttempt) -> bool | None:
     if process.machine == this_machine():
         try:
             running = psutil.Process(process.pid)
-            # A process younger than the attempt has reused the PID.
-            return running.create_time() <= attempt.started + 1 and running.status() != psutil.STATUS_ZOMBIE
+            began: float = running.create_time()
+            if began > attempt.started + 1:  # another process has reused the PID
+                return False
+            is_zombie: bool = running.status() == psutil.STATUS_ZOMBIE
+            return not is_zombie
         except psutil.NoSuchProcess:
             if not _is_hidden(process.pid):
                 return False

@@ -132,7 +132,10 @@ def processes_of_jobs(folder: Path) -> list[psutil.Process]:
 
 def _is_in(folder: Path, process: psutil.Process) -> bool:
     """Return whether another process than this one works in the folder."""
-    return process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
+    if process.pid == os.getpid():
+        return False
+    works_in: str | None = process.info["cwd"]
+    return works_in == str(folder.resolve())
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:

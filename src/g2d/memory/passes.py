@@ -213,9 +213,10 @@ def _blocks(model: PreTrainedModel) -> torch.nn.Module:
 
 
 def precision(half: bool) -> AbstractContextManager[None]:
+    context: AbstractContextManager[None] = nullcontext()
     if half:
-        return torch.autocast("cpu", torch.bfloat16)
-    return nullcontext()
+        context = torch.autocast("cpu", torch.bfloat16)
+    return context
 
 
 def _tokens(rows: int, tokens: int) -> dict[str, torch.Tensor]:
