@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import combinations, pairwise
+from pathlib import Path
+from types import ModuleType
 
+import altair as alt
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -14,8 +18,15 @@ from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.grid.versions import GPU_STAGES
 from g2d.report import charts
-from g2d.report.styles import OKABE_ITO, legend, series_styles
+from g2d.report.page import build
+from g2d.report.provenance import provenance
+from g2d.report.styles import OKABE_ITO, Styles, legend, series_styles
+from g2d.report.vega import finished
+from g2d.tables import all_tables
+from g2d.tables.captions import captions
+from g2d.tables.frames import write_table
 from tests.configs import CONFIG, MINIMAL
+from tests.report.conftest import write_tables
 from tests.report.rows import main
 
 GRID = main(
@@ -185,3 +196,35 @@ def test_the_first_differences_are_of_k_from_k_0_then_m0_then_grpo() -> None:
     assert drawn(charts.differences_of_k(table)) == ["DPO against K=0", "DPO against M0", "DPO against GRPO"]
     assert drawn(charts.other_differences(table)) == families[3:]
     assert charts.other_differences(table[:3]) is None
+
+
+def right_by_k(rows: pd.DataFrame, _: Styles) -> charts.Spec:
+    return finished(alt.Chart(rows).mark_line().encode(x="K:Q", y="right:Q"))
+
+
+def test_the_chart_of_a_new_table_is_a_function_and_a_part_of_its_line(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for room in ("tables", "report"):
+        module = ModuleType(f"g2d.{room}.toy")
+        module.right_by_k = right_by_k  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    chart = all_tables.Chart("toy:right_by_k", "model")
+    toy = all_tables.Table("toy", "How many answers are right", "toy:right_by_k", "answers", (), charts=(chart,))
+    monkeypatch.setattr(all_tables, "TABLES", (*all_tables.TABLES, toy))
+    files = {"main": write_tables(tmp_path, config)["main"], "toy": tmp_path / "toy.csv"}
+    write_table(files["toy"], pd.DataFrame({"model": ["a", "a", "b"], "K": [0, 10, 0], "right": [1, 2, 3]}))
+    page = build(
+        tables=files,
+        figures={},
+        captions=captions(config, ["main"]) | {"toy": {"caption": "Right answers.", "definitions": {}}},
+        grid=Grid(config),
+        series=[],
+        answered=[],
+        provenance=provenance(config, [], {}, [], __file__),
+        folder=tmp_path,
+    )
+    assert "How many answers are right" in page
+    for model in ("a", "b"):
+        assert f'data-spec="toy/right_by_k/{model}"' in page
+        assert f'"toy/right_by_k/{model}":{{' in page

@@ -18,7 +18,7 @@ from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, CostFile
 from g2d.rollouts.rollout import to_frame
 from g2d.tables import all_tables
-from g2d.tables.all_tables import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
+from g2d.tables.all_tables import FIGURES, SECTIONS, TABLES, Table, tables_of
 from g2d.tables.captions import FILE
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import TYPE_OF, columns
@@ -47,10 +47,6 @@ def test_left_over_are_tables_of_other_configurations(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     names = {file.name for file in all_tables.left_over(grid, tmp_path)}
     assert names == {"selection.csv"}
-
-
-def test_an_unknown_table_is_in_the_section_tables() -> None:
-    assert (section_of("cost"), section_of("a table of somebody else's")) == ("Cost", "Tables")
 
 
 def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:

@@ -1,11 +1,13 @@
 """Charts as Vega-Lite specifications, for one model and benchmark.
 
-Series differ by colour and also by shape, dash or lightness, for grey prints.
+Series differ by colour and also by shape, dash or lightness, for grey prints. A chart of a table of the page
+(`g2d.tables.all_tables`) takes rows and the styles of policies.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 import altair as alt
 import pandas as pd
@@ -34,6 +36,7 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "draw_samples": "#44AA99",
     "draw_replies": "#DDCC77",
 }
+Box = tuple[float, float, float, float]  # left, right, bottom, top
 SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
@@ -49,14 +52,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     of_warmup = pd.Series([style.of_warmup for style in styles_of(trained, styles)], trained.index, bool)
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
-    series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
-    # Marks at the same K are side by side.
-    offsets = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
-    others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
-    step = min(0.11, 0.8 / max(1, len(others)))
-    places = {policy: ks[-1] + (0.16 + step * i) * reach for i, policy in enumerate(others)}
-    right_of_warmup = trained["policy"].map(places) + trained.groupby("policy").cumcount() * 0.02 * reach
-    trained = trained.assign(at=(trained["K"] + offsets * reach).where(of_warmup, right_of_warmup))
+    trained = trained.assign(at=_places_at_k(trained, of_warmup, ks[-1], reach))
     end = max([ks[-1], *trained["at"]]) + 0.05 * reach
     axis = alt.Axis(values=ks, grid=False, labelOverlap="greedy")
     scale = alt.Scale(domain=[ks[0] - 0.05 * reach, end], nice=False, zero=False)
@@ -75,13 +71,26 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
             alt.Chart(base).mark_rule(strokeDash=[5, 3], color="#333").encode(y=y, tooltip=_tooltip(base)),
             *outlined(alt.Chart(base).encode(x=alt.value(0), y=y, text="name:N"), align="left", dx=4),
         ]
-    if others:
+    if not of_warmup.all():
         edge = alt.Chart(pd.DataFrame({"at": [ks[-1] + 0.09 * reach], "text": ["without the GRPO warm-up"]}))
         layers += [
             edge.mark_rule(color="#999").encode(x=x),
             edge.mark_text(align="right", fontSize=11).encode(x=alt.value("width"), y=alt.value(-8), text="text:N"),
         ]
     return finished(*layers, lines, bars, points.mark_point(**POINT))
+
+
+def _places_at_k(trained: pd.DataFrame, of_warmup: pd.Series, last_k: int, reach: int) -> pd.Series:
+    """Return the horizontal place of each mark: side by side at one K; right of the last K if K is not of a warm-up."""
+    series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
+    middle = (len(series) - 1) / 2
+    offsets = {name: 0.007 * (i - middle) for i, name in enumerate(series)}
+    at_k = trained["K"] + trained["series"].map(offsets) * reach
+    others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
+    step = min(0.11, 0.8 / max(1, len(others)))
+    places = {policy: last_k + (0.16 + step * i) * reach for i, policy in enumerate(others)}
+    right_of_warmup = trained["policy"].map(places) + trained.groupby("policy").cumcount() * 0.02 * reach
+    return at_k.where(of_warmup, right_of_warmup)
 
 
 def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
@@ -106,29 +115,43 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
         bars.encode(x=x, color=channels["color"], **_interval(rows)),
         points.encode(x=x, y=y, tooltip=_tooltip(rows), **channels),
     ]
+    layers += _names_beside_marks(rows, span, high - low, WIDTH, f"width >= {NARROW}", {"x": x, "y": y})
     short = rows.assign(name=[f"K={k}" for k in rows["K"]]).where(rows["policy"] != "base", rows)
-    for named, width, shown in ((rows, WIDTH, f"width >= {NARROW}"), (short, PHONE_WIDTH, f"width < {NARROW}")):
-        beside = placed(named, span, high - low, width)
-        for i, place in enumerate(PLACES):
-            texts = alt.Chart(beside[beside["place"] == i]).encode(x=x, y=y, text="name:N")
-            layers += outlined(texts, **place, opacity=alt.ExprRef(f"{shown} ? 1 : 0"))
+    layers += _names_beside_marks(short, span, high - low, PHONE_WIDTH, f"width < {NARROW}", {"x": x, "y": y})
     return finished(*layers)
+
+
+def _names_beside_marks(
+    rows: pd.DataFrame, span: float, height: float, width: int, shown_if: str, axes: Mapping[str, alt.X | alt.Y]
+) -> list[alt.Chart]:
+    beside = placed(rows, span, height, width)
+    layers = []
+    for i, place in enumerate(PLACES):
+        texts = alt.Chart(beside[beside["place"] == i]).encode(text="name:N", **axes)
+        layers += outlined(texts, **place, opacity=alt.ExprRef(f"{shown_if} ? 1 : 0"))
+    return layers
 
 
 def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
     occupied: list[tuple[float, float]] = []
-    ats = []
     for cost, accuracy in zip(rows["cost"], rows["accuracy"], strict=True):
         at = float(cost)
         while any(abs(at - x) < 0.012 * span and abs(accuracy - y) < 0.03 * height for x, y in occupied):
             at += 0.006 * span
         occupied.append((at, accuracy))
-        ats.append(at)
-    return rows.assign(at=ats)
+    return rows.assign(at=[at for at, _ in occupied])
 
 
-# Places of a name beside its mark, in the order of preference.
-PLACES: tuple[dict[str, Any], ...] = (
+class Place(TypedDict):
+    """Place of a name beside its mark, in pixels."""
+
+    align: Literal["left", "right"]
+    dx: int
+    dy: int
+
+
+# In the order of preference.
+PLACES: tuple[Place, ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},
     {"align": "right", "dx": -8, "dy": -5},
@@ -140,32 +163,40 @@ def placed(rows: pd.DataFrame, span: float, height: float, width: int = WIDTH) -
     """Return the rows whose names fit beside their marks in a chart of this width, with the number of their place."""
     to_x = width / span
     to_y = HEIGHT / height
-    points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(rows["at"], rows["accuracy"], strict=True)]
-    boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
-    place_of: dict[Any, int] = {}
-    for index, name, at, accuracy in zip(rows.index, rows["name"], rows["at"], rows["accuracy"], strict=True):
-        x = at * to_x
-        y = accuracy * to_y
-        length = 7 * len(name)
-        for i, place in enumerate(PLACES):
-            left = x + 8 if place["align"] == "left" else x - 8 - length
-            bottom = y + 5 if place["dy"] < 0 else y - 17
-            box = (left, left + length, bottom, bottom + 12)
-            outside = left < 0 or left + length > width
-            if not outside and not any(_overlap(box, other) for other in boxes):
-                place_of[index] = i
-                boxes.append(box)
-                break
+    marks = [(at * to_x, accuracy * to_y) for at, accuracy in zip(rows["at"], rows["accuracy"], strict=True)]
+    boxes: list[Box] = [(x - 5, x + 5, y - 5, y + 5) for x, y in marks]
+    place_of: dict[Hashable, int] = {}
+    for index, name, (x, y) in zip(rows.index, rows["name"], marks, strict=True):
+        place = _free_place(x, y, 7 * len(name), width, boxes)
+        if place is not None:
+            place_of[index] = place
+            boxes.append(_name_box(x, y, 7 * len(name), PLACES[place]))
     return rows.loc[list(place_of)].assign(place=list(place_of.values()))
 
 
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+def _free_place(x: float, y: float, length: int, width: int, boxes: Sequence[Box]) -> int | None:
+    """Return the number of the first place where a name overlaps no box and is inside the chart."""
+    for i, place in enumerate(PLACES):
+        box = _name_box(x, y, length, place)
+        is_inside = box[0] >= 0 and box[1] <= width
+        if is_inside and not any(_overlap(box, other) for other in boxes):
+            return i
+    return None
+
+
+def _name_box(x: float, y: float, length: int, place: Place) -> Box:
+    left = x + 8 if place["align"] == "left" else x - 8 - length
+    bottom = y + 5 if place["dy"] < 0 else y - 17
+    return left, left + length, bottom, bottom + 12
+
+
+def _overlap(a: Box, b: Box) -> bool:
     return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
-def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
-    first = harvest["group_size"].dropna().min()
-    rows_of_size = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
+def informativeness_by_k(harvest: pd.DataFrame, _: Styles | None = None) -> Spec:
+    first_size = harvest["group_size"].dropna().min()
+    rows_of_size = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first_size)]
     metrics = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
     by_metric = {name: numbered_style(i, name, OKABE_ITO[i]) for i, name in enumerate(metrics.values(), start=1)}
     parts = []
@@ -192,7 +223,7 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     return finished(*layers)
 
 
-def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
+def difficulty_by_level(calibration: pd.DataFrame, _: Styles | None = None) -> Spec:
     kinds = {"all_wrong_share": "never right", "pairable_share": "pairable", "all_correct_share": "always right"}
     rows = calibration.melt(id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds), var_name="kind")
     rows = rows.assign(prompts=rows["kind"].map(kinds), order=rows["kind"].map(list(kinds).index))
@@ -206,14 +237,15 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
     return finished(chart, height=ROW_HEIGHT * len(calibration))
 
 
-def cost_by_stage(cost: pd.DataFrame) -> Spec:
+def cost_by_stage(cost: pd.DataFrame, _: Styles | None = None) -> Spec:
     rows = cost.assign(name=names(cost))
     seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
     hours["device_hours"] /= hours["name"].map(seeds)
     unit, factor = time_unit(hours.groupby("name")["device_hours"].sum().max())
-    order = GPU_STAGES
-    stages = sorted(hours["stage"].unique(), key=lambda stage: order.index(stage) if stage in order else len(order))
+    present = set(hours["stage"])
+    stages = [stage for stage in GPU_STAGES if stage in present]
+    stages += [stage for stage in hours["stage"].unique() if stage not in GPU_STAGES]
     colors = [STAGE_COLORS.get(stage, "#bbbbbb") for stage in stages]
     hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
     chart = _stacked(hours).encode(
@@ -225,13 +257,13 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
     return finished(chart, height=ROW_HEIGHT * len(seeds))
 
 
-def differences_of_k(comparisons: pd.DataFrame) -> Spec | None:
+def differences_of_k(comparisons: pd.DataFrame, _: Styles | None = None) -> Spec | None:
     """Draw the differences of DPO at each K from K=0, M0 and GRPO."""
     by_family = [comparisons[comparisons["family"] == family] for family in OF_K]
     return differences(pd.concat(by_family))
 
 
-def other_differences(comparisons: pd.DataFrame) -> Spec | None:
+def other_differences(comparisons: pd.DataFrame, _: Styles | None = None) -> Spec | None:
     return differences(comparisons[~comparisons["family"].isin(OF_K)])
 
 
@@ -265,7 +297,7 @@ def differences(comparisons: pd.DataFrame) -> Spec | None:
     )
 
 
-def gains(decomposition: pd.DataFrame) -> Spec | None:
+def gains(decomposition: pd.DataFrame, _: Styles | None = None) -> Spec | None:
     """Draw a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
 
     A black line is the policy's accuracy, a dashed line M0's.
@@ -274,14 +306,16 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
     if rows.empty:
         return None
     rows = rows.assign(name=names(rows), base=rows["accuracy"] - rows["gain"])
-    parts = [column for column in rows if f"{column}_low" in rows]
     long = []
     start = rows["base"]
-    for column in map(str, parts):
-        part: dict[str, Any] = {"factor": column.removeprefix("from_"), "points": rows[column], "start": start}
-        ends = {side: start + rows[f"{column}_{side}"] for side in ("low", "high")}
-        start = start + rows[column]
-        long.append(rows[["name", "gain"]].assign(**part, end=start, **ends))
+    for column in map(str, rows):
+        if f"{column}_low" not in rows:
+            continue
+        end = start + rows[column]
+        part = rows[["name", "gain"]].assign(factor=column.removeprefix("from_"), points=rows[column])
+        bounds = {"low": start + rows[f"{column}_low"], "high": start + rows[f"{column}_high"]}
+        long.append(part.assign(start=start, end=end, **bounds))
+        start = end
     bars = pd.concat(long)
     factors = list(dict.fromkeys(bars["factor"]))
     policies = list(dict.fromkeys(rows["name"]))
@@ -333,11 +367,16 @@ def _stacked(rows: pd.DataFrame) -> alt.Chart:
 
 def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of each curve: GRPO with several K starts at M0, G2D at DPO (K=0)."""
-    several = [name for name, runs in trained[trained["policy"] == "grpo"].groupby("series") if len(runs) > 1]
+    curves = []
+    for name, runs in trained[trained["policy"] == "grpo"].groupby("series"):
+        if len(runs) > 1:
+            curves.append(base.assign(series=name))
     at_zero = trained[trained["policy"] == "dpo"]
-    others = dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"])
-    begun = [at_zero.assign(series=name) for name in others if name not in set(at_zero["series"])]
-    return pd.concat([*(base.assign(series=name) for name in several), *begun, trained])
+    begun = set(at_zero["series"])
+    for name in dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"]):
+        if name not in begun:
+            curves.append(at_zero.assign(series=name))
+    return pd.concat([*curves, trained])
 
 
 def _range(main: pd.DataFrame) -> tuple[float, float]:
@@ -362,5 +401,8 @@ def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
 
 
 def _between(low: pd.Series, high: pd.Series) -> list[str]:
-    bounded = low.notna() & high.notna()
-    return [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(low, high, bounded, strict=True)]
+    words = []
+    for a, b in zip(low, high, strict=True):
+        is_bounded = pd.notna(a) and pd.notna(b)
+        words.append(f"{a:.3f} to {b:.3f}" if is_bounded else "")
+    return words

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import vl_convert
 
 from g2d.jobs.files import write_text
+from g2d.report.styles import Styles
 from g2d.report.vega import THEME, Spec
 
 WIDTH = 460  # pixels, of a panel
@@ -18,9 +18,13 @@ OWN_LEGENDS = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "indepen
 Panels = Mapping[str, Sequence[Spec]]  # model: panels from top to bottom
 
 
-def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:
-    specs = {str(model): draw(rows, *more) for model, rows in table.groupby("model", sort=False)}
-    return {model: [spec] for model, spec in specs.items() if spec}
+def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Styles) -> Panels:
+    specs: dict[str, list[Spec]] = {}
+    for model, rows in table.groupby("model", sort=False):
+        spec = draw(rows, *more)
+        if spec is not None:
+            specs[str(model)] = [spec]
+    return specs
 
 
 def below_each_other(upper: Panels, lower: Panels) -> Panels:
@@ -31,12 +35,15 @@ def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str
     """Write a figure as SVG, with a note below its panels, or with `nothing` if it has no panel; bytes are
     reproducible."""
     blank: Spec = {"data": {"values": [{}]}, "mark": {"type": "text", "text": nothing}, "width": WIDTH}
-    columns = [_column(model, specs) for model, specs in panels.items()] or [blank]
+    columns = [_column(model, specs) for model, specs in panels.items()]
+    datasets: dict[str, object] = {}
+    for spec in chain.from_iterable(panels.values()):
+        datasets.update(spec["datasets"])
     figure: Spec = {
-        "hconcat": columns,
+        "hconcat": columns or [blank],
         "resolve": OWN_LEGENDS,
         "config": THEME | {"legend": THEME["legend"] | {"columns": 2}},
-        "datasets": {name: rows for spec in chain(*panels.values()) for name, rows in spec["datasets"].items()},
+        "datasets": datasets,
     }
     if note:
         figure["title"] = {"text": note, "orient": "bottom", "anchor": "start", "fontSize": 10, "fontWeight": "normal"}
@@ -45,5 +52,9 @@ def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str
 
 def _column(model: str, specs: Sequence[Spec]) -> Spec:
     parts = ("layer", "mark", "encoding", "data", "height")
-    panels = [{key: spec[key] for key in parts if key in spec} | {"width": WIDTH} for spec in specs]
+    panels = []
+    for spec in specs:
+        panel = {key: spec[key] for key in parts if key in spec}
+        panel["width"] = WIDTH
+        panels.append(panel)
     return {"title": model, "vconcat": panels, "resolve": OWN_LEGENDS}

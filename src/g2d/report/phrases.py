@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from g2d.tables.frames import Cells
 
 NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
 def listed(items: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def sentence(text: str) -> str:
@@ -18,7 +21,9 @@ def sentence(text: str) -> str:
 def these_weights(n_seeds: int, before: bool = False) -> str:
     if n_seeds > 1:
         return ""
-    return "with these weights, " if before else " with these weights"
+    if before:
+        return "with these weights, "
+    return " with these weights"
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -29,9 +34,10 @@ def percent_interval(share: float, low: float, high: float, digits: int = 1) -> 
     return f"{percent(share, digits)} [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
 
 
-def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
+def percent_of(row: Cells, name: str, bounds: str = "") -> str:
     """Return "12.3 % [10.1, 14.5]" from a column and its bounds (names begin with `bounds`)."""
-    return percent_interval(row[name], *(row[f"{bounds or name}_{side}"] for side in ("low", "high")))
+    bounds = bounds or name
+    return percent_interval(row[name], row[f"{bounds}_low"], row[f"{bounds}_high"])
 
 
 def signed(share: float) -> str:

@@ -10,13 +10,14 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from g2d import __version__
 from g2d.config.sections import Config
 from g2d.grid.versions import VERSIONS
 from g2d.jobs.files import json_sha256
 from g2d.jobs.kernels import kernels
+from g2d.policies.model_keys import ModelSource
 from g2d.policies.record import PolicyRecord
 from g2d.tables.costs import read_log
 
@@ -27,6 +28,44 @@ PACKAGES = (  # versions that can change results
 )
 
 
+class Commit(TypedDict):
+    commit: str | None
+    dirty: bool | None  # has uncommitted changes
+
+
+class ModelFacts(TypedDict):
+    source: str
+    id: str | None
+    revision: str | None
+    weights_sha256: str | None
+    converted_from: NotRequired[dict[str, str]]
+
+
+class ProblemFacts(TypedDict):
+    source: str
+    id: str | None
+    file: str | None
+    revision: str | None
+    n: int
+    sha256: str
+
+
+class Provenance(TypedDict):
+    """Content of `provenance.json`; the last three are by policy, and only there if a policy has a value."""
+
+    workflow: dict[str, object]
+    software: dict[str, object]
+    devices: list[str]
+    config_sha256: str
+    seeds: list[int]
+    models: dict[str, ModelFacts]
+    problems: dict[str, ProblemFacts]
+    policies: dict[str, str | None]  # digest of the weights
+    effect_left: NotRequired[dict[str, float]]
+    lost_losses: NotRequired[dict[str, int]]
+    untrained: NotRequired[list[str]]
+
+
 def provenance(
     config: Config,
     policies: Sequence[PolicyRecord],
@@ -34,7 +73,7 @@ def provenance(
     devices: Iterable[str],
     workflow: str | Path,
     lost_losses: Mapping[str, int] | None = None,
-) -> dict[str, Any]:
+) -> Provenance:
     """Return the record, JSON-ready.
 
     Args:
@@ -43,9 +82,7 @@ def provenance(
         lost_losses: `steps_without_loss` by policy.
     """
     base = {policy.model: policy for policy in policies if policy.regime == "base"}
-    effects = {policy.policy_id: policy.effect_left for policy in policies if policy.effect_left is not None}
-    untrained = [policy.policy_id for policy in policies if policy.settings.get("gradient_steps") == 0]
-    return {
+    record: Provenance = {
         "workflow": {"g2d": __version__, **commit(workflow), "stage_versions": dict(VERSIONS)},
         "software": {
             "python": platform.python_version(),
@@ -56,40 +93,56 @@ def provenance(
         "devices": sorted(set(devices)),
         "config_sha256": config_digest(config),
         "seeds": list(config.seeds),
-        "models": {
-            name: {
-                "source": source.source,
-                "id": getattr(source, "id", None),
-                "revision": base[name].revision if name in base else getattr(source, "revision", None),
-                "weights_sha256": base[name].weights_sha256 if name in base else None,
-                **({"converted_from": base[name].converted_from} if name in base and base[name].converted_from else {}),
-            }
-            for name, source in config.models.items()
-        },
-        "problems": {
-            name: {
-                "source": manifest["source"]["source"],
-                "id": manifest["source"].get("id"),
-                "file": Path(manifest["source"]["path"]).name if "path" in manifest["source"] else None,
-                "revision": manifest["source"].get("revision"),
-                "n": manifest["n"],
-                "sha256": manifest["sha256"],
-            }
-            for name, manifest in manifests.items()
-        },
+        "models": {name: _model_facts(source, base.get(name)) for name, source in config.models.items()},
+        "problems": {name: _problem_facts(manifest) for name, manifest in manifests.items()},
         "policies": {policy.policy_id: policy.weights_sha256 for policy in policies if policy.regime != "base"},
-        **({"effect_left": effects} if effects else {}),
-        **({"lost_losses": dict(lost_losses)} if lost_losses else {}),
-        **({"untrained": untrained} if untrained else {}),
+    }
+    effects = {policy.policy_id: policy.effect_left for policy in policies if policy.effect_left is not None}
+    if effects:
+        record["effect_left"] = effects
+    if lost_losses:
+        record["lost_losses"] = dict(lost_losses)
+    untrained = [policy.policy_id for policy in policies if policy.settings.get("gradient_steps") == 0]
+    if untrained:
+        record["untrained"] = untrained
+    return record
+
+
+def _model_facts(source: ModelSource, base: PolicyRecord | None) -> ModelFacts:
+    facts: ModelFacts = {
+        "source": source.source,
+        "id": getattr(source, "id", None),
+        "revision": getattr(source, "revision", None),
+        "weights_sha256": None,
+    }
+    if base is not None:
+        facts["revision"] = base.revision
+        facts["weights_sha256"] = base.weights_sha256
+        if base.converted_from:
+            facts["converted_from"] = base.converted_from
+    return facts
+
+
+def _problem_facts(manifest: Mapping[str, Any]) -> ProblemFacts:
+    source = manifest["source"]
+    return {
+        "source": source["source"],
+        "id": source.get("id"),
+        "file": Path(source["path"]).name if "path" in source else None,
+        "revision": source.get("revision"),
+        "n": manifest["n"],
+        "sha256": manifest["sha256"],
     }
 
 
 def steps_without_loss(metrics: Path) -> int:
     """Return the number of gradient steps whose loss was not finite (null in metrics.jsonl), 0 without that file."""
-    return sum(row["loss"] is None for row in read_log(metrics)) if metrics.is_file() else 0
+    if not metrics.is_file():
+        return 0
+    return sum(row["loss"] is None for row in read_log(metrics))
 
 
-def without_folders(settings: Any) -> Any:
+def without_folders(settings: object) -> object:
     """Remove folders of this machine, because these name people and machines."""
     if isinstance(settings, Mapping):
         return {name: without_folders(value) for name, value in settings.items()}
@@ -114,15 +167,14 @@ def config_digest(config: Config) -> str:
     return json_sha256(config.identity)
 
 
-def commit(file: str | Path) -> dict[str, Any]:
-    """Return the commit of the repository that tracks a file, and whether it has uncommitted changes; None without
-    one.
-    """
+def commit(file: str | Path) -> Commit:
+    """Return the commit of the repository that tracks a file; None without one."""
     file = Path(file).resolve()
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
         return {"commit": None, "dirty": None}
     status = _git(file.parent, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": _git(file.parent, "rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+    dirty = None if status is None else bool(status)
+    return {"commit": _git(file.parent, "rev-parse", "HEAD"), "dirty": dirty}
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -17,7 +17,8 @@ HEIGHT = 200  # pixels: one of several
 def course(training: pd.DataFrame, styles: Styles) -> Spec:
     rows = training.assign(series=[style.series for style in styles_of(training, styles)])
     measure = str(training["measure"].iloc[0])
-    x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
+    axis = alt.Axis(format="~s", grid=False, tickCount=5)
+    x = alt.X("tokens:Q", title="tokens trained on", axis=axis)
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     seen = {"series": None, "step": "", "tokens": "~s", "value": ".3g", "value_low": ".3g", "value_high": ".3g"}
     tooltip = tips(seen, series="training", value=measure, value_low="lowest seed", value_high="highest seed")
@@ -25,7 +26,8 @@ def course(training: pd.DataFrame, styles: Styles) -> Spec:
     del channels["shape"]
     chart = alt.Chart(rows)
     seeds = chart.mark_area(opacity=0.18).encode(x=x, y="value_low:Q", y2="value_high:Q", color=channels["color"])
-    return finished(seeds, chart.mark_line().encode(x=x, y=y, tooltip=tooltip, **channels), height=HEIGHT)
+    mean = chart.mark_line().encode(x=x, y=y, tooltip=tooltip, **channels)
+    return finished(seeds, mean, height=HEIGHT)
 
 
 def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
@@ -33,14 +35,13 @@ def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
     for (policy, size), rows in training.groupby(["policy", "group_size"], sort=False):
         mean = rows.groupby("measure")["value"].mean()
         if abs(mean.get("ratio", 1.0) - 1) > RATIO_BOUND:
-            capped = f"; {percent(mean['capped'], 0)} of the ratios exceeded their cap" if "capped" in mean else ""
+            capped = ""
+            if "capped" in mean:
+                capped = f"; {percent(mean['capped'], 0)} of the ratios exceeded their cap"
+            regime = str(policy).removesuffix("/grpo")
+            called = f"{POLICY_NAMES.get(regime, regime)}, G={size}"
             caveats.append(
-                f"In the training of {_called(policy, size)} the probabilities of trainer and sampler differ: their "
+                f"In the training of {called} the probabilities of trainer and sampler differ: their "
                 f"ratio is {mean['ratio']:.2f} on average, off 1 by more than {RATIO_BOUND:g}{capped}."
             )
     return tuple(caveats)
-
-
-def _called(policy: object, group_size: object) -> str:
-    regime = str(policy).removesuffix("/grpo")
-    return f"{POLICY_NAMES.get(regime, regime)}, G={group_size}"

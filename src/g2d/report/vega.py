@@ -10,9 +10,13 @@ import pandas as pd
 
 from g2d.report.styles import Style
 
+Spec = dict[str, Any]  # a Vega-Lite specification, or a part of one
+
+Channels = dict[str, alt.Color | alt.Shape | alt.StrokeDash]
+
 HEIGHT = 320  # pixels
 
-THEME: dict[str, Any] = {
+THEME: Spec = {
     "font": "system-ui, sans-serif",
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e6e6e6"},
     "legend": {
@@ -26,36 +30,41 @@ THEME: dict[str, Any] = {
     "view": {"stroke": None},
 }
 
-Spec = dict[str, Any]
 
-
-def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
+def named_scale(names: Iterable[str], values: Sequence[str]) -> alt.Scale:
     names = list(names)
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 
 
-def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str, Any]:
+def series_channels(styles: Mapping[str, Style], dash: bool = True) -> Channels:
     """Return colour, shape and dash of each series, with one legend for all three."""
-    ranges: dict[str, tuple[Any, list[Any]]] = {
-        "color": (alt.Color, [style.color for style in styles.values()]),
-        "shape": (alt.Shape, [style.shape for style in styles.values()]),
-        **({"strokeDash": (alt.StrokeDash, [list(style.dash) for style in styles.values()])} if dash else {}),
-    }
     order = list(styles)
-    return {
-        name: channel("series:N", title=None, sort=order, scale=alt.Scale(domain=order, range=values))
-        for name, (channel, values) in ranges.items()
+
+    def scale(values: Sequence[object]) -> alt.Scale:
+        return alt.Scale(domain=order, range=values)
+
+    looks = styles.values()
+    channels = {
+        "color": alt.Color("series:N", title=None, sort=order, scale=scale([style.color for style in looks])),
+        "shape": alt.Shape("series:N", title=None, sort=order, scale=scale([style.shape for style in looks])),
     }
+    if dash:
+        dashes = scale([list(style.dash) for style in looks])
+        channels["strokeDash"] = alt.StrokeDash("series:N", title=None, sort=order, scale=dashes)
+    return channels
 
 
 def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
-    """Return tooltips: columns with number formats (None for texts, "" for unformatted numbers), and differing
-    titles."""
-    types = {name: "N" if digits is None else "Q" for name, digits in columns.items()}
-    return [
-        alt.Tooltip(f"{name}:{types[name]}", format=digits or alt.Undefined, title=titles.get(name, alt.Undefined))
-        for name, digits in columns.items()
-    ]
+    """Return tooltips with the number formats of columns: None for texts, "" for unformatted numbers.
+
+    `titles` has the titles of columns that differ from their names.
+    """
+    tooltips = []
+    for name, digits in columns.items():
+        kind = "N" if digits is None else "Q"
+        title = titles.get(name, alt.Undefined)
+        tooltips.append(alt.Tooltip(f"{name}:{kind}", format=digits or alt.Undefined, title=title))
+    return tooltips
 
 
 def dashed_line(axis: str) -> alt.Chart:
@@ -63,12 +72,13 @@ def dashed_line(axis: str) -> alt.Chart:
     return line.encode(**{axis: "at:Q"})
 
 
-def outlined(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
+def outlined(chart: alt.Chart, **placed: object) -> list[alt.Chart]:
     placed = {"baseline": "bottom", "dy": -3, "fontSize": 12} | placed
-    return [chart.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **placed), chart.mark_text(**placed)]
+    outline = chart.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **placed)
+    return [outline, chart.mark_text(**placed)]
 
 
-def finished(*layers: Any, height: int = HEIGHT) -> Spec:
+def finished(*layers: alt.Chart, height: int = HEIGHT) -> Spec:
     chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
     spec: Spec = chart.properties(width="container", height=height).to_dict()
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}

@@ -46,14 +46,31 @@ SECTIONS = (OTHERS, TRAINING, OPEN_ENDED, GAINS, BILL, BESIDE)
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A chart above a table of the page, drawn for each group of its rows.
+
+    Args:
+        function: draws a group, as "module:function" of the room `g2d.report`. Its arguments are the rows and the
+            styles of policies; it returns None if there is nothing to draw.
+        by: columns to group by, separated by spaces.
+        folded: shown on a click.
+    """
+
+    function: str
+    by: str
+    folded: bool = False
+
+
+@dataclass(frozen=True)
 class Table:
     """A table of the page.
 
     Args:
-        function: computes it, as "module:function" (planning must not import pandas).
-        arguments: its arguments: attributes of `g2d.tables.inputs.Inputs`, separated by spaces.
-        reads: files behind these arguments, which are inputs of the rule.
+        function: computes it, as "module:function" of this room (planning must not import pandas).
+        arguments: its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`.
+        reads: files behind these arguments; the rule has them as inputs.
         section: heading on the page.
+        charts: charts above the table.
         enabled: whether a configuration has it.
     """
 
@@ -63,6 +80,7 @@ class Table:
     arguments: str
     reads: tuple[Read, ...]
     section: str = OTHERS
+    charts: tuple[Chart, ...] = ()
     enabled: Callable[[Grid], bool] = lambda grid: True
 
     @property
@@ -87,27 +105,37 @@ TABLES = (
     Table("main", "Table 1: accuracy and cost", "accuracy:main_table",
           "answers device_hours calibrated spent select_by", (ANSWERS, RECORDS, COSTS, TRAINING_LOGS)),
     Table("comparisons", "Paired tests between policies", "families:comparison_table",
-          "tested", (ANSWERS, RECORDS)),
+          "tested", (ANSWERS, RECORDS),
+          charts=(Chart("charts:differences_of_k", "model benchmark"),
+                  Chart("charts:other_differences", "model benchmark", folded=True))),
     Table("decomposition", "Gains by finishing, format and reasoning", "parts:decomposition_table",
-          "answers", (ANSWERS, RECORDS), section=GAINS),
+          "answers", (ANSWERS, RECORDS), section=GAINS,
+          charts=(Chart("charts:gains", "model benchmark"),)),
     Table("harvest", "Table 2: informativeness of the harvests", "harvest:harvest_table",
-          "summaries counts", (SUMMARIES, HARVESTED)),
+          "summaries counts", (SUMMARIES, HARVESTED),
+          charts=(Chart("charts:informativeness_by_k", "model"),)),
     Table("correlations", "Table 2: correlation of informativeness with accuracy", "harvest:correlation_table",
           "points", (SUMMARIES, ANSWERS, RECORDS)),
     Table("calibration", "Table 4: difficulty by level", "harvest:calibration_table",
-          "levels", (LEVELS,)),
+          "levels", (LEVELS,),
+          charts=(Chart("charts:difficulty_by_level", "model"),)),
     Table("cost", "Cost by policy and stage", "costs:cost_table",
-          "charged", (RECORDS, COSTS, ANSWER_COSTS, SAMPLE_COSTS, REPLY_COSTS), section=BILL),
+          "charged", (RECORDS, COSTS, ANSWER_COSTS, SAMPLE_COSTS, REPLY_COSTS), section=BILL,
+          charts=(Chart("charts:cost_by_stage", "model"),)),
     Table("published", "Table 1 of the paper and of this grid", "paper:published_table",
           "main config", (ANSWERS, RECORDS, COSTS, TRAINING_LOGS), section=BESIDE),
     Table("factorial", "Difficulty by level and temperature", "harvest:factorial_table",
           "temperatures", (TEMPERATURES,), enabled=_has_temperatures),
     Table("samples", "pass@k and maj@n", "samples:sample_table",
-          "sampled equal", (SAMPLES, RECORDS), enabled=lambda grid: bool(grid.sampled or grid.sampled_beside)),
+          "sampled equal", (SAMPLES, RECORDS),
+          charts=(Chart("charts:pass_at_k", "model benchmark"),),
+          enabled=lambda grid: bool(grid.sampled or grid.sampled_beside)),
     Table("auto", "Probes of the automatic warm-up", "harvest:auto_table",
           "probes", (PROBES,), enabled=lambda grid: bool(grid.automatic_warmups)),
     Table("training", "Training curves", "dynamics:training_table",
-          "logs", (LOGS, TRAINING_ROLLOUTS), section=TRAINING, enabled=lambda grid: bool(grid.trajectories)),
+          "logs", (LOGS, TRAINING_ROLLOUTS), section=TRAINING,
+          charts=(Chart("training_curves:course", "model measure"),),
+          enabled=lambda grid: bool(grid.trajectories)),
     Table("selection", "Checkpoint selection", "selection:selection_table",
           "answers select_by", (ANSWERS, RECORDS), section=TRAINING,
           enabled=lambda grid: grid.config.select_by is not None),
@@ -150,10 +178,3 @@ def left_over(grid: Grid, folder: Path) -> list[Path]:
 def figure(name: str) -> Figure:
     """Return a figure by name; raises KeyError."""
     return {one.name: one for one in FIGURES}[name]
-
-
-def section_of(name: str) -> str:
-    for table in TABLES:
-        if table.name == name:
-            return table.section
-    return OTHERS

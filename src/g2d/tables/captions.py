@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import jinja2
 import yaml
@@ -15,8 +15,15 @@ from g2d.plain import plain
 FILE = Path(__file__).with_name("captions.yaml")
 
 
-def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return `caption` and `definitions` of each name, as plain text with code in backticks."""
+class Caption(TypedDict):
+    """Plain text, with code in backticks."""
+
+    caption: str
+    definitions: dict[str, str]  # of columns and values
+
+
+def captions(config: Config, names: Iterable[str]) -> dict[str, Caption]:
+    """Return the captions of tables and figures by their names."""
     written = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, finalize=_visible)
     environment.globals = _names(config)
@@ -24,7 +31,7 @@ def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     def filled(text: str) -> str:
         return " ".join(environment.from_string(text).render().split())
 
-    texts: dict[str, dict[str, Any]] = {}
+    texts: dict[str, Caption] = {}
     for name in names:
         definitions = written[name].get("definitions", {})
         texts[name] = {
@@ -34,7 +41,7 @@ def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return texts
 
 
-def _names(config: Config) -> dict[str, Any]:
+def _names(config: Config) -> dict[str, object]:
     n_seeds = len(config.seeds)
     has_several = n_seeds > 1
 
@@ -65,5 +72,7 @@ def sampling_words(config: Config) -> str:
     return f"{mean} at temperature {sampled.temperature:g}{judge}"
 
 
-def _visible(value: Any) -> Any:
-    return plain(value, lines=True) if isinstance(value, str) else value
+def _visible(value: object) -> object:
+    if isinstance(value, str):
+        return plain(value, lines=True)
+    return value

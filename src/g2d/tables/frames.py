@@ -14,7 +14,8 @@ import pandas as pd
 
 from g2d.jobs.files import atomic, read_lines
 
-Rows = Iterator[dict[Any, Any]]
+Cells = Mapping[Any, Any]  # a row by column, as pandas returns it
+Rows = Iterator[Cells]
 P = ParamSpec("P")
 Columns = Mapping[str, str]  # type by name, in the order of the file
 
@@ -47,15 +48,15 @@ def estimate(name: str, value: float | None, ends: tuple[float | None, float | N
     return {name: value} | interval(name, ends)
 
 
-def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:
+def frame(rows: Iterable[Cells], columns: Columns) -> pd.DataFrame:
     """Return rows as a table of these columns: a missing cell is null, other cells are dropped."""
     return pd.DataFrame(list(rows), columns=list(columns)).astype(dict(columns))
 
 
-def table_of(columns: Columns) -> Callable[[Callable[P, Iterable[Mapping[str, Any]]]], Callable[P, pd.DataFrame]]:
+def table_of(columns: Columns) -> Callable[[Callable[P, Rows]], Callable[P, pd.DataFrame]]:
     """Make a function that yields rows return them as a table (`frame`)."""
 
-    def decorate(rows: Callable[P, Iterable[Mapping[str, Any]]]) -> Callable[P, pd.DataFrame]:
+    def decorate(rows: Callable[P, Rows]) -> Callable[P, pd.DataFrame]:
         @wraps(rows)
         def build(*args: P.args, **kwargs: P.kwargs) -> pd.DataFrame:
             return frame(rows(*args, **kwargs), columns)
@@ -132,8 +133,10 @@ _FORMULA = re.compile(r"'*(?![-+]?\d+(?:\.\d+)?\Z)[=+\-@\t\r\n\uff1d\uff0b\uff0d
 
 
 def _map_texts(table: pd.DataFrame, function: Callable[[str], str]) -> pd.DataFrame:
-    def apply(cell: Any) -> Any:
-        return function(cell) if isinstance(cell, str) else cell
+    def apply(cell: object) -> object:
+        if isinstance(cell, str):
+            return function(cell)
+        return cell
 
     texts = table.select_dtypes(["object", "string"])
     mapped: dict[str, pd.Series] = {}
