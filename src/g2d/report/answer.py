@@ -2,7 +2,7 @@
 
 Two policies differ if their Holm-corrected paired test is significant. A K is enough if the bound on its distance from
 the best K (`margin_shown`) is at most the margin. K=0 was not enough if the corrected interval of another K's lead
-starts at the margin or above; a lead whose interval starts below it is better, by an amount that may be below the
+starts at the margin or above. If it starts below the margin, that K is better, by an amount that may be below the
 margin.
 """
 
@@ -55,6 +55,10 @@ class Row:
     margin_shown: float | None  # accuracy that it may be behind the best K; None for policies without such a bound
 
     @property
+    def policy(self) -> str:
+        return self.at[0]
+
+    @property
     def k(self) -> int:
         return self.at[1]
 
@@ -75,7 +79,13 @@ class Test:
     @property
     def turned(self) -> Test:
         """The same test with the policies exchanged."""
-        return Test(-self.difference, self.p_holm, self.family_size, _negated(self.ci), _negated(self.family))
+        return Test(
+            difference=-self.difference,
+            p_holm=self.p_holm,
+            family_size=self.family_size,
+            ci=(-self.ci[1], -self.ci[0]),
+            family=(-self.family[1], -self.family[0]),
+        )
 
 
 @dataclass(frozen=True)
@@ -96,23 +106,30 @@ class Difference:
     @property
     def low(self) -> float:
         """Lower end of the corrected interval."""
-        return self.test.family[0] if self.test else -1.0
+        if self.test is None:
+            return -1.0
+        return self.test.family[0]
 
     @property
     def shown(self) -> str:
-        return points(self.accuracy, *self.test.family) if self.test else f"{signed(self.accuracy)} points"
+        if self.test is None:
+            return f"{signed(self.accuracy)} points"
+        return points(self.accuracy, *self.test.family)
 
     @property
     def evidence(self) -> str:
         if self.test is None:
             return "not tested"
-        return f"{'Holm-corrected p' if self.test.family_size > 1 else 'p'} = {self.test.p_holm:.2g}"
+        name = "Holm-corrected p" if self.test.family_size > 1 else "p"
+        return f"{name} = {self.test.p_holm:.2g}"
 
     def __str__(self) -> str:
         return f"{self.shown}, {self.evidence}"
 
 
 class _Grid:
+    """Policies of one model on one benchmark."""
+
     def __init__(
         self, benchmark: str, sampling: str, rows: pd.DataFrame, margin: float, comparisons: pd.DataFrame | None
     ) -> None:
@@ -121,26 +138,42 @@ class _Grid:
         self.where = f"{benchmark} ({sampling})"
         self.where_with_margin = f"{benchmark} ({sampling}, margin {_points(margin)})"
         self.tests = _tests(comparisons)
-        self.candidates = sorted((row for row in policies if row.at[0] in ("dpo", "g2d")), key=lambda row: row.k)
-        self.none = next((row for row in self.candidates if row.k == 0), None)  # DPO at K=0
+        self.base = _most_accurate([row for row in policies if row.policy == "base"])
+        # DPO at each K, which the answer chooses from.
+        self.candidates = [row for row in policies if row.policy in ("dpo", "g2d")]
+        self.candidates.sort(key=lambda row: row.k)
+        self.none = next((row for row in self.candidates if row.k == 0), None)
         self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
-        self.bounded = [row for row in self.candidates if row.margin_shown is not None]
-        self.enough = [row for row in self.bounded if row.margin_shown is not None and row.margin_shown <= margin]
-        grpo = [row for row in policies if row.at[0] == "grpo"]
-        last = max((row.k for row in grpo), default=0)  # not the best of its learning curve
+        self.bounded: list[Row] = []  # candidates with a bound on their distance from the best K
+        self.enough: list[Row] = []
+        for row in self.candidates:
+            if row.margin_shown is not None:
+                self.bounded.append(row)
+                if row.margin_shown <= margin:
+                    self.enough.append(row)
+        # GRPO at its last K, not at the best of its learning curve.
+        grpo = [row for row in policies if row.policy == "grpo"]
+        last = max((row.k for row in grpo), default=0)
         self.grpo = _most_accurate([row for row in grpo if row.k == last])
-        self.stopped = _most_accurate([row for row in policies if row.at[0] == "g2d-auto"])
-        self.base = next((row for row in policies if row.at[0] == "base"), None)
+        self.stopped = _most_accurate([row for row in policies if row.policy == "g2d-auto"])
 
     def ahead_of(self, none: Row, margin: float = 0.0) -> Row | None:
         """Return the most accurate K > 0 that is shown to be better than K=0, by at least a margin."""
-        leads = [(row, self.compare(row, none)) for row in self.candidates if row.k > 0]
-        return _most_accurate([row for row, lead in leads if lead.better and lead.low >= margin])
+        ahead = []
+        for row in self.candidates:
+            lead = self.compare(row, none)
+            if row.k > 0 and lead.better and lead.low >= margin:
+                ahead.append(row)
+        return _most_accurate(ahead)
 
     @property
     def nothing_beats_m0(self) -> bool:
-        tests = [test for (_, other), test in self.tests.items() if self.base and other == self.base.at]
-        return bool(tests) and not any(test.p_holm <= LEVEL and test.difference > 0 for test in tests)
+        if self.base is None:
+            return False
+        against_m0 = [test for (_, other), test in self.tests.items() if other == self.base.at]
+        if not against_m0:
+            return False
+        return not any(test.p_holm <= LEVEL and test.difference > 0 for test in against_m0)
 
     @property
     def best(self) -> Row:
@@ -161,30 +194,35 @@ def answer(
     """Return the answer for one model and benchmark.
 
     Args:
-        rows, comparisons: its rows of Table 1, without ablations, and of `comparisons.csv`.
+        rows: its rows of Table 1, without ablations.
         sampling: how problems were answered, such as "greedy answers".
         margin: accuracy that a K may be behind the best K and still be enough, in 0..1.
+        comparisons: its rows of `comparisons.csv`.
     """
     grid = _Grid(benchmark, sampling, rows, margin, comparisons)
     if not grid.candidates:
         return Answer(model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",))
-    sentences = (_effect(grid), _against(grid), *_bounds(grid), _sample(grid.best))
-    details = (_cost(grid), *_auto_stop(grid))
-    return Answer(model, benchmark, sentences, details, _notes(grid), _headline(grid))
+    start = these_weights(grid.best.n_seeds, before=True)
+    return Answer(
+        model=model,
+        benchmark=benchmark,
+        headline=sentence(f"{start}{_verdict(grid)}."),
+        sentences=(_effect(grid), _against(grid), *_bounds(grid), _sample(grid.best)),
+        details=(_cost(grid), *_auto_stop(grid)),
+        notes=_notes(grid),
+    )
 
 
 def duration(hours: float) -> str:
     unit, factor = time_unit(hours)
-    number = f"{factor * hours:.{3 if factor == 1 else 2}g}"
-    return f"{number} device-{unit.removesuffix('s') if number == '1' else unit}"
+    digits = 3 if factor == 1 else 2
+    number = f"{factor * hours:.{digits}g}"
+    if number == "1":
+        unit = unit.removesuffix("s")
+    return f"{number} device-{unit}"
 
 
 # --------------------------------------------------------------------------------------------------------- sentences
-
-
-def _headline(grid: _Grid) -> str:
-    start = these_weights(grid.best.n_seeds, before=True)
-    return sentence(f"{start}{_verdict(grid)}.")
 
 
 def _verdict(grid: _Grid) -> str:
@@ -200,16 +238,20 @@ def _verdict(grid: _Grid) -> str:
     where = grid.where_with_margin
     ahead = grid.ahead_of(none)
     if none in grid.enough:
-        though = f", although {ahead.name} is better by {grid.compare(ahead, none).shown}" if ahead else ""
-        return f"K=0 was enough on {where}: {none.score(0)}, {_at_most_worse(none)}{though}"
+        verdict = f"K=0 was enough on {where}: {none.score(0)}, {_at_most_worse(none)}"
+        if ahead is not None:
+            verdict += f", although {ahead.name} is better by {grid.compare(ahead, none).shown}"
+        return verdict
     far_ahead = grid.ahead_of(none, grid.margin)
     if far_ahead is not None:
         return f"K=0 was not enough on {where}: {_lead(grid, far_ahead, none)}{_smaller_enough(grid, far_ahead)}"
     if ahead is not None:
         lead = f"{_lead(grid, ahead, none)}{_smaller_enough(grid, ahead)}"
         return f"{ahead.name} was better than K=0 on {where}, by an amount that may be below the margin: {lead}"
-    bound = f"; K=0 is {_at_most_worse(none)}" if none in grid.bounded else ""
-    return f"whether K=0 was enough is open on {where}: {_lead(grid, warmed, none)}{bound}"
+    verdict = f"whether K=0 was enough is open on {where}: {_lead(grid, warmed, none)}"
+    if none in grid.bounded:
+        verdict += f"; K=0 is {_at_most_worse(none)}"
+    return verdict
 
 
 def _lead(grid: _Grid, row: Row, none: Row) -> str:
@@ -218,8 +260,10 @@ def _lead(grid: _Grid, row: Row, none: Row) -> str:
 
 
 def _smaller_enough(grid: _Grid, row: Row) -> str:
-    smaller = [other for other in grid.enough if other.k < row.k]
-    return f"; {smaller[0].name} was enough, {_at_most_worse(smaller[0])}" if smaller else ""
+    smallest = grid.enough[0] if grid.enough else None
+    if smallest is None or smallest.k >= row.k:
+        return ""
+    return f"; {smallest.name} was enough, {_at_most_worse(smallest)}"
 
 
 def _at_most_worse(row: Row) -> str:
@@ -229,13 +273,17 @@ def _at_most_worse(row: Row) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:g} point{'' if share == 0.01 else 's'}"
+    if share == 0.01:
+        return "1 point"
+    return f"{100 * share:g} points"
 
 
 def _effect(grid: _Grid) -> str:
     none = grid.none
     warmed = grid.warmed
-    where = f"On {grid.where}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
+    where = f"On {grid.where}"
+    if grid.best.n_seeds == 1:
+        where += ", with these weights (one training run each)"
     if warmed is None:
         return f"{where}, DPO without online RL (K=0) reaches {grid.best.score()}; no other K was run."
     highest = f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score()}"
@@ -260,19 +308,24 @@ def _against(grid: _Grid) -> str:
     if grpo is None:
         return f"{start}; GRPO alone was not run, so nothing is said about it."
     difference = grid.compare(best, grpo)
-    side = "above it" if difference.accuracy > 0 else "below it"
+    if not difference.significant:
+        place = "not significantly different from it"
+    elif difference.accuracy > 0:
+        place = "above it"
+    else:
+        place = "below it"
     return (
         f"{start}, and {grpo.name} reaches {grpo.score()}: the best DPO policy, {best.name}, is "
-        f"{side if difference.significant else 'not significantly different from it'}{these_weights(best.n_seeds)} "
-        f"({difference})."
+        f"{place}{these_weights(best.n_seeds)} ({difference})."
     )
 
 
 def _bounds(grid: _Grid) -> tuple[str, ...]:
     if len(grid.bounded) < 2 or grid.nothing_beats_m0:
         return ()
-    worse = [f"{row.name} at most {at_most(row.margin_shown or 0.0)}" for row in grid.bounded]
-    worse[0] = worse[0].replace(" at most", " is at most", 1) + " points worse than the best K"
+    first, *others = [(row.name, at_most(row.margin_shown or 0.0)) for row in grid.bounded]
+    worse = [f"{first[0]} is at most {first[1]} points worse than the best K"]
+    worse += [f"{name} at most {bound}" for name, bound in others]
     names = listed([row.name for row in grid.enough])
     verb = "are" if len(grid.enough) > 1 else "is"
     start = sentence(these_weights(grid.best.n_seeds, before=True))
@@ -286,12 +339,12 @@ def _cost(grid: _Grid) -> str:
     best = grid.best
     if best.hours is None:
         return "What the policies cost was not recorded."
-    paid = {row.name: row.hours for row in (*grid.enough[:1], best, grid.grpo) if row and row.hours is not None}
-    costs = [
-        f"{name}{', with the highest accuracy,' if name == best.name else ''} took {duration(hours)}"
-        for name, hours in paid.items()
-    ]
-    return f"{'; '.join(costs)} (per seed, with every stage behind it)."
+    costs: dict[str, str] = {}
+    for row in (*grid.enough[:1], best, grid.grpo):
+        if row is not None and row.hours is not None:
+            which = ", with the highest accuracy," if row.name == best.name else ""
+            costs[row.name] = f"{row.name}{which} took {duration(row.hours)}"
+    return f"{'; '.join(costs.values())} (per seed, with every stage behind it)."
 
 
 def _auto_stop(grid: _Grid) -> tuple[str, ...]:
@@ -318,10 +371,10 @@ def _sample(row: Row) -> str:
 
 
 def _notes(grid: _Grid) -> tuple[str, ...]:
-    notes = []
-    if len(grid.candidates) > 1:
-        notes.append(_choice(grid))
-    return *notes, "A device is a GPU, or the CPU if there is none."
+    device = "A device is a GPU, or the CPU if there is none."
+    if len(grid.candidates) == 1:
+        return (device,)
+    return _choice(grid), device
 
 
 def _choice(grid: _Grid) -> str:
@@ -329,8 +382,10 @@ def _choice(grid: _Grid) -> str:
         f"The best of {len(grid.candidates)} policies was chosen on the same problems, so its accuracy is biased "
         "upwards."
     )
-    test = grid.compare(grid.warmed, grid.none).test if grid.warmed and grid.none else None
-    if not (grid.warmed and test and test.family_size > 1):
+    if grid.warmed is None or grid.none is None:
+        return chosen
+    test = grid.compare(grid.warmed, grid.none).test
+    if test is None or test.family_size == 1:
         return chosen
     return (
         f"{chosen} Differences are corrected for this choice: the interval of {grid.warmed.name} against K=0"
@@ -347,23 +402,41 @@ def _most_accurate(rows: Sequence[Row]) -> Row | None:
 
 
 def _rows(table: pd.DataFrame) -> list[Row]:
-    several = table.loc[table["policy"] == "g2d", "group_size"].nunique() > 1
-    policies = []
+    several_sizes = table.loc[table["policy"] == "g2d", "group_size"].nunique() > 1
+    rows = []
     for row in table.to_dict("records"):
-        policy, k, size = at = policy_of(row)
-        name = f"K={k} (G={size})" if several and size else f"K={k}"
-        name = f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name
-        hours = None if pd.isna(row["device_hours"]) else row["device_hours"]
-        bound = None if pd.isna(row["margin_shown"]) else row["margin_shown"]
-        cells = ["n_seeds", "n_problems", "accuracy", "ci_low", "ci_high"]
-        policies.append(Row(at, name, hours, **{column: row[column] for column in cells}, margin_shown=bound))
-    return policies
+        policy, k, size = policy_of(row)
+        if policy == "grpo":
+            name = f"GRPO alone (G={size}, K={k})"
+        elif several_sizes and size:
+            name = f"K={k} (G={size})"
+        else:
+            name = f"K={k}"
+        rows.append(
+            Row(
+                at=(policy, k, size),
+                name=name,
+                hours=_or_none(row["device_hours"]),
+                n_seeds=row["n_seeds"],
+                n_problems=row["n_problems"],
+                accuracy=row["accuracy"],
+                ci_low=row["ci_low"],
+                ci_high=row["ci_high"],
+                margin_shown=_or_none(row["margin_shown"]),
+            )
+        )
+    return rows
+
+
+def _or_none(number: float) -> float | None:
+    return None if pd.isna(number) else number
 
 
 def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Test]:
     tests: dict[tuple[At, At], Test] = {}
-    rows = [] if comparisons is None else comparisons.to_dict("records")
-    for row in rows:
+    if comparisons is None:
+        return tests
+    for row in comparisons.to_dict("records"):
         first = policy_of(row)
         second = policy_of(row, "reference")
         ci = (row["ci_low"], row["ci_high"])
@@ -372,7 +445,3 @@ def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Test]:
         tests[first, second] = test
         tests.setdefault((second, first), test.turned)
     return tests
-
-
-def _negated(interval: tuple[float, float]) -> tuple[float, float]:
-    return -interval[1], -interval[0]

@@ -10,10 +10,11 @@ from g2d.report.styles import names
 
 def accuracies_at(k: int, main: pd.DataFrame) -> list[str]:
     """Return a line per benchmark and policy of this K, and of M0, from Table 1; accuracies with 95 % intervals."""
-    rows = main[((main["K"] == k) & (main["policy"] != "g2d-auto")) | (main["policy"] == "base")]
+    is_at_k = (main["K"] == k) & (main["policy"] != "g2d-auto")
+    rows = main[is_at_k | (main["policy"] == "base")]
     lines = []
     for name, row in zip(names(rows), rows.to_dict("records"), strict=True):
-        seeds = f"{row['n_seeds']} seed{'' if row['n_seeds'] == 1 else 's'}"
+        seeds = "1 seed" if row["n_seeds"] == 1 else f"{row['n_seeds']} seeds"
         score = percent_interval(row["accuracy"], row["ci_low"], row["ci_high"])
         lines.append(f"{row['model']}, {row['benchmark']}: {name} {score}, {seeds}")
     return sorted(lines, key=lambda line: line.split(":")[0])

@@ -12,6 +12,7 @@ import pandas as pd
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Policy, called
 from g2d.regimes.catalogue import REGIMES
+from g2d.tables.frames import Cells
 
 # Okabe and Ito's colours for colour-blind readers.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
@@ -44,19 +45,23 @@ def series_styles(grid: Grid) -> Styles:
     for policy in grid.policies:
         by_name.setdefault(_name(policy.label), []).append(policy)
     made: dict[tuple[str, int], Style] = {}
-    drawn: Counter[str] = Counter()
-    for name, (first, *others) in sorted(by_name.items(), key=lambda item: METHODS.index(item[1][0].method)):
-        sizes = sorted({key.group_size for key in (first, *others)} - {0}) or [0]
+    n_drawn: Counter[str] = Counter()  # styles by method
+    for name, policies in sorted(by_name.items(), key=lambda item: METHODS.index(item[1][0].method)):
+        first = policies[0]
+        method = first.method
+        sizes = sorted({policy.group_size for policy in policies} - {0}) or [0]
         for size in sizes:
-            series = SERIES.get(name) or _series(name, REGIMES[first.method].label)
+            series = SERIES.get(name) or _series(name, REGIMES[method].label)
+            if len(sizes) > 1:
+                series += f", G={size}"
             made[name, size] = Style(
-                series=f"{series}, G={size}" if len(sizes) > 1 else series,
-                color=COLORS[first.method],
-                shape=SHAPES[(METHODS.index(first.method) + drawn[first.method]) % len(SHAPES)],
-                dash=DASHES[drawn[first.method] % len(DASHES)],
+                series=series,
+                color=COLORS[method],
+                shape=SHAPES[(METHODS.index(method) + n_drawn[method]) % len(SHAPES)],
+                dash=DASHES[n_drawn[method] % len(DASHES)],
                 of_warmup=_follows_warmup(first),
             )
-            drawn[first.method] += 1
+            n_drawn[method] += 1
         made.setdefault((name, 0), made[name, sizes[0]])
     return made
 
@@ -66,17 +71,22 @@ def _follows_warmup(policy: Policy) -> bool:
     return online is not None and online.method == "grpo" and policy.role != "ablation"
 
 
-def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, int]:
-    before = "" if whose == "policy" else f"{whose}_"
-    size = row[f"{before}group_size"]
-    return row[whose], int(row[f"{before}K"]), 0 if pd.isna(size) else int(size)
+def policy_of(row: Cells, column: str = "policy") -> tuple[str, int, int]:
+    """Return the policy, K and group size (or 0) of a row, or of its reference."""
+    before = "" if column == "policy" else f"{column}_"
+    return row[column], int(row[f"{before}K"]), _size(row[f"{before}group_size"])
+
+
+def _size(group_size: Any) -> int:
+    return 0 if pd.isna(group_size) else int(group_size)
 
 
 def style_of(styles: Styles, policy: str, group_size: object) -> Style:
     name = _name(policy)
-    size = 0 if pd.isna(group_size) else int(group_size)  # type: ignore[call-overload]
-    grid_style = styles.get((name, size)) or styles.get((name, 0))
-    return grid_style or Style(SERIES.get(name, name), OKABE_ITO[0], SHAPES[0], DASHES[0], True)
+    for key in ((name, _size(group_size)), (name, 0)):
+        if key in styles:
+            return styles[key]
+    return Style(SERIES.get(name, name), OKABE_ITO[0], SHAPES[0], DASHES[0], of_warmup=True)
 
 
 def styles_of(rows: pd.DataFrame, styles: Styles) -> list[Style]:
@@ -88,7 +98,9 @@ def _name(policy: str) -> str:
 
 
 def _series(name: str, label: str) -> str:
-    return label if name.casefold() == label.casefold() else f"{label}: {name.removesuffix('/grpo')}"
+    if name.casefold() == label.casefold():
+        return label
+    return f"{label}: {name.removesuffix('/grpo')}"
 
 
 def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
@@ -97,23 +109,25 @@ def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
 
 
 def legend(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
-    present = dict.fromkeys(styles_of(rows, styles))
-    every = dict.fromkeys(style.series for style in styles.values())
-    order = {series: i for i, series in enumerate(every)}
-    return {style.series: style for style in sorted(present, key=lambda style: order.get(style.series, len(order)))}
+    """Return the styles of these rows by series: in the order of the grid, then policies that the grid lacks."""
+    present = {style.series: style for style in styles_of(rows, styles)}
+    in_order = {style.series: present[style.series] for style in styles.values() if style.series in present}
+    return in_order | present
 
 
 def line_styles(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
     policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")
-    return {
-        name: numbered_style(i, name, style_of(styles, policy, size).color)
-        for i, (policy, size, name) in enumerate(policies.itertuples(index=False))
-    }
+    by_name = {}
+    for i, (policy, size, name) in enumerate(policies.itertuples(index=False)):
+        by_name[name] = numbered_style(i, name, style_of(styles, policy, size).color)
+    return by_name
 
 
 def names(rows: pd.DataFrame) -> list[str]:
-    several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
-    return [
-        called(policy, k, int(size) if policy in several and not pd.isna(size) else 0)
-        for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True)
-    ]
+    n_sizes = rows.groupby("policy")["group_size"].nunique()
+    several = set(n_sizes[n_sizes > 1].index)
+    called_names = []
+    for policy, k, size in zip(rows["policy"], rows["K"], rows["group_size"], strict=True):
+        shown_size = _size(size) if policy in several else 0
+        called_names.append(called(policy, k, shown_size))
+    return called_names

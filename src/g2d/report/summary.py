@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import pandas as pd
 
@@ -17,13 +16,13 @@ from g2d.policies.gguf import origin
 from g2d.report import charts, training_curves
 from g2d.report.answer import Answer, answer
 from g2d.report.phrases import listed, percent
+from g2d.report.provenance import Provenance
 from g2d.report.styles import Styles
 from g2d.report.vega import Spec
 from g2d.tables.captions import sampling_words
 
 KEPT = 0.9  # share of an adapter's effect: less is a caveat
 NAMED = 5  # policies in a sentence
-
 
 AXES = {"steps": "against K", "device_hours": "against device time"}  # charts, with the words of their buttons
 READING = "Device time as measured here, of every stage behind a policy, mean over seeds."
@@ -41,44 +40,65 @@ def panels(
     grid: Grid,
     specs: dict[str, Spec],
     styles: Styles,
-    more: Mapping[str, tuple[str, ...]],
+    caveats_of_models: Mapping[str, tuple[str, ...]],
 ) -> list[Panel]:
-    """Return the answer for each model and benchmark, with caveats (`more`: further ones by model). Charts are added
-    to `specs`."""
+    """Return the answer for each model and benchmark, with caveats and charts.
+
+    Args:
+        tables: all tables of the grid.
+        specs: specifications of charts by name; those of the answers are added.
+        caveats_of_models: caveats that hold for all answers of a model (`model_caveats`).
+    """
     main = tables["main"]
     shown = []
     for benchmark in grid.config.tested_benchmarks:
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
-            parts = {name: table[table["model"] == model] for name, table in tables.items() if "model" in table}
-            parts |= {name: rows[rows["benchmark"] == benchmark] for name, rows in parts.items() if "benchmark" in rows}
-            shown.append(_panel(parts, grid, model, benchmark, specs, styles, more.get(model, ())))
+            mine = _rows_of(model, benchmark, tables)
+            caveats = _caveats(mine) + caveats_of_models.get(model, ())
+            rows = charts.without_ablations(mine["main"])
+            drawn = {"steps": charts.accuracy_by_k(rows, styles)}
+            if rows["device_hours"].notna().any():
+                drawn["device_hours"] = charts.accuracy_by_hours(rows, styles)
+            names = {}
+            for axis, spec in drawn.items():
+                names[axis] = f"{model}/{benchmark}/{axis}"
+                specs[names[axis]] = spec
+            shown.append(
+                Panel(
+                    answer=replace(_answer(mine, rows, grid, model, benchmark), caveats=caveats),
+                    charts=names,
+                    reading={"device_hours": f"{READING} {calibration_words(rows)}"},
+                )
+            )
     return shown
 
 
-def _panel(
-    tables: Mapping[str, pd.DataFrame],
-    grid: Grid,
-    model: str,
-    benchmark: str,
-    specs: dict[str, Spec],
-    styles: Styles,
-    more: tuple[str, ...],
-) -> Panel:
-    every = tables["main"]
-    rows = charts.without_ablations(every)
+def _rows_of(model: str, benchmark: str, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the rows of a model and benchmark in each table that has models."""
+    mine = {}
+    for name, table in tables.items():
+        if "model" not in table:
+            continue
+        rows = table[table["model"] == model]
+        if "benchmark" in table:
+            rows = rows[rows["benchmark"] == benchmark]
+        mine[name] = rows
+    return mine
+
+
+def _answer(tables: Mapping[str, pd.DataFrame], rows: pd.DataFrame, grid: Grid, model: str, benchmark: str) -> Answer:
+    measured = sampling_words(grid.config)
     reward = grid.runs[model]["grpo"].other_reward
-    measured = sampling_words(grid.config) + (f", trained on {reward}" if reward else "")
-    answered = answer(rows, model, benchmark, measured, grid.config.margin, tables.get("comparisons"))
-    caveats = zero_caveats(every)
+    if reward:
+        measured += f", trained on {reward}"
+    return answer(rows, model, benchmark, measured, grid.config.margin, tables.get("comparisons"))
+
+
+def _caveats(tables: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
+    caveats = zero_caveats(tables["main"])
     if "training" in tables:
         caveats += training_curves.mismatch_caveats(tables["training"])
-    answered = replace(answered, caveats=caveats + more)
-    drawn = {"steps": charts.accuracy_by_k(rows, styles)}
-    if rows["device_hours"].notna().any():
-        drawn["device_hours"] = charts.accuracy_by_hours(rows, styles)
-    names = {axis: f"{model}/{benchmark}/{axis}" for axis in drawn}
-    specs |= {names[axis]: spec for axis, spec in drawn.items()}
-    return Panel(answered, names, {"device_hours": f"{READING} {calibration_words(rows)}"})
+    return caveats
 
 
 def calibration_words(main: pd.DataFrame) -> str:
@@ -114,19 +134,22 @@ def zero_caveats(main: pd.DataFrame) -> tuple[str, ...]:
 
 
 def model_caveats(
-    model: str, config: Config, provenance: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]
+    model: str, config: Config, provenance: Provenance, tables: Mapping[str, pd.DataFrame]
 ) -> tuple[str, ...]:
     """Return the caveats that hold for all answers of a model."""
-    converted = provenance["models"].get(model, {}).get("converted_from")
-    levels = tables.get("calibration")
-    few = None if levels is None else few_mixed(levels[levels["model"] == model])
-    return (
-        *([f"M0 was {origin(converted)}."] if converted else []),
-        *untrained_caveats(provenance.get("untrained", []), model),
-        *loss_caveats(provenance.get("lost_losses", {}), model),
-        *rounding_caveats(provenance.get("effect_left", {}), model, config),
-        *([few] if few else []),
-    )
+    caveats: list[str] = []
+    facts = provenance["models"].get(model)
+    if facts is not None and "converted_from" in facts:
+        caveats.append(f"M0 was {origin(facts['converted_from'])}.")
+    caveats += untrained_caveats(provenance.get("untrained", []), model)
+    caveats += loss_caveats(provenance.get("lost_losses", {}), model)
+    caveats += rounding_caveats(provenance.get("effect_left", {}), model, config)
+    if "calibration" in tables:
+        levels = tables["calibration"]
+        few = few_mixed(levels[levels["model"] == model])
+        if few:
+            caveats.append(few)
+    return tuple(caveats)
 
 
 def untrained_caveats(untrained: Sequence[str], model: str) -> tuple[str, ...]:
@@ -144,7 +167,9 @@ def _of_model(policies: Iterable[str], model: str) -> list[str]:
 
 
 def _few(runs: list[str]) -> list[str]:
-    return runs if len(runs) <= NAMED else [*runs[:NAMED], f"{len(runs) - NAMED} more"]
+    if len(runs) <= NAMED:
+        return runs
+    return [*runs[:NAMED], f"{len(runs) - NAMED} more"]
 
 
 def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:

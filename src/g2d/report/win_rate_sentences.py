@@ -1,7 +1,8 @@
+"""Sentences about win rates against M0."""
+
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pandas as pd
 
@@ -9,6 +10,7 @@ from g2d.analysis.comparisons import LEVEL
 from g2d.grid.policy import called
 from g2d.grid.run import THEN
 from g2d.report.phrases import NBSP, percent, percent_of, sentence, signed, these_weights
+from g2d.tables.frames import Cells
 
 FEW = 0.05  # share of comparisons with the shorter or longer reply below which equal length is extrapolated
 TRAINED_ON = {
@@ -28,18 +30,19 @@ def win_rate_sentences(table: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _sentence(row: dict[Any, Any]) -> str:
+def _sentence(row: Cells) -> str:
     longer = row["length"] / row["base_length"] - 1 if row["base_length"] else 0.0
     has_equal_length = not math.isnan(row["equal_length"])
-    at_equal = f", and at equal length in {percent_of(row, 'equal_length')}" if has_equal_length else ""
     trained_on = " and then on ".join(TRAINED_ON[kind] for kind in row["prompts"].split(THEN))
     text = (
         f"{sentence(these_weights(row['n_seeds'], before=True))}"
         f"{called(row['policy'], row['K'])} of {row['model']}, trained on {trained_on}, is preferred "
-        f"to M0 in {percent_of(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out "
-        f"prompts{at_equal}; its replies have {signed(longer)}{NBSP}% characters. "
-        f"{_verdict(row) if has_equal_length else _unknown(row)}"
+        f"to M0 in {percent_of(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out prompts"
     )
+    if has_equal_length:
+        text += f", and at equal length in {percent_of(row, 'equal_length')}"
+    text += f"; its replies have {signed(longer)}{NBSP}% characters. "
+    text += _verdict(row) if has_equal_length else _unknown(row)
     if has_equal_length and not FEW < row["longer"] < 1 - FEW:
         side = "longer" if row["longer"] > 0.5 else "shorter"
         text += f" Nearly all its replies are {side} than M0's, so equal length is extrapolated."
@@ -50,12 +53,13 @@ def _sentence(row: dict[Any, Any]) -> str:
     return text
 
 
-def _verdict(row: dict[Any, Any]) -> str:
-    differs, better = row["p_win"] <= LEVEL, row["win_rate"] > 0.5
-    differs_at_equal, better_at_equal = row["p_equal_length"] <= LEVEL, row["equal_length"] > 0.5
+def _verdict(row: Cells) -> str:
+    differs = row["p_win"] <= LEVEL
+    differs_at_equal = row["p_equal_length"] <= LEVEL
     half = f"from 50{NBSP}% (p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
     if differs and differs_at_equal:
-        opposite = "" if better == better_at_equal else ", with opposite signs: the result depends on length"
+        same_sign = (row["win_rate"] > 0.5) == (row["equal_length"] > 0.5)
+        opposite = "" if same_sign else ", with opposite signs: the result depends on length"
         return f"Both differ significantly {half}{opposite}."
     if differs:
         return f"The first differs significantly {half}, the second does not: length may explain the preference."
@@ -64,9 +68,13 @@ def _verdict(row: dict[Any, Any]) -> str:
     return f"Neither differs significantly {half}."
 
 
-def _unknown(row: dict[Any, Any]) -> str:
+def _unknown(row: Cells) -> str:
     verb = "differs significantly" if row["p_win"] <= LEVEL else "does not differ significantly"
-    share, side = (row["longer"], "longer") if row["longer"] > 0.5 else (1 - row["longer"], "shorter")
+    share = row["longer"]
+    side = "longer"
+    if share <= 0.5:
+        share = 1 - share
+        side = "shorter"
     return (
         f"This {verb} from 50{NBSP}% (p = {row['p_win']:.2g}). In {percent(share)} of comparisons its reply is "
         f"{side} than M0's, so the data do not say what it would be at equal length."
@@ -77,8 +85,9 @@ def _others(model: str, rows: pd.DataFrame) -> str:
     significant = rows[rows["p_win"] <= LEVEL]
     better = int((significant["win_rate"] > 0.5).sum())
     worse = len(significant) - better
-    policies = f"{len(rows)} {'policy' if len(rows) == 1 else 'policies'} of {model}"
+    policies = "policy" if len(rows) == 1 else "policies"
+    verb = "is" if better == 1 else "are"
     return (
-        f"Of {policies} trained on verifiable prompts only, {better} {'is' if better == 1 else 'are'} preferred to M0 "
+        f"Of {len(rows)} {policies} of {model} trained on verifiable prompts only, {better} {verb} preferred to M0 "
         f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {worse} less often."
     )
