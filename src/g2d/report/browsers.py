@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pandas as pd
 from markupsafe import Markup
@@ -19,6 +19,7 @@ from g2d.problems import Problem
 from g2d.report.markup import mathml, plain, render
 from g2d.report.styles import names
 from g2d.rollouts.pairs import Pair
+from g2d.tables.frames import Cells
 from g2d.tables.reads import side_by_side
 
 PROBLEMS_PER_SERIES = 40
@@ -41,7 +42,7 @@ class ShownCompletion:
     answer: Markup | None
     tokens: int
     truncated: bool
-    reward: float | None  # by the harvest's reward, if it has one
+    reward: float | None  # that the harvest's reward gave, None without one
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Answered:
     model: str
     benchmark: str
     policies: tuple[str, ...]  # names on the page
-    right: tuple[str, ...]  # one string per problem, with 1 or 0 per policy
+    right: tuple[str, ...]  # one string per problem, with 1 or 0 for each policy: whether its answer is right
     shown: tuple[Shown, ...]
 
 
@@ -102,12 +103,17 @@ Browsed = TypeVar("Browsed", Series, Answered)
 
 def series_keys(harvests: Sequence[Harvest]) -> dict[At, list[Harvest]]:
     """Return the harvests by (model, seed, variant, G), ascending in K; each series starts with M0's."""
+    by_variant: dict[tuple[str, int, str], list[Harvest]] = {}
+    for harvest in harvests:
+        by_variant.setdefault((harvest.model, harvest.seed, harvest.variant), []).append(harvest)
     by_series: dict[At, list[Harvest]] = {}
-    for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
-        keys = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
-        sizes: list[int | None] = [*sorted({key.group_size for key in keys} - {0})]
-        for size in sizes or [None]:
-            by_series[*at, size] = [key for key in keys if key.group_size in (0, size)]
+    for at, members in by_variant.items():
+        members.sort(key=lambda harvest: harvest.k)
+        sizes = sorted({harvest.group_size for harvest in members} - {0})
+        for size in sizes:
+            by_series[*at, size] = [harvest for harvest in members if harvest.group_size in (0, size)]
+        if not sizes:
+            by_series[*at, None] = members
     return by_series
 
 
@@ -126,22 +132,21 @@ def browse_pairs(
     """
     series = []
     for at, keys in series_keys(harvests).items():
-        prompts = problems[at[0]]
-        drawn = [_first_pairs(pairs(key)) for key in keys]
-        chosen = ranked(prompts, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
-        steps: dict[str, list[RolloutsAtK]] = {name: [] for name in chosen}
-        for key, paired in zip(keys, drawn, strict=True):
+        model, seed, variant, group_size = at
+        prompts = problems[model]
+        paired = [_first_pairs(pairs(key)) for key in keys]
+        n_problems = PROBLEMS_PER_CONTROL if variant else PROBLEMS_PER_SERIES
+        steps: dict[str, list[RolloutsAtK]] = {name: [] for name in ranked(prompts, paired)[:n_problems]}
+        for key, pair_of in zip(keys, paired, strict=True):
             frame = rollouts(key)
-            for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
-                steps[str(name)].append(_step(key.k, rows, paired.get(str(name))))
-        stories = tuple(_story(prompts[name], by_k) for name, by_k in steps.items())
-        series.append(Series(*at, stories))
+            for name, rows in frame[frame["problem_id"].isin(list(steps))].groupby("problem_id"):
+                steps[str(name)].append(_at_k(key.k, rows, pair_of.get(str(name))))
+        stories = []
+        for name, at_each_k in steps.items():
+            completions = chain.from_iterable(step.completions for step in at_each_k)
+            stories.append(Story(*_problem(prompts[name]), tuple(completions), tuple(at_each_k)))
+        series.append(Series(model, seed, variant, group_size, tuple(stories)))
     return within_budget(series)
-
-
-def _story(problem: Problem, steps: Sequence[RolloutsAtK]) -> Story:
-    completions = chain.from_iterable(step.completions for step in steps)
-    return Story(*_problem(problem), tuple(completions), tuple(steps))
 
 
 def _first_pairs(pairs: Sequence[Pair]) -> dict[str, Pair]:
@@ -156,18 +161,23 @@ def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _shuffled(name: str) -> bytes:
+    """Return a key that sorts names in a fixed random order."""
     return hashlib.sha256(name.encode()).digest()
 
 
-def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> RolloutsAtK:
-    correct = int((rows["verdict"] == "correct").sum())
-    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in rows["verdict"].value_counts(sort=True).items())
+def _at_k(k: int, rows: pd.DataFrame, pair: Pair | None) -> RolloutsAtK:
+    counts = rows["verdict"].value_counts(sort=True)
     samples = {"example": int(rows["sample"].min())}
     if pair is not None:
         samples = {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
     by_sample = rows.set_index("sample").to_dict("index")
-    completions = tuple(_completion(role, sample, by_sample[sample]) for role, sample in samples.items())
-    return RolloutsAtK(k, correct, len(rows), verdicts, completions)
+    return RolloutsAtK(
+        k=k,
+        correct=int((rows["verdict"] == "correct").sum()),
+        n=len(rows),
+        verdicts=", ".join(f"{n} {verdict}" for verdict, n in counts.items()),
+        completions=tuple(_completion(role, sample, by_sample[sample]) for role, sample in samples.items()),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
@@ -180,39 +190,38 @@ def browse_answers(
     for name in grid.config.benchmarks:
         questions[name] = {problem.problem_id: problem for problem in problems(name)}
     shown = []
-    for (model, benchmark), keys in side_by_side(grid).items():
-        by_policy = [_first_answers(answers(key, benchmark)) for key in keys]
-        shown.append(_answered(model, benchmark, questions[benchmark], _called(keys), by_policy))
+    for (model, benchmark), policies in side_by_side(grid).items():
+        first_answers = []
+        for policy in policies:
+            frame = answers(policy, benchmark)
+            first_answers.append(frame[frame["sample"] == 0].set_index("problem_id").to_dict("index"))
+        by_policy = dict(zip(_names_of(policies), first_answers, strict=True))
+        shown.append(_answered(model, benchmark, questions[benchmark], by_policy))
     return within_budget(shown)
 
 
-Answers = Mapping[Any, Mapping[Any, Any]]  # row of a policy's first sample by problem_id
-
-
-def _first_answers(frame: pd.DataFrame) -> Answers:
-    return frame[frame["sample"] == 0].set_index("problem_id").to_dict("index")
-
-
-def _called(keys: Sequence[Policy]) -> list[str]:
-    rows = [{"policy": key.label, "K": key.shown_k, "group_size": key.group_size or None} for key in keys]
+def _names_of(policies: Sequence[Policy]) -> list[str]:
+    rows = []
+    for policy in policies:
+        rows.append({"policy": policy.label, "K": policy.shown_k, "group_size": policy.group_size or None})
     return names(pd.DataFrame(rows, columns=["policy", "K", "group_size"]))
 
 
+Answers = Mapping[Hashable, Cells]  # row of a policy's first sample by problem_id
+
+
 def _answered(
-    model: str, benchmark: str, problems: Mapping[str, Problem], called: Sequence[str], by_policy: Sequence[Answers]
+    model: str, benchmark: str, problems: Mapping[str, Problem], by_policy: Mapping[str, Answers]
 ) -> Answered:
-    right = {name: _right(name, by_policy) for name in problems}
+    right = {}
+    for name in problems:
+        is_right = [answers[name]["verdict"] == "correct" for answers in by_policy.values()]
+        right[name] = "".join("1" if each else "0" for each in is_right)
     questions = []
     for name in in_turn(right)[:QUESTIONS_PER_BENCHMARK]:
-        completions = [_completion(title, 0, rows[name]) for title, rows in zip(called, by_policy, strict=True)]
+        completions = [_completion(title, 0, answers[name]) for title, answers in by_policy.items()]
         questions.append(Shown(*_problem(problems[name]), tuple(completions)))
-    return Answered(model, benchmark, tuple(called), tuple(right.values()), tuple(questions))
-
-
-def _right(name: str, by_policy: Sequence[Answers]) -> str:
-    """Return 1 or 0 for each policy: whether its answer to a problem is right."""
-    verdicts = [rows[name]["verdict"] for rows in by_policy]
-    return "".join("1" if verdict == "correct" else "0" for verdict in verdicts)
+    return Answered(model, benchmark, tuple(by_policy), tuple(right.values()), tuple(questions))
 
 
 def in_turn(right: Mapping[str, str]) -> list[str]:
@@ -228,7 +237,7 @@ def in_turn(right: Mapping[str, str]) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------------- both
 
 
-def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> ShownCompletion:
+def _completion(role: str, sample: int, row: Cells) -> ShownCompletion:
     answer = row["extracted_answer"]
     return ShownCompletion(
         role=role,
@@ -254,16 +263,16 @@ def within_budget(series: Sequence[Browsed]) -> list[Browsed]:
     """Return as many problems as `MAX_CHARACTERS` admits: the first of each series, then the second, and so on."""
     n_shown = [0] * len(series)
     left = MAX_CHARACTERS
-    for at, problem in _by_turns([one.shown for one in series]):
-        left -= problem.size
-        if left < 0:
-            break
-        n_shown[at] += 1
+    for row in zip_longest(*(one.shown for one in series)):
+        for number, problem in enumerate(row):
+            if problem is None:
+                continue
+            left -= problem.size
+            if left < 0:
+                return _first(series, n_shown)
+            n_shown[number] += 1
+    return _first(series, n_shown)
+
+
+def _first(series: Sequence[Browsed], n_shown: Sequence[int]) -> list[Browsed]:
     return [replace(one, shown=one.shown[:n]) for one, n in zip(series, n_shown, strict=True)]
-
-
-def _by_turns(lists: Sequence[Sequence[Shown]]) -> Iterator[tuple[int, Shown]]:
-    for turn in zip_longest(*lists):
-        for number, problem in enumerate(turn):
-            if problem is not None:
-                yield number, problem

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
@@ -20,6 +18,7 @@ from g2d.policies.record import PolicyRecord
 from g2d.regimes.catalogue import REGIMES
 from g2d.report.provenance import without_folders
 from g2d.report.win_rate_sentences import TRAINED_ON
+from g2d.tables.frames import Cells
 
 PAPER = "https://arxiv.org/abs/2605.21266"
 HERE = "path/to/this/folder"
@@ -31,23 +30,26 @@ def model_card(
 ) -> str:
     """Return the card of one policy; `results` has its rows of the main or the ablations table."""
     rows = results.to_dict("records")
+    tags = ["reasoning", "g2d", policy.regime]
+    if not policy.weights:
+        tags.insert(0, "lora")
     data = ModelCardData(
         base_model=base.settings.get("id"),  # a link that the Hub follows
         library_name="transformers" if policy.weights else "peft",
         pipeline_tag="text-generation",
-        tags=[*([] if policy.weights else ["lora"]), "reasoning", "g2d", policy.regime],
+        tags=tags,
         model_name=policy.policy_id,
         eval_results=[_eval_result(row) for row in rows],
     )
+    trained = "All weights of" if policy.weights else "A LoRA adapter for"
     load, serve = _use(policy, base)
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATES / "model_card.md"),
         title=literal(policy.policy_id),
         demonstration=literal(demonstration or ""),
-        description=f"{'All weights of' if policy.weights else 'A LoRA adapter for'} {_model(base)}, trained with "
-        f"{_training(key, policy)}, seed {policy.seed}, by the [G2D workflow]({PAPER}). SHA-256 of its "
-        f"weights: {code(str(policy.weights_sha256))}.",
+        description=f"{trained} {_model(base)}, trained with {_training(key, policy)}, seed {policy.seed}, by the "
+        f"[G2D workflow]({PAPER}). SHA-256 of its weights: {code(str(policy.weights_sha256))}.",
         results=[row | {"benchmark": literal(row["benchmark"])} for row in rows],
         load=load,
         serve=serve,
@@ -56,7 +58,7 @@ def model_card(
     return f"{card}\n"
 
 
-def _eval_result(row: Mapping[Any, Any]) -> EvalResult:
+def _eval_result(row: Cells) -> EvalResult:
     return EvalResult(
         task_type="text-generation",
         dataset_type=row["benchmark"],
@@ -69,7 +71,9 @@ def _eval_result(row: Mapping[Any, Any]) -> EvalResult:
 def _use(policy: PolicyRecord, base: PolicyRecord) -> tuple[str, str]:
     """Return code that loads a policy, and the command that serves it."""
     name = base.public_base
-    of_base = json.dumps(name) + (f', revision="{base.revision}"' if base.revision else "")
+    of_base = json.dumps(name)
+    if base.revision:
+        of_base += f', revision="{base.revision}"'
     if policy.weights:
         serve = f"{HERE} --tokenizer {shlex.quote(name)}"
         lines = [
@@ -125,17 +129,24 @@ def _training(key: Policy, policy: PolicyRecord) -> str:
     if key.run == online and key.start:
         how += f", begun {_warmup(key.start.k, key.start.method, key.start.start)}"
     settings = {**policy.settings.get(key.method, {}), **policy.settings.get("prompts", {})}
-    if (prompts := settings.get("prompts", "verifiable")) != "verifiable":
+    prompts = settings.get("prompts", "verifiable")
+    if prompts != "verifiable":
         how += f", on {TRAINED_ON[prompts]}"
-    return f"{how}, on {key.run.other_reward} instead of the truth," if key.run.other_reward else how
+    if key.run.other_reward:
+        how += f", on {key.run.other_reward} instead of the truth,"
+    return how
 
 
 def _warmup(k: int, online: str = "grpo", start: Policy | None = None) -> str:
-    steps = [f"{k} {REGIMES[online].unit}"] if k else []
+    steps = []
+    if k:
+        steps.append(f"{k} {REGIMES[online].unit}")
     while start:
         steps.insert(0, f"{start.k} {REGIMES[start.method].unit}")
         start = start.start
-    return f"after {' and '.join(steps)}" if steps else "before any online training"
+    if not steps:
+        return "before any online training"
+    return f"after {' and '.join(steps)}"
 
 
 def _model(base: PolicyRecord) -> str:

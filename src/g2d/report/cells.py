@@ -8,8 +8,9 @@ before them whose values they enclose.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from markupsafe import Markup
 
 from g2d.report.markup import cut, plain
 from g2d.report.styles import names
+from g2d.tables.frames import Cells
 
 MAX_ROWS = 2000  # a phone sorts this many without a pause
 MAX_CELL = 2000  # characters of a text; the CSV has the rest
@@ -41,30 +43,42 @@ class PageTable:
 
 def cells_of(frame: pd.DataFrame) -> PageTable:
     frame = with_policies_named(frame)
-    qualified = qualifiers(frame)
-    hidden = {column for columns in qualified.values() for column in columns}
-    columns = sorted((column for column in frame.columns if column not in hidden), key=_place)
-    numeric = {column: _is_number(frame[column]) for column in columns}
-    digits = {
-        column: decimals(frame[[column] if numeric[column] else [*qualified.get(column, ())]]) for column in columns
-    }
-    by_measure = frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
-    of_measures: dict[Any, int] = {measure: decimals(rows["value"]) for measure, rows in by_measure}
-    constant = [column for column in columns if _is_constant(frame[[column, *qualified.get(column, ())]])]
-    shown = [column for column in columns if column not in constant]
-    records = frame.head(MAX_ROWS).to_dict("records")
-
-    def cell(row: Mapping[Any, Any], column: str) -> Cell:
-        decimals_shown = digits[column] if column != "value" else of_measures.get(row.get("measure"), digits[column])
-        return _cell(row, column, qualified.get(column, ()), decimals_shown)
-
+    qualified_by = qualifiers(frame)
+    hidden = set(chain.from_iterable(qualified_by.values()))
+    columns = []
+    constant = []
+    for column in sorted(frame.columns, key=_place):
+        if column in hidden:
+            continue
+        if _is_constant(frame[[column, *qualified_by.get(column, ())]]):
+            constant.append(column)
+        else:
+            columns.append(column)
+    digits = {column: _digits(frame, column, qualified_by.get(column, ())) for column in (*columns, *constant)}
+    rows = []
+    for record in frame.head(MAX_ROWS).to_dict("records"):
+        cells = {}
+        for column, of_column in digits.items():
+            decimals_shown = of_column.get(record.get("measure"), of_column[None])
+            cells[column] = _cell(record, column, qualified_by.get(column, ()), decimals_shown)
+        rows.append(cells)
     return PageTable(
-        columns=tuple(shown),
-        numeric=tuple(numeric[column] for column in shown),
-        rows=tuple(tuple(cell(row, column) for column in shown) for row in records),
-        constant=tuple((column, cell(records[0], column).text) for column in constant),
+        columns=tuple(columns),
+        numeric=tuple(_is_number(frame[column]) for column in columns),
+        rows=tuple(tuple(cells[column] for column in columns) for cells in rows),
+        constant=tuple((column, rows[0][column].text) for column in constant),
         n_rows=len(frame),
     )
+
+
+def _digits(frame: pd.DataFrame, column: str, qualified_by: Sequence[str]) -> dict[Hashable, int]:
+    """Return the decimals of a column, as those of `None`; of a column `value` also by measure."""
+    shown = [column] if _is_number(frame[column]) else list(qualified_by)
+    digits: dict[Hashable, int] = {None: decimals(frame[shown])}
+    if column == "value" and "measure" in frame:
+        for measure, rows in frame.groupby("measure"):
+            digits[measure] = decimals(rows["value"])
+    return digits
 
 
 _FIRST = ("policy", "reference")
@@ -72,26 +86,33 @@ _ABOUT = ("difference", "gain", "accuracy", "win_rate", "share")
 
 
 def _place(column: str) -> int:
+    """Return the place of a column: policies, then what the table is about, its p-values, and the others."""
     if column in _FIRST:
         return _FIRST.index(column)
-    if column in _ABOUT or column.startswith("p_"):
-        return len(_FIRST) + (column not in _ABOUT)
+    if column in _ABOUT:
+        return len(_FIRST)
+    if column.startswith("p_"):
+        return len(_FIRST) + 1
     return len(_FIRST) + 2
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the name of a policy instead of its label, K and group size."""
     for name in _FIRST:
-        k, size = ("K", "group_size") if name == "policy" else (f"{name}_K", f"{name}_group_size")
-        if {name, k, size} <= set(frame.columns):
-            keys = frame[[name, k, size]].set_axis(["policy", "K", "group_size"], axis=1)
-            named = keys["policy"].notna()
-            keys = keys.assign(K=keys["K"].astype("Int64"))
-            called = pd.Series(names(keys[named]), keys.index[named], dtype=object)
-            frame = frame.drop(columns=[k, size]).assign(**{name: called.reindex(frame.index)})
+        key = [name, "K", "group_size"]
+        if name != "policy":
+            key = [name, f"{name}_K", f"{name}_group_size"]
+        if not set(key) <= set(frame.columns):
+            continue
+        policies = frame[key].set_axis(["policy", "K", "group_size"], axis=1).dropna(subset=["policy"])
+        policies = policies.assign(K=policies["K"].astype("Int64"))
+        called = pd.Series(names(policies), policies.index, dtype=object)
+        frame = frame.drop(columns=key[1:]).assign(**{name: called.reindex(frame.index)})
     return frame
 
 
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Return the columns with the bounds, or the deviation, of each column that has them."""
     by_column: dict[str, tuple[str, ...]] = {}
     columns = list(frame.columns)
     for column in columns:
@@ -104,13 +125,15 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
             by_column[column] = (deviation,)
     if "ci_low" in columns and "ci_high" in columns:
         before = columns[: columns.index("ci_low")]
-        for column in [name for name in reversed(before) if _encloses(frame, name)][:1]:
-            by_column[column] = ("ci_low", "ci_high")
+        for column in reversed(before):
+            if _encloses(frame, column):
+                by_column[column] = ("ci_low", "ci_high")
+                break
     return by_column
 
 
 def decimals(values: pd.Series | pd.DataFrame) -> int:
-    """Return the decimals of a column: three significant digits of its largest value, none for whole numbers."""
+    """Return the decimals of columns: three significant digits of its largest value, none for whole numbers."""
     numbers = values.to_numpy(dtype=float, na_value=math.nan)
     present = numbers[~np.isnan(numbers)]
     if (present % 1 == 0).all():
@@ -120,31 +143,39 @@ def decimals(values: pd.Series | pd.DataFrame) -> int:
 
 def number(value: float, digits: int) -> str:
     text = f"{value:.{digits}f}"
-    return f"{value:.1e}" if value and not float(text) else text
+    if value and float(text) == 0:
+        return f"{value:.1e}"
+    return text
 
 
 def _encloses(frame: pd.DataFrame, column: str) -> bool:
     if not _is_number(frame[column]):
         return False
     rows = frame[[column, "ci_low", "ci_high"]].dropna()
-    return not rows.empty and bool(((rows["ci_low"] <= rows[column]) & (rows[column] <= rows["ci_high"])).all())
+    if rows.empty:
+        return False
+    return bool((rows["ci_low"] <= rows[column]).all() and (rows[column] <= rows["ci_high"]).all())
 
 
 def _is_number(values: pd.Series) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values))
+    is_boolean = pd.api.types.is_bool_dtype(values)
+    return pd.api.types.is_numeric_dtype(values) and not is_boolean
 
 
 def _is_constant(columns: pd.DataFrame) -> bool:
-    return len(columns) > 1 and bool(columns.iloc[:, 0].notna().any()) and len(columns.drop_duplicates()) == 1
+    """Return whether a column and its qualifiers have one value, which is not null, in several rows."""
+    if len(columns) < 2 or columns.iloc[:, 0].isna().all():
+        return False
+    return len(columns.drop_duplicates()) == 1
 
 
-def _cell(row: Mapping[Any, Any], column: str, qualified_by: tuple[str, ...], digits: int) -> Cell:
+def _cell(row: Cells, column: str, qualified_by: Sequence[str], digits: int) -> Cell:
     value = row[column]
     text = _shown(value, digits)
     more = [_shown(row[name], digits) for name in qualified_by if not pd.isna(row[name])]
-    if len(more) == 2:
+    if len(qualified_by) == 2 and len(more) == 2:
         text += Markup(' <span class="ci">[{}, {}]</span>').format(*more)
-    elif len(more) == 1 and len(qualified_by) == 1:
+    elif len(qualified_by) == 1 and len(more) == 1:
         text += Markup(' <span class="ci">± {}</span>').format(*more)
     return Cell(text, "" if pd.isna(value) else str(value))
 

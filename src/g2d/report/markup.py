@@ -30,6 +30,7 @@ _FORMULA = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_DELIMITED = ("double", "bracket", "paren", "dollar", "environment", "boxed")  # groups of `_FORMULA`
 _ELEMENTS = frozenset(
     [
         *("math", "mrow", "mstyle", "mpadded", "mphantom", "menclose", "mi", "mn", "mo", "ms", "mtext", "mspace"),
@@ -58,34 +59,44 @@ def render(text: str) -> Markup:
     parts = []
     position = 0
     for match in _FORMULA.finditer(shown):
-        latex = next(text for name, text in match.groupdict().items() if text is not None and name != "name")
+        latex = next(match[name] for name in _DELIMITED if match[name] is not None)
         formula = mathml(latex, display=bool(match["double"] or match["bracket"]))
-        parts += [plain(shown[position : match.start()]), plain(match.group()) if formula is None else formula]
+        parts.append(plain(shown[position : match.start()]))
+        parts.append(plain(match.group()) if formula is None else formula)
         position = match.end()
-    return Markup().join([*parts, plain(shown[position:]), cut(text, MAX_CHARACTERS)])
+    parts.append(plain(shown[position:]))
+    parts.append(cut(text, MAX_CHARACTERS))
+    return Markup().join(parts)
 
 
 def cut(text: str, characters: int) -> Markup:
+    """Return a note on the characters of a text that are left out; empty if it is not cut."""
     rest = len(text) - characters
-    return Markup('<span class="control">… {:,} more characters</span>').format(rest) if rest > 0 else Markup()
+    if rest <= 0:
+        return Markup()
+    return Markup('<span class="control">… {:,} more characters</span>').format(rest)
 
 
 def plain(text: str) -> Markup:
     """Escape a text, and show characters that are invisible or change the direction of writing by their number."""
     if text.replace("\n", "").isprintable():
         return escape(text)
-    return Markup().join(
-        Markup('<span class="control">{}</span>').format(_code(character)) if _hidden(character) else escape(character)
-        for character in text
-    )
+    parts = []
+    for character in text:
+        if _hidden(character):
+            parts.append(Markup('<span class="control">{}</span>').format(_code(character)))
+        else:
+            parts.append(escape(character))
+    return Markup().join(parts)
 
 
 def coded(text: str) -> Markup:
-    parts = text.split("`")
-    return Markup().join(
-        Markup("<code>{}</code>").format(plain(part)) if number % 2 else plain(part)
-        for number, part in enumerate(parts)
-    )
+    """Escape a text, and write what is in backticks as code."""
+    parts = []
+    for number, part in enumerate(text.split("`")):
+        is_code = number % 2 == 1
+        parts.append(Markup("<code>{}</code>").format(plain(part)) if is_code else plain(part))
+    return Markup().join(parts)
 
 
 def mathml(latex: str, display: bool = False) -> Markup | None:
@@ -104,16 +115,18 @@ def _serialised(element: Element) -> str:
     name = element.tag
     if name not in _ELEMENTS:
         raise ValueError(f"<{name}> is not an element of a formula")
-    attributes = "".join(
-        f' {key}="{value}"' for key, value in element.items() if key in _ATTRIBUTES and _VALUE.fullmatch(value)
-    )
+    attributes = ""
+    for key, value in element.items():
+        if key in _ATTRIBUTES and _VALUE.fullmatch(value):
+            attributes += f' {key}="{value}"'
     children = "".join(_serialised(child) + _text(child.tail) for child in element)
     return f"<{name}{attributes}>{_text(element.text)}{children}</{name}>"
 
 
 def _text(text: str | None) -> str:
     """Return text inside a formula, without HTML elements; the converter writes symbols as entities (&#x0003C;)."""
-    return html.escape("".join(_code(c) if _hidden(c) else c for c in html.unescape(text or "")))
+    characters = [_code(c) if _hidden(c) else c for c in html.unescape(text or "")]
+    return html.escape("".join(characters))
 
 
 def _hidden(character: str) -> bool:
