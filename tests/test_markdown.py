@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from g2d.analysis.informativeness import Informativeness
+from g2d.config.sections import Config
+from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest
 from g2d.markdown import code, fenced, literal, shown
 from g2d.policies import PolicyRecord
 from g2d.report.cards import harvest_card, model_card
-from tests.main_policies import main_policy
+from tests.configs import SMALL
 
+DPO = next(policy for policy in Grid(Config.model_validate(SMALL)).policies if policy.role == "dpo")
 RENDER = MarkdownIt("gfm-like", {"html": True, "linkify": False})
 HOSTILE = (
     "<script>alert(1)</script> <img src=x onerror=1> [link](javascript:1) ![i](x) `c` **b** _u_ | &lt; \\* $x$\n\n# H"
@@ -58,7 +61,7 @@ def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
     results = pd.DataFrame([{"benchmark": "a|<b>", "accuracy": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n_seeds": 1}])
     counts = Informativeness(**dict.fromkeys(Informativeness.__dataclass_fields__, 1))
     cards = [
-        model_card(main_policy("m", "dpo", 0, 0, 0), policy, base, results, HOSTILE),
+        model_card(DPO, policy, base, results, HOSTILE),
         harvest_card(Harvest("m", 2, 4, 0), base, counts, HOSTILE),
     ]
     for card in cards:
@@ -73,7 +76,7 @@ def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
 def test_a_card_names_no_file_of_this_machine() -> None:
     base = PolicyRecord("m/base", "m", "base", "/home/me/model")
     settings = {"reward": {"file": "/home/me/mine.py", "weights": ["/data/a/b", "/no_think", 1]}, "template": "a/b.txt"}
-    card = model_card(main_policy("m", "dpo", 0, 0, 0), replace(base, settings=settings), base, pd.DataFrame(), None)
+    card = model_card(DPO, replace(base, settings=settings), base, pd.DataFrame(), None)
     assert "/home/me" not in card and "/data" not in card
     assert all(kept in card for kept in ("path/to/mine.py", "path/to/m", "path/to/b", "/no_think", "a/b.txt"))
 
