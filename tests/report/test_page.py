@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,17 @@ def header_of(tab: Page, name: str) -> tuple[int, Locator]:
 
 def test_the_first_page_answers_the_question(tab: Page) -> None:
     assert tab.locator("h1").inner_text() == "How much online RL is enough?"
-    assert (
-        tab.locator(".headline:visible")
-        .inner_text()
-        .startswith("Whether K=0 was enough is open on easy (greedy answers, margin 2 points): K=0 50")
-    )
+    headline = tab.locator(".headline:visible").inner_text()
+    assert headline.startswith("Whether K=0 was enough is open on easy (greedy answers, margin 2 points): K=0 50")
     assert tab.locator(".sentences:visible p").count() == 4
     assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
+
+
+def test_a_demonstration_is_called_one(tab: Page) -> None:
     assert tab.locator(".demonstration:visible").inner_text() == "Made of frames."
+
+
+def test_all_charts_are_drawn_and_accessible(tab: Page) -> None:
     open_sections(tab)
     assert draw_all(tab) == 4  # accuracy, harvest, calibration, cost
     for scheme in ("light", "dark"):
@@ -66,17 +70,29 @@ def test_the_first_page_answers_the_question(tab: Page) -> None:
         require_accessible(tab)
 
 
-def test_the_figure_switches_between_benchmarks_and_axes(tab: Page) -> None:
-    figure = tab.locator("#answer figure.chart:visible")
-    assert figure.get_attribute("data-spec") == "tiny/easy/steps"
+@pytest.fixture
+def switched(tab: Page) -> Page:
+    """The page after a click on the other axis and the other benchmark."""
+    assert tab.locator("#answer figure.chart:visible").get_attribute("data-spec") == "tiny/easy/steps"
     tab.get_by_role("button", name="against device time").click()
     tab.get_by_role("button", name="hard").click()
+    return tab
+
+
+def test_the_figure_switches_between_benchmarks_and_axes(switched: Page) -> None:
+    figure = switched.locator("#answer figure.chart:visible")
     assert figure.get_attribute("data-spec") == "tiny/hard/device_hours"
-    assert "On hard (greedy answers)," in tab.locator(".sentences:visible").inner_text()
-    assert " on hard (greedy answers, margin 2 points): " in tab.locator(".headline:visible").inner_text()
-    assert tab.locator(".reading:visible").inner_text().startswith("Device time as measured here")
-    draw_all(tab)
+    draw_all(switched)
     assert "device-hours per seed" in figure.locator("svg.marks").inner_html()
+
+
+def test_the_sentences_switch_with_the_benchmark(switched: Page) -> None:
+    assert "On hard (greedy answers)," in switched.locator(".sentences:visible").inner_text()
+    assert " on hard (greedy answers, margin 2 points): " in switched.locator(".headline:visible").inner_text()
+
+
+def test_the_explanation_switches_with_the_axis(switched: Page) -> None:
+    assert switched.locator(".reading:visible").inner_text().startswith("Device time as measured here")
 
 
 def test_every_switch_is_reached_and_pressed_by_key(tab: Page) -> None:
@@ -105,20 +121,31 @@ def test_the_first_screen_has_the_headline_the_whole_chart_and_what_its_names_me
     assert tab.locator(".legend:visible dt").all_inner_texts() == ["M0", "G2D", "DPO", "GRPO alone", "G"]
 
 
-def test_tables_sort_by_click_and_by_key(tab: Page) -> None:
-    number, header = header_of(tab, "accuracy")
+def accuracies(tab: Page) -> list[float]:
+    number, _ = header_of(tab, "accuracy")
+    return [float(text.split()[0]) for text in column(tab, "main", number)]
+
+
+def test_a_click_sorts_a_table_and_a_key_reverses_it(tab: Page) -> None:
+    _, header = header_of(tab, "accuracy")
     button = header.get_by_role("button")
-    for press, order in ((button.click, "ascending"), (lambda: button.press("Enter"), "descending")):
-        press()
-        assert header.get_attribute("aria-sort") == order
-        shown = [float(re.match(r"[\d.]+", text).group()) for text in column(tab, "main", number)]
-        assert shown == sorted(shown, reverse=order == "descending")
-        assert len(shown) == 14
+    button.click()
+    assert header.get_attribute("aria-sort") == "ascending"
+    shown = accuracies(tab)
+    assert len(shown) == 14
+    assert shown == sorted(shown)
+    button.press("Enter")
+    assert header.get_attribute("aria-sort") == "descending"
+    assert accuracies(tab) == shown[::-1]
+
+
+def test_missing_values_are_last_in_both_orders(tab: Page) -> None:
+    """M0 has no seeds, so no spread."""
     number, header = header_of(tab, "std over seeds")
-    for _ in range(2):  # missing values stay last: M0 has no seeds
+    for _ in range(2):
         header.get_by_role("button").click()
         values = column(tab, "main", number)
-        assert values[-2:] == ["–"] * 2
+        assert values[-2:] == ["–", "–"]
         assert "–" not in values[:-2]
 
 
@@ -130,14 +157,19 @@ def test_tables_filter_by_every_word(tab: Page) -> None:
     assert {text.partition(" ")[0] for text in column(tab, "main", 1)} == {"GRPO"}
 
 
-def test_a_long_table_shows_its_first_rows_until_it_is_unfolded_or_filtered(tab: Page) -> None:
-    assert tab.locator("#table-main").is_visible()
+@pytest.fixture
+def long_table(tab: Page) -> Locator:
+    """The table of costs, after a click on its link, which opens its section."""
     assert tab.locator("#table-cost").is_hidden()
-    tab.locator('nav a[href="#cost"]').click()  # opens its section
-    block = tab.locator("#table-cost")
-    block.wait_for(state="visible")
-    rows, unfold = block.locator("tbody tr:visible"), block.locator(".unfold")
-    n = block.locator("tbody tr").count()
+    tab.locator('nav a[href="#cost"]').click()
+    table = tab.locator("#table-cost")
+    table.wait_for(state="visible")
+    return table
+
+
+def test_a_long_table_shows_its_first_rows_until_it_is_unfolded(long_table: Locator) -> None:
+    rows, unfold = long_table.locator("tbody tr:visible"), long_table.locator(".unfold")
+    n = long_table.locator("tbody tr").count()
     assert n > 15
     assert rows.count() == 12
     assert unfold.inner_text() == f"All {n} rows"
@@ -145,58 +177,131 @@ def test_a_long_table_shows_its_first_rows_until_it_is_unfolded_or_filtered(tab:
     assert rows.count() == n
     unfold.click()
     assert rows.count() == 12
-    block.get_by_role("searchbox").fill("calibrate")
-    assert rows.count() == n / 2
-    assert unfold.is_hidden()
-    assert tab.locator("#table-main .unfold").count() == 0  # so few rows are all shown
 
 
-def test_a_print_has_at_most_ten_pages_with_every_benchmark_and_the_open_sections(tab: Page) -> None:
+def test_a_long_table_shows_all_rows_that_match_a_filter(long_table: Locator) -> None:
+    long_table.get_by_role("searchbox").fill("calibrate")
+    assert long_table.locator("tbody tr:visible").count() == long_table.locator("tbody tr").count() / 2
+    assert long_table.locator(".unfold").is_hidden()
+
+
+def test_a_short_table_cannot_be_folded(tab: Page) -> None:
+    assert tab.locator("#table-main").is_visible()
+    assert tab.locator("#table-main .unfold").count() == 0
+
+
+@pytest.fixture
+def printed(tab: Page) -> Iterator[Page]:
+    """The page with one open section as it is printed."""
     tab.locator('nav a[href="#cost"]').click()
-    assert len(re.findall(rb"/Type */Page\b", tab.pdf(prefer_css_page_size=True))) <= 10
     tab.emulate_media(media="print")
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert tab.locator("#table-cost tbody tr:visible").count() == 12
-    assert tab.locator("details:not([open]):visible, #answers:visible, #pairs:visible").count() == 0
-    assert tab.locator("[data-benchmark][hidden]").count() == 0
-    assert tab.locator("nav:visible, button.unfold:visible, .table-tools:visible").count() == 0
-    for table in tab.locator(".scroll").all():
-        assert table.evaluate("element => element.scrollHeight <= element.clientHeight + 1")
-    for figure in tab.locator("figure.chart:visible").all():
-        figure.locator("svg.marks").wait_for()
+    yield tab
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert tab.locator("[data-benchmark][hidden]").count() > 0
 
 
-def test_the_answer_browser_counts_and_shows_where_two_policies_differ(tab: Page) -> None:
-    cells, question = tab.locator("#answer-browser .cells button"), tab.locator("#answer-question option")
-    n = len(list(texts()))
-    even, third, both = ((n + step - 1) // step for step in (2, 3, 6))
-    tab.locator("#answer-first").select_option(label="DPO (K=0)")
-    tab.locator("#answer-second").select_option(label="G2D (K=10)")
-    counted = [int(text.split()[0]) for text in cells.all_inner_texts()]
-    assert counted == [even - both, third - both, both, n - even - third + both]
-    cells.nth(1).click()
-    every_verdict = question.count()
-    assert 0 < every_verdict <= counted[1]
-    verdict = tab.locator("#answer-verdict")
-    assert verdict.locator("option").all_inner_texts() == ["any", "correct", "incorrect", "truncated"]
-    shown = {}
-    for name in ("truncated", "incorrect"):
-        verdict.select_option(label=name)
-        shown[name] = question.count()
-        badges = tab.locator("#answer-stage .badge").all_inner_texts()
-        assert [badge.split()[1] for badge in badges] == [name, "correct"]
-    assert min(shown.values()) > 0
-    assert sum(shown.values()) == every_verdict
-    assert "g2d at K=10 on easy" in tab.locator("#answer-stage .card").nth(1).inner_text()
-    tab.locator("#answer-second").select_option(label="DPO (K=0)")  # a policy never differs from itself
-    assert verdict.input_value() == ""
-    assert [int(text.split()[0]) for text in cells.all_inner_texts()] == [0, 0, even, n - even]
-    assert tab.locator("#answer-stage .card").count() == 0
-    tab.locator("#answer-series").select_option(label="tiny, hard")
-    cells.nth(2).click()
-    assert "on hard" in tab.locator("#answer-stage .card").nth(0).inner_text()
+def test_a_print_has_at_most_ten_pages(tab: Page) -> None:
+    tab.locator('nav a[href="#cost"]').click()
+    assert len(re.findall(rb"/Type */Page\b", tab.pdf(prefer_css_page_size=True))) <= 10
+
+
+def test_a_print_has_open_sections_and_no_browsers(printed: Page) -> None:
+    assert printed.locator("#table-cost tbody tr:visible").count() == 12
+    assert printed.locator("details:not([open]):visible, #answers:visible, #pairs:visible").count() == 0
+
+
+def test_a_print_has_nothing_to_click(printed: Page) -> None:
+    assert printed.locator("nav:visible, button.unfold:visible, .table-tools:visible").count() == 0
+
+
+def test_a_print_has_whole_tables_and_drawn_charts(printed: Page) -> None:
+    for table in printed.locator(".scroll").all():
+        assert table.evaluate("element => element.scrollHeight <= element.clientHeight + 1")
+    for figure in printed.locator("figure.chart:visible").all():
+        figure.locator("svg.marks").wait_for()
+
+
+def test_a_print_has_every_benchmark_and_the_screen_the_chosen_one(tab: Page) -> None:
+    hidden = tab.locator("[data-benchmark][hidden]")
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert hidden.count() == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert hidden.count() > 0
+
+
+@dataclass
+class AnswerBrowser:
+    """The browser of answers, with DPO (K=0) and G2D (K=10) compared on easy.
+
+    DPO has every second question right, G2D every third (`answer_frame`).
+    """
+
+    tab: Page
+
+    def __post_init__(self) -> None:
+        self.cells = self.tab.locator("#answer-browser .cells button")
+        self.questions = self.tab.locator("#answer-question option")
+        self.verdicts = self.tab.locator("#answer-verdict")
+        self.cards = self.tab.locator("#answer-stage .card")
+        self.tab.locator("#answer-first").select_option(label="DPO (K=0)")
+        self.compare_with("G2D (K=10)")
+
+    def compare_with(self, policy: str) -> None:
+        self.tab.locator("#answer-second").select_option(label=policy)
+
+    def counts(self) -> list[int]:
+        """Numbers of questions: only the first is right, only the second, both, none."""
+        return [int(text.split()[0]) for text in self.cells.all_inner_texts()]
+
+
+@pytest.fixture
+def answers(tab: Page) -> AnswerBrowser:
+    return AnswerBrowser(tab)
+
+
+def right_of_every(step: int) -> int:
+    """The number of questions 0, step, 2 step, ..."""
+    return len(range(0, len(list(texts())), step))
+
+
+def test_the_answer_browser_counts_where_two_policies_differ(answers: AnswerBrowser) -> None:
+    n, both = len(list(texts())), right_of_every(6)
+    only_first = right_of_every(2) - both
+    only_second = right_of_every(3) - both
+    assert answers.counts() == [only_first, only_second, both, n - only_first - only_second - both]
+
+
+def test_a_policy_does_not_differ_from_itself(answers: AnswerBrowser) -> None:
+    answers.cells.nth(1).click()
+    answers.verdicts.select_option(label="truncated")
+    answers.compare_with("DPO (K=0)")
+    right = right_of_every(2)
+    assert answers.counts() == [0, 0, right, len(list(texts())) - right]
+    assert answers.cards.count() == 0
+    assert answers.verdicts.input_value() == ""
+
+
+def test_questions_can_be_chosen_by_the_verdict_of_the_first_policy(answers: AnswerBrowser) -> None:
+    answers.cells.nth(1).click()  # only the second is right
+    n = answers.questions.count()
+    assert 0 < n <= answers.counts()[1]
+    assert answers.verdicts.locator("option").all_inner_texts() == ["any", "correct", "incorrect", "truncated"]
+    shown = []
+    for verdict in ("truncated", "incorrect"):
+        answers.verdicts.select_option(label=verdict)
+        shown.append(answers.questions.count())
+        badges = answers.tab.locator("#answer-stage .badge").all_inner_texts()
+        assert [badge.split()[1] for badge in badges] == [verdict, "correct"]
+    assert min(shown) > 0
+    assert sum(shown) == n
+
+
+def test_a_card_has_the_answer_of_its_policy_on_the_chosen_benchmark(answers: AnswerBrowser) -> None:
+    answers.cells.nth(1).click()
+    assert "g2d at K=10 on easy" in answers.cards.nth(1).inner_text()
+    answers.tab.locator("#answer-series").select_option(label="tiny, hard")
+    answers.cells.nth(2).click()
+    assert "on hard" in answers.cards.nth(0).inner_text()
 
 
 def select_problem(tab: Page, part: str) -> None:
@@ -205,27 +310,59 @@ def select_problem(tab: Page, part: str) -> None:
     tab.locator("#pair-problem").select_option(index=next(i for i, label in enumerate(labels) if part in label))
 
 
-def test_the_pair_browser_steps_through_k(tab: Page) -> None:
-    step = tab.locator("#pair-stage .step:visible")
-    steps = tab.locator("#pair-stage .ks button")
-    assert [text.split()[0] for text in steps.all_inner_texts()] == ["K=0", "K=10", "K=20"]
-    assert steps.nth(0).get_attribute("aria-pressed") == "true"
-    steps.nth(1).click()
-    assert "K=10, attempt" in step.locator(".card.chosen").inner_text()
-    assert "K=10, attempt" in step.locator(".card.rejected").inner_text()
-    tab.locator("#pair-browser").focus()
-    tab.keyboard.press("ArrowRight")
-    assert "K=20, attempt" in step.inner_text()
-    tab.keyboard.press("ArrowRight")  # there is no further K
-    assert steps.nth(2).get_attribute("aria-pressed") == "true"
-    tab.keyboard.press("ArrowLeft")
-    assert "K=10, attempt" in step.inner_text()
-    before = tab.locator("#pair-problem").input_value()
-    tab.locator("#pair-next").click()
-    assert tab.locator("#pair-problem").input_value() != before
-    assert "K=10, attempt" in step.inner_text()  # the next problem at the same K
-    tab.locator("#pair-series").select_option(label="tiny, seed 1, G=2")
-    assert steps.count() == 3
+@dataclass
+class PairBrowser:
+    """The browser of pairs: buttons of K, and the shown step."""
+
+    tab: Page
+
+    def __post_init__(self) -> None:
+        self.ks = self.tab.locator("#pair-stage .ks button")
+        self.step = self.tab.locator("#pair-stage .step:visible")
+
+    def press(self, key: str) -> None:
+        self.tab.locator("#pair-browser").focus()
+        self.tab.keyboard.press(key)
+
+
+@pytest.fixture
+def pairs(tab: Page) -> PairBrowser:
+    return PairBrowser(tab)
+
+
+def test_the_pair_browser_begins_at_k_0(pairs: PairBrowser) -> None:
+    assert [text.split()[0] for text in pairs.ks.all_inner_texts()] == ["K=0", "K=10", "K=20"]
+    assert pairs.ks.nth(0).get_attribute("aria-pressed") == "true"
+
+
+def test_a_click_shows_the_pair_of_a_k(pairs: PairBrowser) -> None:
+    pairs.ks.nth(1).click()
+    assert "K=10, attempt" in pairs.step.locator(".card.chosen").inner_text()
+    assert "K=10, attempt" in pairs.step.locator(".card.rejected").inner_text()
+
+
+def test_arrow_keys_step_through_k(pairs: PairBrowser) -> None:
+    pairs.press("ArrowRight")
+    assert "K=10, attempt" in pairs.step.inner_text()
+    pairs.press("ArrowRight")
+    assert "K=20, attempt" in pairs.step.inner_text()
+    pairs.press("ArrowRight")  # there is no further K
+    assert pairs.ks.nth(2).get_attribute("aria-pressed") == "true"
+    pairs.press("ArrowLeft")
+    assert "K=10, attempt" in pairs.step.inner_text()
+
+
+def test_the_next_problem_is_shown_at_the_same_k(pairs: PairBrowser) -> None:
+    pairs.ks.nth(1).click()
+    before = pairs.tab.locator("#pair-problem").input_value()
+    pairs.tab.locator("#pair-next").click()
+    assert pairs.tab.locator("#pair-problem").input_value() != before
+    assert "K=10, attempt" in pairs.step.inner_text()
+
+
+def test_the_pairs_of_another_seed_are_shown(pairs: PairBrowser) -> None:
+    pairs.tab.locator("#pair-series").select_option(label="tiny, seed 1, G=2")
+    assert pairs.ks.count() == 3
 
 
 def test_pairs_show_formulas_and_why_a_problem_has_none(tab: Page) -> None:
@@ -245,10 +382,12 @@ def hostile(tab: Page, select: str) -> list[int]:
     return [i for i, number in enumerate(numbers) if number < len(HOSTILE) or number == 30]
 
 
-def test_what_a_model_wrote_stays_inert(tab: Page) -> None:
+ACTIVE = ":is(script, img, iframe, svg, style, a, i, .text b, [onclick], [onload], [onerror], [href])"
+
+
+def test_what_a_model_wrote_stays_inert_in_the_pair_browser(tab: Page) -> None:
     """Hostile texts cause no dialog, request, element, handler or link at any K."""
     open_sections(tab)
-    elements = ":is(script, img, iframe, svg, style, a, i, .text b, [onclick], [onload], [onerror], [href])"
     assert tab.locator("#pair-problem option").count() == 40
     problems = hostile(tab, "#pair-problem")
     assert len(problems) == 10
@@ -256,18 +395,33 @@ def test_what_a_model_wrote_stays_inert(tab: Page) -> None:
         tab.locator("#pair-problem").select_option(index=index)
         for button in tab.locator("#pair-stage .ks button").all():
             button.click()
-        assert tab.locator(f":is(#pair-stage, #table-cost tbody) {elements}").count() == 0
+        assert tab.locator(f"#pair-stage {ACTIVE}").count() == 0
+
+
+def test_what_a_model_wrote_stays_inert_in_the_answer_browser(tab: Page) -> None:
+    open_sections(tab)
     for cell in tab.locator("#answer-browser .cells button").all():
         cell.click()
         for index in hostile(tab, "#answer-question"):
             tab.locator("#answer-question").select_option(index=index)
-            assert tab.locator(f"#answer-stage {elements}").count() == 0
+            assert tab.locator(f"#answer-stage {ACTIVE}").count() == 0
+
+
+def test_what_a_table_has_stays_inert_and_is_shown_as_it_is(tab: Page) -> None:
+    open_sections(tab)
     tab.locator("#table-cost .unfold").click()
-    stage = tab.locator("#pair-stage").inner_text() + tab.locator("#table-cost").inner_text()
-    assert "<script>alert(1)</script>" in stage
-    assert "{{7*7}}" in stage
-    assert "U+202E" in stage
-    assert "\u202e" not in stage
+    assert tab.locator(f"#table-cost tbody {ACTIVE}").count() == 0
+    shown = tab.locator("#table-cost").inner_text()
+    assert "<script>alert(1)</script>" in shown
+    assert "{{7*7}}" in shown
+
+
+def test_characters_that_reverse_a_text_are_shown_by_their_number(tab: Page) -> None:
+    open_sections(tab)
+    tab.locator("#table-cost .unfold").click()
+    shown = tab.locator("#table-cost").inner_text()
+    assert "U+202E" in shown
+    assert "\u202e" not in shown
 
 
 def test_markup_that_slipped_through_could_not_act(browser: Browser, page: Path, tmp_path: Path) -> None:
@@ -299,7 +453,7 @@ def colliding(texts: list[tuple[str, float, float, float, float]]) -> list[tuple
     ]
 
 
-def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
+def test_charts_fit_a_phone_without_overlapping_texts(browser: Browser, page: Path) -> None:
     with opened(browser, page, PHONE) as (tab, complaints):
         for axis in ("against device time", "against K"):
             tab.get_by_role("button", name=axis).click()
@@ -308,21 +462,41 @@ def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
                 texts = chart.evaluate(TEXTS)
                 assert not colliding(texts)
                 assert max(text[3] for text in texts) <= PHONE[0]
-        assert tab.evaluate("document.documentElement.scrollWidth") == PHONE[0]  # tables scroll inside their frame
-        assert tab.locator("nav a").first.is_hidden()  # the menu is closed
+        assert not complaints, complaints
+
+
+def test_on_a_phone_tables_scroll_inside_their_frame(browser: Browser, page: Path) -> None:
+    with opened(browser, page, PHONE) as (tab, complaints):
+        assert tab.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+        assert not complaints, complaints
+
+
+def test_on_a_phone_the_menu_opens_by_a_click(browser: Browser, page: Path) -> None:
+    with opened(browser, page, PHONE) as (tab, complaints):
+        assert tab.locator("nav a").first.is_hidden()
         tab.locator("nav summary").click()
         assert tab.locator("nav a").first.is_visible()
         assert not complaints, complaints
 
 
-def test_the_page_is_one_file_that_admits_its_own_scripts(page: Path) -> None:
-    html = page.read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def html(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def test_the_page_names_the_dated_plan(html: str) -> None:
     assert "The primary comparison is of this page." in html
     assert 'href="../plan.json"' in html
+
+
+def test_the_page_is_one_file(html: str) -> None:
     outside_scripts = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
     assert "<link" not in outside_scripts
-    assert set(re.findall(r'<(?:script|img|iframe)[^>]+src="([^:]+:)', outside_scripts)) == {"data:"}
+    assert set(re.findall(r'<(?:script|img|iframe)[^>]+src="([^":]+:)', outside_scripts)) == {"data:"}
     assert len(html) < 6_000_000
+
+
+def test_the_page_admits_only_its_own_scripts(html: str) -> None:
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html).group(1).replace("&#39;", "'")
     assert policy == content_security_policy(re.findall(r"<script>(.*?)</script>", html, re.S))
     assert re.match(r"default-src 'none'; script-src( 'sha256-[^']+')+; ", policy)
@@ -340,8 +514,10 @@ def caveats(
     frames: dict[str, pd.DataFrame], config: Config, part: str, **more: tuple[str, ...]
 ) -> dict[str, list[str]]:
     """Return the caveats with this part by benchmark."""
-    shown = panels(frames, Grid(config), {}, series_styles(Grid(config)), more)
-    return {panel.answer.benchmark: [line for line in panel.answer.caveats if part in line] for panel in shown}
+    found = {}
+    for panel in panels(frames, Grid(config), {}, series_styles(Grid(config)), more):
+        found[panel.answer.benchmark] = [line for line in panel.answer.caveats if part in line]
+    return found
 
 
 def test_an_ablation_is_a_row_of_table_1_and_in_no_chart(frames: dict[str, pd.DataFrame], config: Config) -> None:
@@ -352,16 +528,23 @@ def test_an_ablation_is_a_row_of_table_1_and_in_no_chart(frames: dict[str, pd.Da
     assert "ipo" not in json.dumps(specs)
 
 
-def test_policies_that_answer_nothing_right_are_named_where_m0_does(
-    config: Config, frames: dict[str, pd.DataFrame]
-) -> None:
+def without_a_right_answer(main: pd.DataFrame, policy: str, k: int) -> None:
+    """Give a policy accuracy 0 on hard."""
+    main.loc[(main["policy"] == policy) & (main["K"] == k) & (main["benchmark"] == "hard"), "accuracy"] = 0.0
+
+
+def test_a_policy_that_answers_nothing_right_is_a_caveat(config: Config, frames: dict[str, pd.DataFrame]) -> None:
     assert caveats(frames, config, "Accuracy 0") == {"easy": [], "hard": []}
-    main = frames["main"]
-    main.loc[(main["policy"] == "g2d") & (main["K"] == 20) & (main["benchmark"] == "hard"), "accuracy"] = 0.0
+    without_a_right_answer(frames["main"], "g2d", 20)
     shown = caveats(frames, config, "Accuracy 0")
     [caveat] = shown["hard"]
-    assert "G2D (K=20)" in caveat and shown["easy"] == []
-    main.loc[(main["policy"] == "base") & (main["benchmark"] == "hard"), "accuracy"] = 0.0
+    assert "G2D (K=20)" in caveat
+    assert shown["easy"] == []
+
+
+def test_it_is_no_caveat_if_m0_answers_nothing_right_either(config: Config, frames: dict[str, pd.DataFrame]) -> None:
+    without_a_right_answer(frames["main"], "g2d", 20)
+    without_a_right_answer(frames["main"], "base", 0)
     assert caveats(frames, config, "Accuracy 0")["hard"] == []
 
 
@@ -373,32 +556,38 @@ def test_caveats_of_a_model_stand_beside_each_of_its_answers(config: Config, fra
 LOST = {"tiny/seed0/grpo/g2/k2": 0.45, "tiny/seed1/grpo/g2/k2": 0.8, "tiny/seed0/dpo/g2/k2": 0.99, "other/x": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("engine", "is_lost"),
-    [
-        ({"name": "vllm"}, True),
-        ({"name": "vllm", "adapters": "lora"}, True),
-        ({"name": "vllm", "adapters": "merge"}, False),
-        ({}, True),
-        ({"adapters": "merge"}, True),
-    ],
-)
-def test_the_page_says_which_adapters_bfloat16_swallows(config: Config, engine: dict[str, str], is_lost: bool) -> None:
-    tiny = config.model_copy(update={"engine": config.engine.model_copy(update=engine)})
-    caveats = rounding_caveats(LOST, "tiny", tiny)
-    assert len(caveats) == is_lost
-    for sentence in caveats:
-        assert "engine.adapters: merge, with vLLM, keeps it." in sentence
-        assert "45\u00a0% for seed0/grpo/g2/k2" in sentence and "2 policies" in sentence
-    assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", tiny) == ()
+@pytest.mark.parametrize("engine", [{"name": "vllm"}, {"name": "vllm", "adapters": "lora"}, {}, {"adapters": "merge"}])
+def test_the_page_says_which_adapters_bfloat16_swallows(config: Config, engine: dict[str, str]) -> None:
+    [sentence] = rounding_caveats(LOST, "tiny", with_engine(config, engine))
+    assert "engine.adapters: merge, with vLLM, keeps it." in sentence
+    assert "45\u00a0% for seed0/grpo/g2/k2" in sentence
+    assert "2 policies" in sentence
 
 
-def test_losses_that_were_not_finite_are_a_caveat() -> None:
-    lost = {"tiny/seed0/dpo/g2/k2": 40, "other/seed0/dpo/g2/k2": 1}
-    [caveat] = loss_caveats(lost, "tiny")
-    assert "seed0/dpo/g2/k2 (40 steps)" in caveat and "other" not in caveat
-    many = {f"tiny/seed{n}/dpo/g0/k0": 1 for n in range(9)}
-    assert loss_caveats(many, "tiny")[0].count("steps)") == 5
+def test_vllm_merges_adapters_without_a_loss(config: Config) -> None:
+    assert rounding_caveats(LOST, "tiny", with_engine(config, {"name": "vllm", "adapters": "merge"})) == ()
+
+
+def test_an_adapter_that_keeps_its_effect_is_no_caveat(config: Config) -> None:
+    assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", config) == ()
+
+
+def with_engine(config: Config, engine: dict[str, str]) -> Config:
+    return config.model_copy(update={"engine": config.engine.model_copy(update=engine)})
+
+
+def test_losses_that_were_not_finite_are_a_caveat_of_their_model() -> None:
+    [caveat] = loss_caveats({"tiny/seed0/dpo/g2/k2": 40, "other/seed0/dpo/g2/k2": 1}, "tiny")
+    assert "seed0/dpo/g2/k2 (40 steps)" in caveat
+    assert "other" not in caveat
+
+
+def test_at_most_five_policies_with_such_losses_are_named() -> None:
+    [caveat] = loss_caveats({f"tiny/seed{n}/dpo/g0/k0": 1 for n in range(9)}, "tiny")
+    assert caveat.count("steps)") == 5
+
+
+def test_finite_losses_are_no_caveat() -> None:
     assert loss_caveats({}, "tiny") == ()
 
 
