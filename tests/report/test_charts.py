@@ -21,7 +21,7 @@ from g2d.report import charts
 from g2d.report.page import build
 from g2d.report.provenance import provenance
 from g2d.report.styles import OKABE_ITO, Styles, legend, series_styles
-from g2d.report.vega import finished
+from g2d.report.vega import Spec, finished
 from g2d.tables import all_tables
 from g2d.tables.captions import captions
 from g2d.tables.frames import write_table
@@ -34,7 +34,7 @@ GRID = main(
 )
 
 
-def rows(spec: charts.Spec) -> list[dict]:
+def rows(spec: Spec) -> list[dict]:
     """All rows of a specification."""
     return [row for data in spec["datasets"].values() for row in data]
 
@@ -68,7 +68,7 @@ def test_a_legend_has_policies_that_the_grid_lacks_in_the_order_of_the_table() -
     assert list(legend(rows, KNOWN)) == list(rows["policy"])
 
 
-def looks(spec: charts.Spec) -> dict[str, tuple[str, str]]:
+def looks(spec: Spec) -> dict[str, tuple[str, str]]:
     """Colour and shape of every series of a figure."""
     encoding = next(layer["encoding"] for layer in spec["layer"] if "shape" in layer["encoding"])
     color, shape = encoding["color"]["scale"], encoding["shape"]["scale"]
@@ -198,7 +198,7 @@ def test_the_first_differences_are_of_k_from_k_0_then_m0_then_grpo() -> None:
     assert charts.other_differences(table[:3]) is None
 
 
-def right_by_k(rows: pd.DataFrame, _: Styles) -> charts.Spec:
+def right_by_k(rows: pd.DataFrame, _: Styles) -> Spec:
     return finished(alt.Chart(rows).mark_line().encode(x="K:Q", y="right:Q"))
 
 

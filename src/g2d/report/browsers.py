@@ -215,8 +215,9 @@ def _answered(
 ) -> Answered:
     right = {}
     for name in problems:
-        is_right = [answers[name]["verdict"] == "correct" for answers in by_policy.values()]
-        right[name] = "".join("1" if each else "0" for each in is_right)
+        right[name] = ""
+        for answers in by_policy.values():
+            right[name] += "1" if answers[name]["verdict"] == "correct" else "0"
     questions = []
     for name in in_turn(right)[:QUESTIONS_PER_BENCHMARK]:
         completions = [_completion(title, 0, answers[name]) for title, answers in by_policy.items()]

@@ -55,7 +55,7 @@ def cells_of(frame: pd.DataFrame) -> PageTable:
         else:
             columns.append(column)
     digits = {column: _digits(frame, column, qualified_by.get(column, ())) for column in (*columns, *constant)}
-    rows = []
+    rows: list[dict[str, Cell]] = []
     for record in frame.head(MAX_ROWS).to_dict("records"):
         cells = {}
         for column, of_column in digits.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -80,7 +79,7 @@ def _bounds(grouped: Grouped) -> dict[Row, dict[str, float]]:
     return bounds
 
 
-def accuracy_row(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> dict[str, Any]:
+def accuracy_row(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> dict[str, object]:
     correct = crossed(by_key, benchmark)
     by_seed = correct.mean(axis=1)
     row = row_of(by_key, benchmark, correct)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from g2d.grid.grid import Grid
 from g2d.tables.reads import (
@@ -78,7 +78,7 @@ class Table:
     title: str
     function: str
     arguments: str
-    reads: tuple[Read, ...]
+    reads: tuple[Read[Any], ...]
     section: str = OTHERS
     charts: tuple[Chart, ...] = ()
     enabled: Callable[[Grid], bool] = lambda grid: True
@@ -159,9 +159,9 @@ def tables_of(grid: Grid) -> dict[str, Table]:
     return {one.name: one for one in TABLES if one.enabled(grid)}
 
 
-def reads_of(tables: Iterable[Table]) -> dict[str, Read]:
+def reads_of(tables: Iterable[Table]) -> dict[str, Read[Any]]:
     """Return all that these tables read, by name."""
-    reads: dict[str, Read] = {}
+    reads: dict[str, Read[Any]] = {}
     for one in tables:
         for read in one.reads:
             reads[read.name] = read

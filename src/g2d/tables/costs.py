@@ -75,5 +75,5 @@ def spent_on(records: Sequence[Cost], path: Callable[[str], Path] = Path) -> dic
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
-    """Read metrics.jsonl, which has no rows after a training on a harvest without data."""
+    """Read metrics.jsonl; it is empty after a training on a harvest without data."""
     return [parse_json(line) for _, line in read_lines(file)]

@@ -5,10 +5,10 @@ No job depends on the file, so equal results have equal files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from g2d.grid.grid import Grid
 from g2d.jobs.files import json_sha256, read_json, write_json
@@ -20,10 +20,38 @@ PRIMARY = "DPO against K=0"  # the family that answers how much online RL is eno
 NOT_PLANNED = frozenset({"title", "demonstration"})  # keys that change no comparison
 
 
-def primary(grid: Grid) -> dict[str, Any]:
+class PrimaryOfModel(TypedDict):
+    family: str
+    policies_and_references: list[list[str]]
+
+
+class Primary(TypedDict):
+    """Primary comparison of each model on the first benchmark."""
+
+    benchmark: str
+    margin: float
+    models: dict[str, PrimaryOfModel]
+    judged_by: NotRequired[str]
+    trained_on: NotRequired[str]
+
+
+class Plan(TypedDict):
+    primary: Primary
+    seeds: list[int]
+    settings_sha256: str
+
+
+class PlanEntry(TypedDict):
+    date: str
+    evaluations: int  # evaluations of trained policies that had finished
+    plan: Plan
+    sha256: NotRequired[str]  # of the other values
+
+
+def primary(grid: Grid) -> Primary:
     """Return each model's primary comparison on the first benchmark: `PRIMARY`, or the grid's first family."""
     benchmark = grid.config.tested_benchmarks[0]
-    comparisons: dict[str, dict[str, Any]] = {}
+    comparisons: dict[str, PrimaryOfModel] = {}
     for model in grid.config.models:
         policies = dict.fromkeys(policy.over_seeds for policy in grid.policies if policy.model == model)
         by_name = dict(families([(key, benchmark) for key in policies]))
@@ -34,7 +62,7 @@ def primary(grid: Grid) -> dict[str, Any]:
             name = next(iter(by_name))
         pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in by_name[name]]
         comparisons[model] = {"family": name, "policies_and_references": pairs}
-    plan = {"benchmark": benchmark, "margin": grid.config.margin, "models": comparisons}
+    plan: Primary = {"benchmark": benchmark, "margin": grid.config.margin, "models": comparisons}
     if grid.config.verifier is not None:
         plan["judged_by"] = grid.config.verifier.file
     reward = grid.any_runs["grpo"].other_reward
@@ -43,7 +71,7 @@ def primary(grid: Grid) -> dict[str, Any]:
     return plan
 
 
-def planned(grid: Grid) -> dict[str, Any]:
+def planned(grid: Grid) -> Plan:
     config = grid.config
     settings = {name: value for name, value in config.identity.items() if name not in NOT_PLANNED}
     return {"primary": primary(grid), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
@@ -58,19 +86,20 @@ def write_plan(grid: Grid, results: str | Path = "results") -> None:
     if entries and entries[-1]["plan"] == plan:
         return
     evaluations = len(list(Path(results).glob("*/seed*/**/eval/*.parquet")))
-    entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
-    entry["sha256"] = json_sha256(entry)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    entry: PlanEntry = {"date": now, "evaluations": evaluations, "plan": plan}
+    entry["sha256"] = _digest(entry)
     kept = entries if evaluations else []
     write_json(Path(results, PLAN), {"entries": [*kept, entry]})
 
 
-def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
+def read_plan(results: str | Path = "results") -> list[PlanEntry]:
     """Read the entries of `plan.json`, first to last; ConfigError if it cannot be read or an entry was changed."""
     file = Path(results, PLAN)
     if not file.exists():
         return []
     try:
-        entries: list[dict[str, Any]] = read_json(file)["entries"]
+        entries: list[PlanEntry] = read_json(file)["entries"]
         unchanged = all(entry["sha256"] == _digest(entry) for entry in entries)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}): put it back as it was") from None
@@ -81,11 +110,11 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
     return entries
 
 
-def _digest(entry: Mapping[str, Any]) -> str:
+def _digest(entry: PlanEntry) -> str:
     return json_sha256({name: value for name, value in entry.items() if name != "sha256"})
 
 
-def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
+def plan_words(entries: Sequence[PlanEntry]) -> str:
     if not entries or not entries[-1]["plan"]["primary"]["models"]:
         return ""
     first = entries[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,7 +64,7 @@ def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     return grids
 
 
-def named(seeds: Iterable[Policy], benchmark: str) -> dict[str, Any]:
+def named(seeds: Iterable[Policy], benchmark: str) -> dict[str, object]:
     key = next(iter(seeds))
     return {
         "model": key.model,
@@ -76,7 +75,7 @@ def named(seeds: Iterable[Policy], benchmark: str) -> dict[str, Any]:
     }
 
 
-def row_of(seeds: Iterable[Policy], benchmark: str, values: np.ndarray) -> dict[str, Any]:
+def row_of(seeds: Iterable[Policy], benchmark: str, values: np.ndarray) -> dict[str, object]:
     """Return the cells of `named` and the shape of the policy's values, (n_seeds, n_problems)."""
     return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
 

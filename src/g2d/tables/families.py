@@ -135,7 +135,7 @@ def _against(references: list[Policy], members: list[Policy]) -> list[tuple[Poli
 
 
 def _is_reference(other: Policy, policy: Policy) -> bool:
-    """Return whether a policy is that of the main grid at the same K and G, by the same phase (Table 3)."""
+    """Return whether a policy of the main grid has the same K, G and kind of training (Table 3)."""
     name = "grpo" if policy.method == "grpo" else "dpo"
     return (other.run_name, other.group_size, other.k) == (name, policy.group_size, policy.k)
 

@@ -19,7 +19,6 @@ Rows = Iterator[Cells]
 P = ParamSpec("P")
 Columns = Mapping[str, str]  # type by name, in the order of the file
 
-
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.
 TYPES = {
     "object": "model policy regime benchmark by_seed measure stage device change prompts"
@@ -70,7 +69,9 @@ def table_of(columns: Columns) -> Callable[[Callable[P, Rows]], Callable[P, pd.D
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are not None, or None without any."""
     numbers = [value for value in values if value is not None]
-    return float(np.mean(numbers)) if numbers else None
+    if not numbers:
+        return None
+    return float(np.mean(numbers))
 
 
 def write_table(path: str | Path, table: pd.DataFrame) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,7 +55,7 @@ def harvest_table(harvests: Mapping[Harvest, Informativeness], counts: Mapping[H
     for key in sorted(harvests, key=position):
         groups.setdefault((key.model, key.group_size, key.k), []).append(key)
     for (model, group_size, k), keys in groups.items():
-        row: dict[str, Any] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(keys)}
+        row: dict[str, object] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(keys)}
         for metric, attribute in HARVEST_METRICS.items():
             by_seed = [getattr(harvests[key], attribute) for key in keys]
             values = [value for value in by_seed if value is not None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TypeVar
 
 import pandas as pd
 
@@ -42,11 +42,14 @@ from g2d.tables.reads import (
     SUMMARIES,
     TEMPERATURES,
     TRAINING_ROLLOUTS,
+    Key,
     Read,
 )
 from g2d.tables.samples import READ
 from g2d.tables.win_rates import NEEDED
 from g2d.verifier import verify_batch
+
+Content = TypeVar("Content")
 
 
 def with_steps_taken(records: Mapping[Policy, PolicyRecord]) -> dict[Policy, Policy]:
@@ -66,7 +69,7 @@ class Inputs:
     """Inputs of tables, as attributes with the names in `Table.arguments`. Files are read when a table needs them.
 
     Args:
-        given: files of each `Read` by its name, as the rule names them; None: those that exist in the folder.
+        given: files of each `Read` by its name, as the rule names them; None: all files that exist in the folder.
         threads: workers of the verifier.
     """
 
@@ -98,27 +101,19 @@ class Inputs:
     def path(self, file: str) -> Path:
         return self.folder / Path(file).relative_to("results")
 
-    def files(self, read: Read) -> dict[Any, Path]:
+    def files(self, read: Read[Key]) -> dict[Key, Path]:
         if self.given is not None:
             named = read.by_key(self.grid, self.given.get(read.name, []))
             return {key: Path(file) for key, file in named.items()}
         paths = {key: self.path(read.file(key)) for key in read.keys(self.grid)}
         return {key: path for key, path in paths.items() if path.exists()}
 
-    def read(self, read: Read, function: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
+    def read(self, read: Read[Key], function: Callable[..., Content], *arguments: object) -> dict[Key, Content]:
         return {key: function(path, *arguments) for key, path in self.files(read).items()}
 
-    def shown(self, read: Read, function: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
-        """Read files of policies, with the K of tables in their keys."""
-        contents: dict[Any, Any] = {}
-        for key, content in self.read(read, function, *arguments).items():
-            contents[self._as_shown(key)] = content
-        return contents
-
-    def _as_shown(self, key: Any) -> Any:
-        if isinstance(key, tuple):
-            return self._as_shown(key[0]), *key[1:]
-        return self.finished.get(key, key)
+    def shown(self, policy: Policy) -> Policy:
+        """Return a policy with the K of tables."""
+        return self.finished.get(policy, policy)
 
     # ------------------------------------------------------------------------------------- policies and their answers
 
@@ -133,7 +128,8 @@ class Inputs:
 
     @cached_property
     def answers(self) -> dict[tuple[Policy, str], pd.DataFrame]:
-        return self.shown(ANSWERS, read_rollouts, TEXTLESS)
+        answers = self.read(ANSWERS, read_rollouts, TEXTLESS)
+        return {(self.shown(policy), benchmark): rows for (policy, benchmark), rows in answers.items()}
 
     @cached_property
     def tested(self) -> dict[tuple[Policy, str], pd.DataFrame]:
@@ -144,13 +140,13 @@ class Inputs:
     @cached_property
     def sampled(self) -> dict[tuple[Policy, str], pd.DataFrame]:
         """Return several answers to each problem."""
-        samples = self.shown(SAMPLES, read_rollouts, READ)
-        return {(policy, benchmark): rows for (policy, _, benchmark), rows in samples.items()}
+        samples = self.read(SAMPLES, read_rollouts, READ)
+        return {(self.shown(policy), benchmark): rows for (policy, _, benchmark), rows in samples.items()}
 
     @cached_property
     def replies(self) -> dict[Policy, pd.DataFrame]:
         """Return the replies to the held-out open-ended prompts."""
-        return self.shown(REPLIES, read_rollouts, NEEDED)
+        return {self.shown(policy): rows for policy, rows in self.read(REPLIES, read_rollouts, NEEDED).items()}
 
     @cached_property
     def main(self) -> pd.DataFrame:
@@ -164,8 +160,8 @@ class Inputs:
 
     @cached_property
     def costs(self) -> dict[Policy, CostFile]:
-        """Return the costs of trained policies; that of M0 is not part of the experiment."""
-        return self.shown(COSTS, read_cost)
+        """Return the costs of trained policies; the cost of M0 is not part of the experiment."""
+        return {self.shown(policy): cost for policy, cost in self.read(COSTS, read_cost).items()}
 
     @cached_property
     def device_hours(self) -> dict[Policy, float]:
@@ -182,27 +178,29 @@ class Inputs:
         return {policy: calibration_hours(cost.records) for policy, cost in self.costs.items()}
 
     @cached_property
-    def spent(self) -> dict[Policy, dict[str, Any]]:
-        spent: dict[Policy, dict[str, Any]] = {}
+    def spent(self) -> dict[Policy, dict[str, float]]:
+        spent: dict[Policy, dict[str, float]] = {}
         for policy in self.finished.values():
             if policy.role == "base":
                 spent[policy] = {"tokens_generated": 0, "updates": 0}
         for policy, cost in self.costs.items():
             record = self.records.get(policy)
-            n_pairs = None if record is None else record.settings.get("n_pairs")
-            spent[policy] = {**spent_on(cost.records, self.path), "n_pairs": n_pairs}
+            spent[policy] = spent_on(cost.records, self.path)
+            if record is not None and "n_pairs" in record.settings:
+                spent[policy]["n_pairs"] = record.settings["n_pairs"]
         return spent
 
     @cached_property
     def charged(self) -> dict[Policy, list[Cost]]:
-        """Return the jobs charged to each policy: those that made it, then those that sampled it."""
+        """Return the jobs charged to each policy: first the jobs that made it, then the ones that sampled it."""
         by_policy: dict[Policy, list[Cost]] = {policy: [] for policy in self.finished.values()}
         for policy, cost in self.costs.items():
             by_policy.setdefault(policy, []).extend(cost.records)
-        for read in (ANSWER_COSTS, SAMPLE_COSTS, REPLY_COSTS):
-            for key, cost in self.read(read, read_cost).items():
-                policy = key[0] if isinstance(key, tuple) else key
+        for read in (ANSWER_COSTS, SAMPLE_COSTS):
+            for (policy, _), cost in self.read(read, read_cost).items():
                 by_policy.setdefault(policy, []).extend(cost.records)
+        for policy, cost in self.read(REPLY_COSTS, read_cost).items():
+            by_policy.setdefault(policy, []).extend(cost.records)
         return by_policy
 
     # -------------------------------------------------------------------------------------------------------- harvests

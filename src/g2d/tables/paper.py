@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from importlib import resources
 from io import StringIO
 from pathlib import PurePath
-from typing import Any
 
 import pandas as pd
 
@@ -15,7 +13,7 @@ from g2d.config.sections import Config
 from g2d.policies.model_keys import ModelSource
 from g2d.problems.problem_keys import ProblemSource
 from g2d.tables.evaluations import ROW
-from g2d.tables.frames import Rows, columns, table_of
+from g2d.tables.frames import Cells, Rows, columns, table_of
 
 POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # our names of the methods in Table 1
 BENCHMARKS = ("math500", "gsm8k")  # columns of Table 1
@@ -40,7 +38,7 @@ def published_table(main: pd.DataFrame, config: Config) -> Rows:
         for printed in paper[paper["model"] == _last_name(source)].to_dict("records"):
             for benchmark, column in _benchmarks(config):
                 group_size = int(printed["group_size"] or 0)
-                row: dict[str, Any] = {
+                row: dict[str, object] = {
                     "model": model,
                     "policy": POLICIES[printed["method"]],
                     "K": int(printed["K"] or 0),
@@ -59,8 +57,8 @@ def published_table(main: pd.DataFrame, config: Config) -> Rows:
                 yield row
 
 
-def _identity(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    cells = []
+def _identity(row: Cells) -> tuple[object, ...]:
+    cells: list[object] = []
     for name in ROW.split():
         if pd.isna(row[name]):
             cells.append(0)  # because nulls are not equal
@@ -70,7 +68,9 @@ def _identity(row: Mapping[Any, Any]) -> tuple[Any, ...]:
 
 
 def _number(text: str | None, divisor: float = 1) -> float | None:
-    return float(text) / divisor if text else None
+    if not text:
+        return None
+    return float(text) / divisor
 
 
 def _benchmarks(config: Config) -> list[tuple[str, str]]:
@@ -89,4 +89,6 @@ def _letters_and_digits(text: str | None) -> str:
 
 def _last_name(source: ModelSource | ProblemSource) -> str | None:
     name = getattr(source, "id", None) or getattr(source, "path", None)
-    return PurePath(name).name if name else None
+    if not name:
+        return None
+    return PurePath(name).name

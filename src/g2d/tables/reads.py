@@ -1,20 +1,20 @@
-"""Files that tables, cards and the page read. Planning imports this module, so it reads none of them."""
+"""Files that tables, cards and the page read. Planning imports this module: it reads no files itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
-from typing import Any
+from typing import Generic, TypeVar
 
 from g2d.grid.grid import Grid
 from g2d.grid.policy import Harvest, Policy
 
-Key = Any  # a policy, a harvest, a model, or a tuple of these with a benchmark or temperature
+Key = TypeVar("Key")  # a policy, a harvest, a model, or a tuple of these with a benchmark or temperature
 
 
 @dataclass(frozen=True)
-class Read:
+class Read(Generic[Key]):
     """Files that a job reads: one for each of `keys`, at `pattern` below the results folder.
 
     Args:
@@ -63,7 +63,7 @@ def _temperatures(grid: Grid) -> list[tuple[str, str]]:
 
 
 def shown_harvests(grid: Grid) -> list[Harvest]:
-    """Return the harvests whose pairs the page shows: the main grid's, then those that another reward judged."""
+    """Return the harvests of the pair browser: the main grid's, then harvests that another reward judged."""
     controls: list[Harvest] = []
     main = grid.any_runs["grpo"].other_reward
     for policy in grid.trained:

@@ -20,7 +20,7 @@ from g2d.problems import read_problems
 from g2d.rollouts.pairs import read_pairs
 from g2d.tables import all_tables
 from g2d.tables.costs import read_log
-from g2d.tables.frames import read_table
+from g2d.tables.frames import Cells, read_table
 from g2d.tables.inputs import Inputs
 
 # The first columns of each frame; `policy` is the name in tables, `regime` the name in folders. `group_size` is 0 and
@@ -123,7 +123,7 @@ class Results(Inputs):
                 rows += self._bills_of(key, f"eval/{benchmark}.cost.json", benchmark)
         return _frame(rows)
 
-    def _bills_of(self, key: Policy, name: str, benchmark: str | None) -> list[dict[str, Any]]:
+    def _bills_of(self, key: Policy, name: str, benchmark: str | None) -> list[dict[str, object]]:
         file = self.folder / key.folder / name
         if not file.exists():
             return []
@@ -202,7 +202,7 @@ class _Tables(Mapping[str, pd.DataFrame]):
         return len(self._files)
 
 
-def _key(key: Policy) -> dict[str, Any]:
+def _key(key: Policy) -> dict[str, object]:
     return {
         "model": key.model,
         "policy": key.label,
@@ -213,7 +213,7 @@ def _key(key: Policy) -> dict[str, Any]:
     }
 
 
-def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:
+def _together(labelled: Iterable[tuple[Cells, pd.DataFrame]]) -> pd.DataFrame:
     frames = []
     for labels, rows in labelled:
         renamed = rows.rename(columns={"seed": "sampling_seed"})
@@ -223,6 +223,6 @@ def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.
     return pd.concat(frames, ignore_index=True).astype(KEY_COLUMNS)
 
 
-def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _frame(rows: Sequence[Cells]) -> pd.DataFrame:
     columns = None if rows else list(KEY_COLUMNS)
     return pd.DataFrame(rows, columns=columns).astype(KEY_COLUMNS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,7 +45,7 @@ def _rows(by_key: Mapping[Policy, pd.DataFrame], benchmark: str, equal: Equal) -
     yield _row(majorities, benchmark) | {"n_samples": n, "measure": "maj", "k": n}
 
 
-def _row(by_key: Mapping[Policy, pd.Series], benchmark: str) -> dict[str, Any]:
+def _row(by_key: Mapping[Policy, pd.Series], benchmark: str) -> dict[str, object]:
     """Return the cells of a measure from its values by problem_id."""
     frames: dict[Policy, pd.DataFrame] = {}
     for key, values in by_key.items():
