@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +31,16 @@ SMALL = "config/small.yaml"
 NAME = "qwen2.5-0.5b-instruct"
 
 
-def planned(capsys: pytest.CaptureFixture[str], file: Path, memory: str, **changes: Any) -> tuple[int, dict[str, Any]]:
-    """Plan small.yaml without its online entries, whose batches take long to count."""
+def without_online_entries(file: Path, **changes: Any) -> Path:
+    """Write small.yaml without its online entries, whose batches take long to count."""
     values = read_file(SMALL)
     values["regimes"] = {name: entry for name, entry in values["regimes"].items() if entry["regime"] == "rft"}
     file.write_text(yaml.safe_dump(merged(values, changes)))
-    code = main(["plan", str(file), "--json", "--memory", memory])
+    return file
+
+
+def planned(capsys: pytest.CaptureFixture[str], file: Path, memory: str, **changes: Any) -> tuple[int, dict[str, Any]]:
+    code = main(["plan", str(without_online_entries(file, **changes)), "--json", "--memory", memory])
     return code, json.loads(capsys.readouterr().out)["models"][0]
 
 
@@ -45,20 +51,41 @@ def job(model: dict[str, Any], name: str) -> dict[str, Any]:
 TOKENS = {"job": "grpo", "completions": 25_600, "tokens": 8_192_000, "budget": 320}  # 200 steps of 16 x 8 completions
 
 
-def test_a_card_that_is_large_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, model = planned(capsys, tmp_path / "given.yaml", "24")
+@pytest.fixture(scope="module")
+def on_a_large_card(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The plan of small.yaml on a card of 24 GiB, on which every job fits."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        code = main(["plan", str(without_online_entries(tmp_path_factory.mktemp("plan") / "given.yaml")), *ON_24_GIB])
     assert code == 0
-    assert {job["verdict"] for job in model["jobs"]} == {"fits"}
-    grpo = {part["name"]: part["bytes"] for part in job(model, "grpo")["parts"]}
-    assert grpo["weights"] == 2 * model["parameters"]
-    assert grpo["adapter, gradient, Adam"] == 16 * model["adapter"]
-    assert grpo["vLLM"] == int(0.3 * 24 * 2**30)
-    assert job(model, "grpo")["total_bytes"] == sum(grpo.values())
-    assert TOKENS in model["tokens"]
-    screen = _screen(model, 24, 256)
+    return json.loads(printed.getvalue())["models"][0]
+
+
+ON_24_GIB = ("--json", "--memory", "24")
+
+
+def test_every_job_fits_a_card_that_is_large_enough(on_a_large_card: dict[str, Any]) -> None:
+    assert {job["verdict"] for job in on_a_large_card["jobs"]} == {"fits"}
+
+
+def test_the_memory_of_a_job_is_the_sum_of_its_parts(on_a_large_card: dict[str, Any]) -> None:
+    grpo = job(on_a_large_card, "grpo")
+    parts = {part["name"]: part["bytes"] for part in grpo["parts"]}
+    assert parts["weights"] == 2 * on_a_large_card["parameters"]
+    assert parts["adapter, gradient, Adam"] == 16 * on_a_large_card["adapter"]
+    assert parts["vLLM"] == int(0.3 * 24 * 2**30)
+    assert grpo["total_bytes"] == sum(parts.values())
+
+
+def test_the_tokens_of_a_job_are_counted(on_a_large_card: dict[str, Any]) -> None:
+    assert TOKENS in on_a_large_card["tokens"]
+
+
+def test_the_screen_has_the_largest_pass_and_the_automatic_choices(on_a_large_card: dict[str, Any]) -> None:
+    screen = _screen(on_a_large_card, 24, 256)
     assert "16 x 576 tokens, 24 blocks" in " ".join(screen.split())
     assert "auto: per_device_batch_size: 16, gradient_checkpointing: false" in screen
-    assert max(map(len, screen.splitlines())) <= 120
+    assert max(len(line) for line in screen.splitlines()) <= 120
 
 
 def test_without_a_card_tokens_are_counted_and_no_memory(capsys: pytest.CaptureFixture[str]) -> None:

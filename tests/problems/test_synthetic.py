@@ -31,10 +31,13 @@ def test_answers_levels_and_ranges_hold_for_every_draw(family, split, n, seed):
         assert split_of(text) == split
 
 
-def test_split_of_is_pinned():
-    # Another hash would move problems between the splits of experiments that are already run.
-    pinned = {"7 + 3 * 2": "train", "5 - 3": "test", "8 + 8 - 3": "development", "12 * 2 mod 5": "train"}
-    assert {text: split_of(text) for text in pinned} == pinned
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [("7 + 3 * 2", "train"), ("5 - 3", "test"), ("8 + 8 - 3", "development"), ("12 * 2 mod 5", "train")],
+)
+def test_a_problem_stays_in_its_split(text, split):
+    """Another hash would move problems between the splits of experiments that are already run."""
+    assert split_of(text) == split
 
 
 def test_split_shares_are_80_10_10():
@@ -52,20 +55,20 @@ def test_levels_are_even_and_the_lowest_take_the_rest(family, n, shares):
     assert any(later < earlier for earlier, later in pairwise(levels)), "the order is shuffled"
 
 
-def test_operators_by_level():
-    texts = {
-        n: " ".join(expression_of(p.prompt) for p in generate("arithmetic", "train", 60, 0, [n])) for n in (1, 2, 3)
-    }
-    used = {level: {part for part in text.split() if not part.isdigit()} for level, text in texts.items()}
-    assert used == {1: {"+", "-"}, 2: {"+", "-", "*"}, 3: {"+", "-", "*", "mod"}}
+@pytest.mark.parametrize(("level", "operators"), [(1, {"+", "-"}), (2, {"+", "-", "*"}), (3, {"+", "-", "*", "mod"})])
+def test_a_level_has_its_operators(level, operators):
+    used = set()
+    for problem in generate("arithmetic", "train", 60, 0, [level]):
+        used.update(part for part in expression_of(problem.prompt).split() if not part.isdigit())
+    assert used == operators
 
 
-def test_same_seed_same_problems_other_seed_others():
+def test_the_same_seed_gives_the_same_problems_and_another_seed_others():
     assert generate("arithmetic", "test", 40, 3) == generate("arithmetic", "test", 40, 3)
     assert generate("arithmetic", "test", 40, 3) != generate("arithmetic", "test", 40, 4)
 
 
-def test_ids_subject_and_source():
+def test_a_problem_is_named_by_family_split_and_number():
     last = generate("word_problems", "development", 43, 0)[42]
     assert last.problem_id == "word_problems-development-00042"
     assert last.subject == "word_problems"
@@ -73,10 +76,13 @@ def test_ids_subject_and_source():
 
 
 def test_a_level_can_be_exhausted_and_no_further():
-    starts, operands = range(2, 21), range(2, 10)
-    one_step = [f"{a} + {b}" for a in starts for b in operands if a + b <= MAX_VALUE]
-    one_step += [f"{a} - {b}" for a in starts for b in operands if a - b >= 0]
-    available = len(VERBS) * sum(split_of(text) == "test" for text in one_step)
+    one_step = []
+    for a in range(2, 21):
+        for b in range(2, 10):
+            one_step += [f"{a} + {b}"] if a + b <= MAX_VALUE else []
+            one_step += [f"{a} - {b}"] if a >= b else []
+    in_split = [text for text in one_step if split_of(text) == "test"]
+    available = len(VERBS) * len(in_split)
 
     everything = [problem for problem in generate("arithmetic", "test", 5 * available, 0) if problem.level == 1]
     assert len({problem.prompt for problem in everything}) == available
@@ -84,11 +90,17 @@ def test_a_level_can_be_exhausted_and_no_further():
         generate("arithmetic", "test", 5 * available + 1, 0)
 
 
-def test_levels_can_be_chosen():
-    for split in SPLITS:
-        problems = generate("arithmetic", split, 40, 0, [1])
-        assert {problem.level for problem in problems} == {1}
-        assert {split_of(expression_of(problem.prompt)) for problem in problems} == {split}
+@pytest.mark.parametrize("split", SPLITS)
+def test_levels_can_be_chosen(split):
+    problems = generate("arithmetic", split, 40, 0, [1])
+    assert {problem.level for problem in problems} == {1}
+    assert {split_of(expression_of(problem.prompt)) for problem in problems} == {split}
+
+
+def test_all_levels_are_the_default():
     assert generate("arithmetic", "train", 40, 0, list(LEVELS["arithmetic"])) == generate("arithmetic", "train", 40, 0)
+
+
+def test_more_problems_of_a_level_than_exist_are_refused():
     with pytest.raises(ValueError, match=r"level 1: 3000 different test .* lower n to at most \d+$"):
         generate("arithmetic", "test", 3000, 0, [1])

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import read_json, sha256
+from g2d.jobs.files import read_json
 from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
@@ -31,10 +31,11 @@ from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.trainers import AutoStop
 from g2d.rollouts.draw import sampling
 from g2d.rollouts.rollout_keys import HarvestSettings
+from tests.frames import group
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import START_S, STEP_S, Clock, interrupted
 from tests.regimes.test_rewards import begins_with_first
-from tests.regimes.trainings import EVERY_STEP, easy, steps_of, warm_up
+from tests.regimes.trainings import EVERY_STEP, adapter_digest, easy, rows_of, steps_of, warm_up
 from tests.regimes.trainings import WARMUP as SHORT
 
 WARMUP = SHORT.model_copy(update={"learning_rate": 2e-2})  # so that every segment changes what is sampled
@@ -112,41 +113,60 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
     return until_decline(work), work
 
 
-def test_it_is_the_policy_of_a_fixed_k_and_its_probe_is_part_of_its_harvest(
-    straight: tuple[Outcome, Path], tmp_path: Path
-) -> None:
-    outcome, work = straight
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[list[dict[str, Any]], Path]]:
+    """Warm-ups to fixed K, at which the other was probed: their logs and folders."""
+    folder = tmp_path_factory.mktemp("fixed")
+    return {k: (warm_up(folder / str(k), easy(10), k=k, warmup=WARMUP), folder / str(k)) for k in (3, 6)}
+
+
+def test_the_best_probe_is_chosen(straight: tuple[Outcome, Path]) -> None:
+    outcome, _ = straight
     assert [probe.step for probe in outcome.probes] == [3, 6]
     assert outcome.k == best(outcome.probes).step
-    fixed = {3: tmp_path / "k3", 6: tmp_path / "k6"}
-    logs = {k: warm_up(folder, easy(10), k=k, warmup=WARMUP) for k, folder in fixed.items()}
-    adapters = {k: folder / "adapter/adapter_model.safetensors" for k, folder in fixed.items()}
-
-    k = outcome.k
-    assert sha256(work / "adapter/adapter_model.safetensors") == sha256(adapters[k])
-    assert steps_of(outcome.log) == steps_of(logs[k])
-    pd.testing.assert_frame_equal(*(pd.read_parquet(folder / "rollouts.parquet") for folder in (work, fixed[k])))
-
-    job = job_of(work)
-    for seen in outcome.probes:
-        adapter = str(adapters[seen.step].parent)
-        policy = PolicyRecord("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
-        harvest = rollouts_of(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
-        rows = probe_rollouts(job, policy)
-        assert rows == harvest[: 6 * 8]
-        assert seen == summarised(seen.step, rows)
-        assert seen.pass_at_1 == sum(row.reward for row in rows) / len(rows)
-        assert seen.tokens_generated == sum(row.token_count for row in rows)
 
 
-def test_a_probe_has_the_seed_and_the_verifier_of_its_job(tmp_path: Path) -> None:
-    own = begins_with_first(tmp_path)
-    rows = probe_rollouts(replace(job_of(tmp_path), seed=3, verifier=own), tiny_policy())
+def test_it_is_the_policy_of_a_fixed_k(
+    straight: tuple[Outcome, Path], fixed: dict[int, tuple[list[dict[str, Any]], Path]]
+) -> None:
+    outcome, work = straight
+    log, folder = fixed[outcome.k]
+    assert adapter_digest(work) == adapter_digest(folder)
+    assert steps_of(outcome.log) == steps_of(log)
+    pd.testing.assert_frame_equal(rows_of(work), rows_of(folder))
+
+
+@pytest.mark.parametrize("k", [3, 6])
+def test_its_probe_is_part_of_its_harvest(
+    straight: tuple[Outcome, Path], fixed: dict[int, tuple[list[dict[str, Any]], Path]], k: int
+) -> None:
+    outcome, work = straight
+    adapter = str(fixed[k][1] / "adapter")
+    policy = PolicyRecord("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
+    harvest = rollouts_of(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
+    probed = probe_rollouts(job_of(work), policy)
+    assert probed == harvest[: 6 * 8]
+    [probe] = [probe for probe in outcome.probes if probe.step == k]
+    assert probe == summarised(k, probed)
+
+
+def test_a_probe_is_summarised_by_its_rollouts() -> None:
+    summary = summarised(3, [*group("p0", 3), *group("p1", 0)])  # eight rollouts of 10 tokens each
+    assert summary.pass_at_1 == 3 / 16
+    assert summary.tokens_generated == 160
+
+
+def test_a_probe_has_the_seed_of_its_job(tmp_path: Path) -> None:
+    rows = probe_rollouts(replace(job_of(tmp_path), seed=3), tiny_policy())
     drawn = rollouts_of(tiny_policy(), easy(10)[:6], Prompt(), sampling(HARVEST, seed=3))
     assert [row.completion_text for row in rows] == [row.completion_text for row in drawn]
-    right = [row.completion_text.startswith("First") for row in rows]
-    assert [row.verdict == "correct" for row in rows] == right
-    assert {*right} == {True, False}
+
+
+def test_a_probe_is_judged_by_the_verifier_of_its_job(tmp_path: Path) -> None:
+    rows = probe_rollouts(replace(job_of(tmp_path), verifier=begins_with_first(tmp_path)), tiny_policy())
+    correct = [row.verdict == "correct" for row in rows]
+    assert correct == [row.completion_text.startswith("First") for row in rows]
+    assert set(correct) == {True, False}
 
 
 def test_every_step_and_every_probe_is_billed(straight: tuple[Outcome, Path], tmp_path: Path) -> None:
@@ -158,21 +178,44 @@ def test_every_step_and_every_probe_is_billed(straight: tuple[Outcome, Path], tm
         assert outcome.tokens_generated == steps["token_count"].sum() + probes
 
 
-def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The micro model's noise is no decline to rely on, so the probes' H and mu are dictated; the training is real."""
-    declining = {probe.step: probe for probe in (probe(1, 0.5, 0.5), probe(2, 0.9, 0.5), probe(3, 0.8, 0.4))}
-    monkeypatch.setattr(auto_stop, "summarised", lambda step, rollouts: declining[step])
-    outcome = until_decline(tmp_path, auto=AutoStop(every=1, prompts=2, patience=1))
-    assert [probe.step for probe in outcome.probes] == [1, 2, 3]  # the schedule has six
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    """A run that declined at step 3 of 6.
+
+    The micro model's noise is no decline to rely on, so the probes' H and mu are dictated; the training is real.
+    """
+    work = tmp_path_factory.mktemp("stopped")
+    declining = {1: probe(1, 0.5, 0.5), 2: probe(2, 0.9, 0.5), 3: probe(3, 0.8, 0.4)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto_stop, "summarised", lambda step, rollouts: declining[step])
+        return until_decline(work, auto=AutoStop(every=1, prompts=2, patience=1)), work
+
+
+def test_it_stops_once_the_rule_says_so(stopped: tuple[Outcome, Path]) -> None:
+    outcome, _ = stopped
+    assert [probe.step for probe in outcome.probes] == [1, 2, 3]
     assert outcome.k == 2
-    assert [row["step"] for row in steps_of(outcome.log)] == [1, 2]
-    assert pd.read_parquet(tmp_path / "rollouts.parquet")["step"].unique().tolist() == [1, 2]
-    kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in tmp_path.glob("k*")}
-    adapters = [sha256(tmp_path / part / "adapter/adapter_model.safetensors") for part in (".", "k2", "k3")]
-    assert adapters[0] == adapters[1] != adapters[2]
-    needed = ["adapter", "checkpoint", "rollouts.parquet"]  # the best is exported, the last is continued
-    assert kept == {"k1": ["rollouts.parquet"], "k2": needed, "k3": needed}
     assert outcome.table["chosen"].tolist() == [False, True, False]
+
+
+def test_log_and_rollouts_end_at_the_chosen_step(stopped: tuple[Outcome, Path]) -> None:
+    outcome, work = stopped
+    assert [row["step"] for row in steps_of(outcome.log)] == [1, 2]
+    assert rows_of(work)["step"].unique().tolist() == [1, 2]
+
+
+def test_the_adapter_is_that_of_the_chosen_step(stopped: tuple[Outcome, Path]) -> None:
+    _, work = stopped
+    assert adapter_digest(work) == adapter_digest(work / "k2")
+    assert adapter_digest(work) != adapter_digest(work / "k3")
+
+
+def test_only_the_best_and_the_last_step_are_kept(stopped: tuple[Outcome, Path]) -> None:
+    """The best is exported, the last is continued."""
+    _, work = stopped
+    whole = ["adapter", "checkpoint", "rollouts.parquet"]
+    kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in work.glob("k*")}
+    assert kept == {"k1": ["rollouts.parquet"], "k2": whole, "k3": whole}
 
 
 # The signals come inside the second segment, and at the regular end of the first, before its probe.

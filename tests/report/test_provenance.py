@@ -28,18 +28,34 @@ def record(config: Config) -> dict:
     return provenance(config, policies, {"pool": MANIFEST}, ["cpu", "cpu"], __file__)
 
 
-def test_it_names_weights_data_seeds_and_devices_and_no_place_or_person() -> None:
-    recorded = record(read(CONFIG / "config.yaml"))
+@pytest.fixture
+def recorded() -> dict:
+    return record(read(CONFIG / "config.yaml"))
+
+
+def test_it_has_the_digests_of_weights(recorded: dict) -> None:
     assert recorded["models"]["demo"]["weights_sha256"] == "b" * 64
     assert recorded["policies"] == {"demo/seed0/dpo/g0/k0": "c" * 64}
+
+
+def test_it_has_the_digest_of_problems_and_the_name_of_their_file(recorded: dict) -> None:
     assert recorded["problems"]["pool"]["sha256"] == "a" * 64
     assert recorded["problems"]["pool"]["file"] == "pool.jsonl"
+
+
+def test_it_has_seeds_and_each_kind_of_device_once(recorded: dict) -> None:
     assert recorded["seeds"] == [0, 1, 2]
     assert recorded["devices"] == ["cpu"]
-    assert recorded["software"]["packages"]["trl"] == packages()["trl"]
-    used = recorded["software"]["kernels"]
-    assert used["cpu_capability"]
-    assert used["ATEN_CPU_CAPABILITY"] == os.environ.get("ATEN_CPU_CAPABILITY")
+
+
+def test_it_has_versions_of_packages_and_the_kernels_of_the_cpu(recorded: dict) -> None:
+    software = recorded["software"]
+    assert software["packages"]["trl"] == packages()["trl"]
+    assert software["kernels"]["cpu_capability"]
+    assert software["kernels"]["ATEN_CPU_CAPABILITY"] == os.environ.get("ATEN_CPU_CAPABILITY")
+
+
+def test_it_names_no_place_and_no_person(recorded: dict) -> None:
     text = json.dumps(recorded)
     for private in ("/home", str(Path.cwd()), platform.node(), f'"{getpass.getuser()}"'):
         assert private not in text

@@ -50,18 +50,33 @@ def test_stretches_are_equally_long_and_end_where_they_end(n: int, bins: int, la
     assert course["tokens"].to_list() == [100.0 * step for step in last]
 
 
-def test_table_and_figure() -> None:
-    falls = [0.4] * 10 + [0.01] * 10
-    keys = [main_policy("m", "grpo", 2, 20, seed) for seed in (0, 1)]
-    logs = {keys[0]: steps_of(grpo(20, entropy=falls)), keys[1]: steps_of(grpo(20))}
-    table = training_table(logs)
-    assert set(table["measure"]) == set(MEASURES) - {"clipped", "ratio", "capped", "staleness"}
-    entropy = table[table["measure"] == "entropy"]
-    assert entropy["value"].to_list() == pytest.approx([0.4] * 10 + [0.205] * 10)
+@pytest.fixture
+def training() -> pd.DataFrame:
+    """The table of two seeds; the entropy of one falls in its second half."""
+    falling = steps_of(grpo(20, entropy=[0.4] * 10 + [0.01] * 10))
+    steady = steps_of(grpo(20))
+    return training_table({main_policy("m", "grpo", 2, 20, 0): falling, main_policy("m", "grpo", 2, 20, 1): steady})
+
+
+def test_the_table_has_the_measures_that_were_logged(training: pd.DataFrame) -> None:
+    assert set(training["measure"]) == set(MEASURES) - {"clipped", "ratio", "capped", "staleness"}
+
+
+def test_the_table_has_the_mean_over_seeds_at_each_step(training: pd.DataFrame) -> None:
+    entropy = training[training["measure"] == "entropy"]
+    assert (training["n_seeds"] == 2).all()
     assert entropy["step"].to_list() == list(range(1, 21))
-    assert (table["n_seeds"] == 2).all()
+    assert entropy["value"].to_list() == pytest.approx([0.4] * 10 + [0.205] * 10)
+
+
+def test_the_table_has_the_lowest_and_highest_seed_at_each_step(training: pd.DataFrame) -> None:
+    entropy = training[training["measure"] == "entropy"]
     assert entropy["value_low"].to_list() == pytest.approx([0.4] * 10 + [0.01] * 10)
     assert entropy["value_high"].to_list() == pytest.approx([0.4] * 20)
+
+
+def test_the_figure_is_over_tokens(training: pd.DataFrame) -> None:
+    entropy = training[training["measure"] == "entropy"]
     [drawn] = course(entropy, {})["datasets"].values()
     assert [row["tokens"] for row in drawn] == entropy["tokens"].to_list()
 

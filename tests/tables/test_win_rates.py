@@ -20,21 +20,33 @@ from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.tables.win_rates import NEEDED, WIN_RATE_COLUMNS, win_rate_table
 
 
-def test_raw_rates_by_hand() -> None:
-    scores, base = np.array([[[2.0, 1.0], [1.0, np.nan]]]), np.array([[[1.0, 1.0], [3.0, 0.0]]])
-    won = preferences(scores, base)
-    np.testing.assert_array_equal(won, [[[1.0, 0.5], [0.0, np.nan]]])
-    np.testing.assert_array_equal(raw(won), [[0.75, 0.0]])  # the second prompt has only one comparison
+def test_a_preference_is_1_one_half_or_0() -> None:
+    scores = np.array([[[2.0, 1.0], [1.0, np.nan]]])
+    base = np.array([[[1.0, 1.0], [3.0, 0.0]]])
+    np.testing.assert_array_equal(preferences(scores, base), [[[1.0, 0.5], [0.0, np.nan]]])
+
+
+def test_a_raw_rate_is_the_mean_of_the_comparisons_that_there_are() -> None:
+    won = np.array([[[1.0, 0.5], [0.0, np.nan]]])
+    np.testing.assert_array_equal(raw(won), [[0.75, 0.0]])
+
+
+WON = np.repeat(np.array([[[1.0, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]]), 2, axis=1)
+LONGER = np.repeat(np.array([[[2.0, 2, 2, 2], [2, 2, 2, 2], [-2, -2, -2, -2]]]), 2, axis=1)
 
 
 def test_equal_length_is_where_the_regression_crosses_zero() -> None:
     """Longer wins three times in four, shorter once: by symmetry one half at equal length, whatever the raw rate."""
-    longer = np.repeat(np.array([[[2.0, 2, 2, 2], [2, 2, 2, 2], [-2, -2, -2, -2]]]), 2, axis=1)
-    won = np.repeat(np.array([[[1.0, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]]), 2, axis=1)
-    assert raw(won).mean() == pytest.approx(7 / 12)
-    assert controlled(won, longer).mean() == pytest.approx(0.5, abs=0.03)  # the ridge is weak
-    assert controlled(won, np.zeros_like(longer)).mean() == raw(won).mean()  # no difference to regress on
-    assert length_controlled(won, np.full_like(longer, 3.0)) is None  # always longer: nothing is known of equal length
+    assert raw(WON).mean() == pytest.approx(7 / 12)
+    assert controlled(WON, LONGER).mean() == pytest.approx(0.5, abs=0.03)  # the ridge is weak
+
+
+def test_replies_of_equal_length_have_their_raw_rate() -> None:
+    assert controlled(WON, np.zeros_like(WON)).mean() == raw(WON).mean()
+
+
+def test_replies_that_are_always_longer_have_no_rate_at_equal_length() -> None:
+    assert length_controlled(WON, np.full_like(WON, 3.0)) is None
 
 
 def controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray:
@@ -97,11 +109,11 @@ def test_its_values_vary_as_the_estimate_does() -> None:
 
 
 def replies(scores: list[list[float]], texts: list[list[str]]) -> pd.DataFrame:
-    rows = [
-        (f"p{number}", sample, text, "length" if text.endswith("...") else "stop", score)
-        for number, (of_prompt, replies) in enumerate(zip(scores, texts, strict=True))
-        for sample, (score, text) in enumerate(zip(of_prompt, replies, strict=True))
-    ]
+    """Replies to prompts p0, p1, ..., with their scores; a text that ends with ... was cut off."""
+    rows = []
+    for number, (of_prompt, said) in enumerate(zip(scores, texts, strict=True)):
+        for sample, (score, text) in enumerate(zip(of_prompt, said, strict=True)):
+            rows.append((f"p{number}", sample, text, "length" if text.endswith("...") else "stop", score))
     return pd.DataFrame(rows[::-1], columns=NEEDED)
 
 
@@ -114,32 +126,69 @@ def entry(name: str, seed: int) -> Policy:
     return Policy("m", OnlineRun(name, "semi_online_dpo", "entry", written=prompts, settings=settings), 4, 2, seed)
 
 
-TWINS, BETTER = ([entry(name, seed) for seed in (0, 1)] for name in ("same", "better"))
+TWINS = [entry("same", 0), entry("same", 1)]
+BETTER = [entry("better", 0), entry("better", 1)]
 SAID = [["a", "aa"]] * 4
 
 
-def test_the_table() -> None:
+@pytest.fixture
+def evaluations() -> dict[Policy, pd.DataFrame]:
+    """Replies of M0, of a policy that equals it and stopped at K=1, and of one with other, longer replies."""
     base = replies([[1.0, 2.0]] * 4, SAID)
-    longer_replies = replies([[2.0, 2.0], [2.0, 1.0], [3.0, np.nan], [5.0, 6.0]], [["aaa", "aa..."]] * 4)
+    longer = replies([[2.0, 2.0], [2.0, 1.0], [3.0, np.nan], [5.0, 6.0]], [["aaa", "aa..."]] * 4)
     stopped = [replace(key, steps_taken=1) for key in TWINS]
-    given = {BASE: base, **dict.fromkeys(stopped, base), **dict.fromkeys(BETTER, longer_replies)}
-    table = win_rate_table(given)
+    return {BASE: base, **dict.fromkeys(stopped, base), **dict.fromkeys(BETTER, longer)}
+
+
+@pytest.fixture
+def rates(evaluations: dict[Policy, pd.DataFrame]) -> pd.DataFrame:
+    return win_rate_table(evaluations).set_index("policy")
+
+
+def test_all_policies_are_rows_of_one_family(evaluations: dict[Policy, pd.DataFrame]) -> None:
+    table = win_rate_table(evaluations)
     assert list(table.columns) == list(WIN_RATE_COLUMNS)
-    table = table.set_index("policy")
-    same, better = table.loc["same"], table.loc["better"]
-    assert (same["K"], better["K"]) == (1, 2)  # the steps that were taken, as in Table 1
-    assert (same["win_rate"], same["equal_length"], same["p_win"]) == (0.5, 0.5, 1)
-    assert same["win_low"] < 0.5 < same["win_high"]  # four prompts without a difference do not show that there is none
+    assert set(table["family_size"]) == {2}
+
+
+def test_k_is_the_number_of_steps_that_were_taken(rates: pd.DataFrame) -> None:
+    assert (rates.loc["same", "K"], rates.loc["better", "K"]) == (1, 2)
+
+
+def test_a_policy_that_replies_like_m0_wins_half(rates: pd.DataFrame) -> None:
+    same = rates.loc["same"]
+    assert (same["win_rate"], same["equal_length"], same["longer"], same["p_win"]) == (0.5, 0.5, 0.5, 1)
+
+
+def test_four_prompts_without_a_difference_do_not_show_that_there_is_none(rates: pd.DataFrame) -> None:
+    assert rates.loc["same", "win_low"] < 0.5 < rates.loc["same", "win_high"]
+
+
+def test_a_win_rate_is_the_mean_over_prompts(rates: pd.DataFrame) -> None:
+    better = rates.loc["better"]
     assert better["win_rate"] == pytest.approx((0.75 + 0.5 + 1 + 1) / 4)
-    assert (better["not_judged"], better["cut_off"], better["n_replies"]) == (2, 8, 16)
-    assert (better["length"], better["base_length"], better["prompts"]) == (4, 1.5, "mixed")
+    assert better["win_low"] < better["win_rate"] < better["win_high"] <= 1
+
+
+def test_replies_that_were_not_judged_or_cut_off_are_counted(rates: pd.DataFrame) -> None:
+    assert tuple(rates.loc["better", ["not_judged", "cut_off", "n_replies"]]) == (2, 8, 16)
+
+
+def test_lengths_are_means_over_replies(rates: pd.DataFrame) -> None:
+    assert tuple(rates.loc["better", ["length", "base_length", "prompts"]]) == (4, 1.5, "mixed")
+
+
+def test_a_policy_that_is_always_longer_has_no_rate_at_equal_length(rates: pd.DataFrame) -> None:
+    better = rates.loc["better"]
     assert better["longer"] == 1
     assert better[["equal_length", "equal_length_low", "equal_length_high", "p_equal_length"]].isna().all()
-    assert same["longer"] == 0.5
-    assert better["win_low"] < better["win_rate"] < better["win_high"] <= 1
-    assert set(table["family_size"]) == {2}
+
+
+def test_replies_to_other_prompts_than_those_of_m0_are_refused(evaluations: dict[Policy, pd.DataFrame]) -> None:
+    replied = evaluations[BETTER[0]]
+    evaluations[BETTER[0]] = replied[replied["problem_id"] != "p1"]
     with pytest.raises(ValueError, match="better/g4/k2: its replies are not to the prompts that M0 replied to"):
-        win_rate_table(given | {BETTER[0]: longer_replies[longer_replies["problem_id"] != "p1"]})
+        win_rate_table(evaluations)
 
 
 def test_a_prompt_counts_if_every_seed_has_a_comparison() -> None:

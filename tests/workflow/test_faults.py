@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from g2d.status.snapshot import Folder
 from g2d.status.states import JobState
 from g2d.tables.frames import read_table
 from tests.attempts import read_attempts
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import Project, copy_of_micro
 
 DPO = "results/micro/seed0/dpo/g2/k2"
 
@@ -172,28 +172,43 @@ def test_every_reader_names_a_file_that_was_cut_short(micro_grid: Project, tmp_p
 # ------------------------------------------------------------------------------------------------------------- killed
 
 
-def test_killed_and_preempted_training_resumes(grid: Project, micro_config: dict[str, Any], tmp_path: Path) -> None:
+K24 = "results/micro/seed0/grpo/g2/k24"
+
+
+@dataclass
+class Interrupted:
+    """A training of 24 steps whose Snakemake was killed, and whose trainer was stopped while it started and trained."""
+
+    grid: Project
+    straight: Project  # the same training without an interruption
+    while_it_ran: JobState
+    after_the_kill: JobState
+    steps_after_the_kill: int
+    refusal: subprocess.CompletedProcess[str]  # of the same command after the kill
+    output: str  # of the Snakemake that finished
+
+
+@pytest.fixture(scope="module")
+def interrupted(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     """kill -9 of Snakemake, then the same command; SIGTERM to the trainer, before and after it has begun to train."""
+    grid = copy_of_micro(micro_config, tmp_path_factory.mktemp("interrupted") / "g2d")
     config = copy.deepcopy(micro_config) | {"ablations": {}}
     config["warmup"] |= {"steps": [0, 24], "horizon": 30, "keep_rollouts": "completions"}
     grid.configure(config)
-    straight = grid.copied(tmp_path / "straight")
-    folder = "results/micro/seed0/grpo/g2/k24"
-    target = ["--retries", "2", f"{folder}/policy.json"]
+    straight = grid.copied(tmp_path_factory.mktemp("straight") / "g2d")
+    target = ["--retries", "2", f"{K24}/policy.json"]
     straight.build("--quiet", "rules", *target)
 
     grid.configure(config | {"checkpoints": {"every_steps": 1}})
-    work = grid.root / folder / "work"
+    work = grid.root / K24 / "work"
     killed = start(grid, *target)
     wait_for(lambda: steps(work) >= 3, killed)
-    assert status_of(grid, folder).state == "running"
+    while_it_ran = status_of(grid, K24)
     killed.kill()
     killed.wait()
-    orphan = once_it_has_ended(grid, folder)
-    assert (orphan.state, orphan.position) == ("stopped", (steps(work), 24))
-    refused = grid.snakemake("--cores", "1", *target)
-    assert refused.returncode == 1
-    assert "--unlock" in refused.stdout
+    after_the_kill = once_it_has_ended(grid, K24)
+    steps_after_the_kill = steps(work)
+    refusal = grid.snakemake("--cores", "1", *target)
     assert grid.snakemake("--unlock").returncode == 0
 
     (grid.root / "src/sitecustomize.py").write_text(HELD_AT_ITS_START)
@@ -210,23 +225,55 @@ def test_killed_and_preempted_training_resumes(grid: Project, micro_config: dict
     os.kill(trainer, signal.SIGTERM)
     output, _ = preempted.communicate()
     assert preempted.returncode == 0, output
-    assert "train_grpo: stopped by SIGTERM at step" in output
-    assert "of 24, which is kept: run the same command again to go on from there" in output
+    return Interrupted(grid, straight, while_it_ran, after_the_kill, steps_after_the_kill, refusal, output)
 
-    assert not work.exists()
-    for name in ("adapter/adapter_model.safetensors", "rollouts.parquet", "checkpoint/optimizer.pt"):
-        assert (grid.root / folder / name).read_bytes() == (straight.root / folder / name).read_bytes(), name
-    assert log_of(grid.root / folder) == log_of(straight.root / folder)
-    bills = [read_cost(project.root / folder / "cost.json").own for project in (grid, straight)]
-    attempts = read_attempts(grid.root / "results/attempts/train_grpo/micro/seed0/g2")
-    *stopped, finished = [attempt for attempt in attempts if attempt.cost.job == bills[0].job]
+
+@pytest.mark.parametrize("name", ["adapter/adapter_model.safetensors", "rollouts.parquet", "checkpoint/optimizer.pt"])
+def test_an_interrupted_training_ends_with_the_same_bits(interrupted: Interrupted, name: str) -> None:
+    made = interrupted.grid.root / K24 / name
+    assert made.read_bytes() == (interrupted.straight.root / K24 / name).read_bytes()
+
+
+def test_an_interrupted_training_logs_each_step_once(interrupted: Interrupted) -> None:
+    assert log_of(interrupted.grid.root / K24) == log_of(interrupted.straight.root / K24)
+
+
+def test_an_interrupted_training_pays_for_all_its_attempts(interrupted: Interrupted) -> None:
+    cost = read_cost(interrupted.grid.root / K24 / "cost.json").own
+    attempts = read_attempts(interrupted.grid.root / "results/attempts/train_grpo/micro/seed0/g2")
+    *stopped, finished = [attempt for attempt in attempts if attempt.cost.job == cost.job]
     assert len(stopped) == 2
-    assert bills[0] == merge_costs(finished.carried, finished.cost)
     assert finished.carried is not None
+    assert cost == merge_costs(finished.carried, finished.cost)
     assert 0 < finished.carried.wall_s <= sum(attempt.cost.wall_s for attempt in stopped)
-    assert bills[0].tokens_generated == bills[1].tokens_generated
-    assert processes(grid, "train.py") == []
-    assert status_of(grid, folder).state == "finished"
+
+
+def test_an_interrupted_training_pays_for_each_token_once(interrupted: Interrupted) -> None:
+    cost = read_cost(interrupted.grid.root / K24 / "cost.json").own
+    straight = read_cost(interrupted.straight.root / K24 / "cost.json").own
+    assert cost.tokens_generated == straight.tokens_generated
+
+
+def test_an_interrupted_training_leaves_no_process_and_no_work_folder(interrupted: Interrupted) -> None:
+    assert processes(interrupted.grid, "train.py") == []
+    assert not (interrupted.grid.root / K24 / "work").exists()
+
+
+def test_the_status_of_an_interrupted_training_is_true_at_each_time(interrupted: Interrupted) -> None:
+    assert interrupted.while_it_ran.state == "running"
+    assert interrupted.after_the_kill.state == "stopped"
+    assert interrupted.after_the_kill.position == (interrupted.steps_after_the_kill, 24)
+    assert status_of(interrupted.grid, K24).state == "finished"
+
+
+def test_the_lock_of_a_killed_snakemake_is_named(interrupted: Interrupted) -> None:
+    assert interrupted.refusal.returncode == 1
+    assert "--unlock" in interrupted.refusal.stdout
+
+
+def test_a_stopped_training_says_how_to_go_on(interrupted: Interrupted) -> None:
+    assert "train_grpo: stopped by SIGTERM at step" in interrupted.output
+    assert "of 24, which is kept: run the same command again to go on from there" in interrupted.output
 
 
 def test_ctrl_c_prints_how_to_go_on_and_no_error_per_job(grid: Project, micro_config: dict[str, Any]) -> None:
