@@ -145,6 +145,22 @@ def policy_files(wildcards):
     return trained_files(policy_at(wildcards.policy)) + base_files(wildcards)
 
 
+# Inputs of targets.
+
+
+def pairs_at(k):
+    return [f"results/{harvest.folder}/pairs.jsonl" for harvest in GRID.harvests if harvest.k == k]
+
+
+def evaluations_at(k):
+    """Answers of the policies at a K, but not of those that stopped automatically."""
+    files = []
+    for policy in GRID.trained:
+        if policy.k == k and not policy.run.stops:
+            files += [f"results/{policy.folder}/eval/{benchmark}.parquet" for benchmark in CONFIG.benchmarks]
+    return files
+
+
 # Params.
 
 

@@ -1,5 +1,5 @@
 # All uses of private Snakemake 9 APIs: handlers of a module, and unfinished outputs (docs/architecture.md). These names,
-# and those of the DAG that guards.smk reads, are checked, so that another version of Snakemake fails with a clear message.
+# and those of the DAG that other files read, are checked, so that another version of Snakemake fails with a clear message.
 
 from snakemake import __version__ as snakemake_version
 from snakemake.dag import DAG
@@ -17,9 +17,15 @@ if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name
 
 def call_handlers_of_a_module():
     """Call `onstart` of this file, and `onsuccess` if the Snakefile that uses it defines none."""
-    if not workflow.modifier.is_main_snakefile():
-        when_planned(lambda dag: None if workflow.dryrun or len(dag) == 0 else globals()["onstart"]())
-        workflow._onsuccess = globals()["onsuccess"].func
+    if workflow.modifier.is_main_snakefile():
+        return
+
+    def start(dag):
+        if not workflow.dryrun and len(dag) > 0:
+            globals()["onstart"]()
+
+    when_planned(start)
+    workflow._onsuccess = globals()["onsuccess"].func
 
 
 # Only the Snakemake that plans clears the unfinished mark of outputs, not the one inside a cluster job: if the first is

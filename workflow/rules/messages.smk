@@ -1,0 +1,121 @@
+# What g2d adds to Snakemake's messages: hours, advice, shorter lists.
+
+import logging
+
+from g2d.forecast.devices import device_here
+from g2d.forecast.hours import hours_left, report as report_hours
+
+
+def say_hours(dag):
+    """Add hours to Snakemake's job table."""
+
+    def hours():
+        # Snakemake sets use_threads if the executor is not local, also in a dry-run.
+        device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
+        jobs = [as_planned(job) for job in jobs_of_g2d(dag.needrun_jobs(exclude_finished=False)) if job.output]
+        return report_hours(hours_left(GRID, jobs, RESULTS, device), device)
+
+    def with_hours(record):
+        if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):
+            record.msg = "\n".join(filter(None, [hours(), record.msg]))
+        elif not workflow.dryrun and event_of(record) == LogEvent.RUN_INFO:
+            record.msg = "\n".join(filter(None, [record.msg, hours()]))
+        return True
+
+    logger.addFilter(with_hours)
+
+
+def say_what_looks_newer(dag):
+    """Recommend `g2d recover --times` if time stamps of large files make finished jobs run again."""
+    if not workflow.is_main_process:
+        return
+    newer = 0
+    for job in jobs_of_g2d(dag.needrun_jobs()):
+        updated = dag.reason(job).updated_input.intersection(job.input)
+        if any(file.startswith("results/") for file in updated) and is_finished(job):
+            newer += 1
+    if newer:
+        logger.warning(
+            f"{newer} finished jobs are to run again because a file looks newer than what was made from it. If "
+            "this folder was copied without its time stamps (cp -r), stop and type g2d recover --times: it compares "
+            "every file with its recorded digest, runs nothing, and makes only changed files newer"
+        )
+
+
+LONG_PLAN = 100  # jobs
+
+
+def fold_long_plan(dag):
+    """List only the first job of every rule in the dry-run of a long plan."""
+    planned = len(list(dag.needrun_jobs()))
+    if not workflow.dryrun or workflow.output_settings.verbose or planned <= LONG_PLAN:
+        return
+    listed = set()
+
+    def is_first(record):
+        if event_of(record) != LogEvent.JOB_INFO or record.rule_name not in listed:
+            listed.add(getattr(record, "rule_name", None))
+            return True
+        return False
+
+    logger.addFilter(is_first)
+    logger.warning(f"{planned} jobs, of which the first of every rule is listed; --verbose lists all.")
+
+
+def shorten_interrupt():
+    """After Ctrl-C, print how to go on instead of an error for each job that it stopped."""
+    stopped = []
+
+    def is_shown(record):
+        if str(record.msg).startswith("Terminating processes on user request"):
+            stopped.append(record)
+            record.msg = f"{record.msg}\nFinished jobs stay: type the same command to go on."
+        return not stopped or record.levelno < logging.ERROR
+
+    if READ_FIRST and workflow.is_main_process:
+        logger.addFilter(is_shown)
+
+
+# After a run.
+
+
+def discard_tables_of_removed_sections():
+    removed = all_tables.left_over(GRID, RESULTS / "tables")
+    if removed:
+        print(f"Tables that this configuration does not have: {to_trash(RESULTS, removed)}")
+
+
+def send_tables_to_tracker():
+    if CONFIG.logging.report_to != "wandb":
+        return
+    try:
+        from g2d.tables.wandb_tables import log_tables  # imports pandas
+
+        log_tables(RESULTS)
+    except Exception as error:  # a W&B error does not make the run fail
+        say(f"logging.report_to: wandb has not taken the tables: {error}")
+
+
+def say_how_to_upload():
+    if CONFIG.logging.report_to != "wandb":
+        return
+    command = sync_command()
+    if command:
+        say(f"W&B: `{command}` uploads what was reported, where there is a network")
+
+
+def say_accuracies_of_targets():
+    """Print the accuracies of each K that is a target, such as k50."""
+    for k in KS:
+        if renamed(f"k{k}") in workflow.dag_settings.targets:
+            from g2d.report.at_k import accuracies_at  # imports pandas
+            from g2d.tables.results import Results
+
+            print("\n".join(accuracies_at(k, Results(RESULTS).build("main"))))
+
+
+def say_where_the_page_is():
+    page = "results/report/index.html"
+    is_default = not workflow.dag_settings.targets and workflow.default_target == ALL
+    if is_default and os.path.exists(page):  # it does not with --until
+        print(f"\nReport:  {page}\nTables:  results/tables/\nFigures: results/figures/")

@@ -1,0 +1,80 @@
+# When Snakemake plans: functions that are called with its plan, and the plan as g2d sees it.
+
+from functools import partial
+
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
+from snakemake.logging import logger
+from snakemake_interface_logger_plugins.common import LogEvent
+
+
+def at_record(is_awaited, steps):
+    """Call the steps once, when Snakemake logs a record.
+
+    Uses a log filter: Snakemake calls `onstart` only after planning, and not in a dry-run.
+    """
+    if not READ_FIRST or not workflow.is_main_process:
+        return
+    todo = list(steps)
+
+    def call_steps(record):
+        if todo and is_awaited(record):
+            now = todo[:]
+            todo.clear()
+            for step in now:
+                step()
+        return True
+
+    logger.addFilter(call_steps)
+
+
+def before_planning(*steps):
+    at_record(lambda record: event_of(record) == LogEvent.WORKFLOW_STARTED, steps)
+
+
+def when_planned(*steps):
+    """Call steps with the DAG before a job runs."""
+
+    def is_planned(record):
+        return event_of(record) == LogEvent.RUN_INFO or record.msg == NOTHING_TO_BE_DONE_MSG
+
+    at_record(is_planned, [partial(call_with_dag, step) for step in steps])
+
+
+def call_with_dag(step):
+    step(workflow.dag)
+
+
+def event_of(record):
+    return getattr(record, "event", None)
+
+
+def is_own(rule):
+    """Return whether a rule belongs to this workflow, not to one that uses it as a module."""
+    return rule.module_globals["__name__"] == __name__
+
+
+def jobs_of_g2d(jobs):
+    return [job for job in jobs if is_own(job.rule)]
+
+
+def is_finished(job):
+    return all(os.path.exists(file) for file in job.output)
+
+
+def as_planned(job):
+    """A job of Snakemake as `g2d status` and the hours see it."""
+    files = [str(file) for file in job.output]
+    costs = [file for file in files if file.endswith("cost.json")]
+    return PlannedJob(own_name(job.rule.name), dict(job.wildcards.items()), (files[0], *costs))
+
+
+def write_planned_jobs(dag):
+    """Write the jobs of this run, for `g2d status`."""
+    jobs = [as_planned(job) for job in jobs_of_g2d(dag.jobs) if own_name(job.rule.name) in ORDER]
+    write_jobs(RESULTS, sorted(jobs, key=lambda job: (ORDER.index(job.rule), job.name)))
+
+
+def list_finished_jobs(dag):
+    """List the jobs if there is nothing to do, because `onstart` is not called then."""
+    if workflow.is_main_process and not workflow.dryrun and not list(dag.needrun_jobs()):
+        write_planned_jobs(dag)
