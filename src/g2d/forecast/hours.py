@@ -53,7 +53,8 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD) -> GpuJob:
         steps = policy.k
         if before:
             steps -= before.k
-        units = steps * settings.completions_per_step(policy.group_size)  # at most: auto-stop and iterations need fewer
+        # An upper bound: auto-stop and iterations need fewer.
+        units = steps * settings.completions_per_step(policy.group_size)
         at_most = getattr(settings, "iterations", 1) > 1
     work = GpuJob(job.rule, job.model, units, at_most)
     if grid.is_embedded(job.model) or not units:

@@ -14,7 +14,7 @@ import sys
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from g2d.checks.load import read
 from g2d.config.sections import Config
@@ -42,7 +42,49 @@ ESTIMATE = (
 )
 
 
-def register(subparsers: Any) -> None:
+class TokenForecast(TypedDict):
+    """Tokens of one job, at most."""
+
+    job: str
+    completions: int
+    tokens: int
+    budget: int  # tokens of a completion, at most
+
+
+class PartForecast(TypedDict):
+    name: str
+    bytes: int
+    how: str
+
+
+class JobForecast(TypedDict):
+    job: str
+    verdict: str
+    total_bytes: int
+    card_bytes: int
+    parts: list[PartForecast]
+    said: list[str]
+    change: str | None  # settings that make it fit
+    passes: NotRequired[str]  # settings that are chosen automatically
+
+
+class ModelForecast(TypedDict):
+    """Forecast of one model, as `--json` prints it."""
+
+    model: str
+    engine: str
+    tokens: list[TokenForecast]
+    jobs: list[JobForecast]
+    not_counted: NotRequired[list[str]]  # reward models
+    nothing: NotRequired[str]  # why there is nothing to plan
+    missing: NotRequired[str]  # why the model's size is not known
+    disk: NotRequired[dict[str, object]]
+    parameters: NotRequired[int]
+    adapter: NotRequired[int]
+    config_json: NotRequired[str]
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("plan", help="jobs that fit on a card, before anything runs", description=__doc__)
     parser.add_argument("config", type=Path, help="a configuration")
     parser.add_argument(
@@ -97,20 +139,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 def model_forecast(
     config: Config, name: str, given: dict[str, Path], memory: int, prompt_tokens: int = PROMPT_TOKENS
-) -> dict[str, Any]:
-    """Return the forecast of one model as JSON, on a card of `memory` bytes; without one (0) only tokens."""
+) -> ModelForecast:
+    """Return the forecast of one model, on a card of `memory` bytes; without one (0) only tokens."""
     grid = Grid(config)
     settings = grid.settings[name]
-    result: dict[str, Any] = {"model": name, "engine": settings.engine.name, "tokens": _tokens(grid, name)}
-    jobs: list[dict[str, Any]] = []
-    result["jobs"] = jobs
+    result: ModelForecast = {
+        "model": name,
+        "engine": settings.engine.name,
+        "tokens": _tokens(grid, name),
+        "jobs": [],
+    }
     # Reward models are in memory together with the trainer.
     judges = [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]
     if judges:
         result["not_counted"] = judges
     source = config.models[name]
     if not memory and isinstance(source, LocalModel | HubModel | GgufModel):
-        return result | {"nothing": f"models.{name}: {NO_CARD}"}
+        result["nothing"] = f"models.{name}: {NO_CARD}"
+        return result
     if name in given:
         file = given[name]
     elif isinstance(source, LocalModel | HubModel | GgufModel):
@@ -119,41 +165,50 @@ def model_forecast(
         try:
             file = config_file(name, source)
         except NoConfigError as error:
-            return result | {"missing": str(error)}
+            result["missing"] = str(error)
+            return result
     else:
-        return result | {"nothing": f"models.{name}: the embedded model fits anywhere: nothing to plan"}
+        result["nothing"] = f"models.{name}: the embedded model fits anywhere: nothing to plan"
+        return result
     forecast = Forecast.of(file, settings.lora, settings.engine, memory, prompt_tokens)
+    jobs = []
     for drawing in drawings(grid, name):
         need = forecast.drawing(drawing)
         jobs.append(_as_json(need, drawing_change(drawing, need, forecast)))
     for training in map(forecast.divided, trainings(grid, name)):
         need = forecast.training(training)
         change = training_change(training, need, forecast)
-        jobs.append(_as_json(need, change) | {"passes": _passes(training)})
+        job = _as_json(need, change)
+        job["passes"] = _passes(training)
+        jobs.append(job)
     result["jobs"] = _merged(jobs)
     shape = forecast.shape
     disk = disk_use(grid, name, shape)
     result["disk"] = asdict(disk) | {"total": disk.total, "words": disk.words}
-    return result | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
+    result["parameters"] = shape.parameters
+    result["adapter"] = shape.adapter
+    result["config_json"] = str(file)
+    return result
 
 
-def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the jobs with those that differ only in their names as one."""
-    merged: dict[str, dict[str, Any]] = {}
+def _merged(jobs: list[JobForecast]) -> list[JobForecast]:
+    """Return the jobs; jobs that differ only in their names become one."""
+    merged: dict[str, JobForecast] = {}
     for job in jobs:
-        first = merged.setdefault(json.dumps(job | {"job": ""}), job)
+        content = json.dumps({**job, "job": ""})
+        first = merged.setdefault(content, job)
         if first is not job:
             first["job"] += f", {job['job']}"
     return list(merged.values())
 
 
-def _as_json(need: Need, change: str | None) -> dict[str, Any]:
+def _as_json(need: Need, change: str | None) -> JobForecast:
     return {
         "job": need.job,
         "verdict": need.verdict,
         "total_bytes": need.total,
         "card_bytes": need.card,
-        "parts": [asdict(part) for part in need.parts],
+        "parts": [{"name": part.name, "bytes": part.bytes, "how": part.how} for part in need.parts],
         "said": need.notes,
         "change": change,
     }
@@ -168,9 +223,9 @@ def _passes(training: Training) -> str:
     return ", ".join(chosen)
 
 
-def _tokens(grid: Grid, model: str) -> list[dict[str, Any]]:
+def _tokens(grid: Grid, model: str) -> list[TokenForecast]:
     jobs: list[Drawing | Training] = [*drawings(grid, model), *trainings(grid, model)]
-    rows: list[dict[str, Any]] = []
+    rows: list[TokenForecast] = []
     for job in jobs:
         if job.completions is not None:
             tokens = job.completions * job.budget
@@ -178,7 +233,7 @@ def _tokens(grid: Grid, model: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _screen(model: dict[str, Any], memory: float, prompt_tokens: int) -> str:
+def _screen(model: ModelForecast, memory: float, prompt_tokens: int) -> str:
     if memory:
         card = f"on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens"
     else:
@@ -194,15 +249,15 @@ def _screen(model: dict[str, Any], memory: float, prompt_tokens: int) -> str:
             lines += _wrapped(f"auto: {job['passes']}")
         if job["change"]:
             lines += _wrapped(f"-> {job['change']}")
-    for key in ("missing", "nothing"):
-        if key in model:
-            lines.append("")
-            lines += textwrap.wrap(model[key], 118, initial_indent="  ", subsequent_indent="  ")
+    reason = model.get("missing") or model.get("nothing")
+    if reason:
+        lines.append("")
+        lines += textwrap.wrap(reason, 118, initial_indent="  ", subsequent_indent="  ")
     lines.append("\n  tokens of one job, at most:")
     for row in model["tokens"]:
         lines.append(f"    {row['job']}: {row['completions']:,} completions x {row['budget']} = {row['tokens']:,}")
     if "disk" in model:
-        lines += [f"  {line}" for line in textwrap.wrap(model["disk"]["words"], 116)]
+        lines += [f"  {line}" for line in textwrap.wrap(str(model["disk"]["words"]), 116)]
     if "not_counted" in model:
         lines.append(f"  not counted, beside a trainer: rewards.{', rewards.'.join(model['not_counted'])}")
     return "\n".join(lines)

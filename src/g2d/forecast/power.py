@@ -1,6 +1,6 @@
-"""Which differences the tests of a design could find, for `g2d plan`.
+"""Smallest differences that the tests of a design could find, for `g2d plan`.
 
-The test is the one of `g2d.analysis.crossed`, with the variances that it is expected to estimate. A true difference is
+The test of `g2d.analysis.crossed` is assumed, with the variances that it is expected to estimate. A true difference is
 found with the power of a noncentral t of Satterthwaite's degrees of freedom (1946). docs/simulations.md has how often
 simulated differences of this size are found.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import scipy
 
@@ -51,7 +51,16 @@ def smallest_difference(n_seeds: int, n_questions: int, seed_sd: float, family: 
     return min(float(shift) * error.standard_error, 1.0)
 
 
-def planned_power(config: Config, n_problems: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+class PowerRow(TypedDict):
+    benchmark: str
+    n_problems: int
+    family_size: int
+    n_seeds: int
+    this_grid: bool
+    differences: dict[float, float]  # smallest difference by standard deviation over seeds
+
+
+def planned_power(config: Config, n_problems: Mapping[str, int]) -> Iterator[PowerRow]:
     """Yield a row per benchmark and number of seeds, for the K of the first model against K=0; none without two K."""
     model = next(iter(config.models))
     policies = dict.fromkeys(policy.over_seeds for policy in Grid(config).policies if policy.model == model)
@@ -93,7 +102,7 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
     return words
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[PowerRow]) -> str:
     heads = [f"sd {100 * sd:g}" for sd in SEED_SDS]
     lines = [f"| seeds | {' | '.join(heads)} |", f"|---:|{'---:|' * len(heads)}"]
     for row in rows:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 
-FIXED_DATE = "26 Jul 2024"  # of Llama's chat templates without a clock
+FIXED_DATE = "26 Jul 2024"  # the date in Llama's chat templates if there is no clock
 
 
 class RewardModel(Section):
@@ -156,7 +156,7 @@ class Scorer:
         self.batch_size = batch_size
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
-        safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+        safe = {"trust_remote_code": False, "local_files_only": True}
         self.tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
         template = self.tokenizer.get_chat_template()
         if CLOCK in template:  # scores must not depend on the day

@@ -18,7 +18,7 @@ from g2d.verifier.pool import Pool, default_workers
 from g2d.verifier.user_code import UserCodeError, digest, signature
 
 # Arguments of the function; each is a list over the completions of a group.
-GIVEN: Mapping[str, Callable[[Attempt], Any]] = {
+GIVEN: Mapping[str, Callable[[Attempt], str | None]] = {
     "prompts": lambda attempt: attempt.problem.prompt,
     "completions": lambda attempt: attempt.text,
     "answers": lambda attempt: attempt.problem.answer,
@@ -65,8 +65,8 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
 
 
-def _arguments(group: Sequence[Attempt], names: Sequence[str]) -> dict[str, list[Any]]:
-    arguments: dict[str, list[Any]] = {}
+def _arguments(group: Sequence[Attempt], names: Sequence[str]) -> dict[str, list[str | None]]:
+    arguments: dict[str, list[str | None]] = {}
     for name in names:
         value_of = GIVEN[name]
         arguments[name] = [value_of(attempt) for attempt in group]

@@ -1,4 +1,4 @@
-"""Catalogue of rewards. CONTRIBUTING.md explains how to add one."""
+"""All rewards by name. CONTRIBUTING.md explains how to add one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from g2d.rewards.python import PYTHON, PythonReward
 from g2d.rewards.reward import Reward
 from g2d.settings import Name, Section
 
-REWARDS: dict[str, Reward] = {reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MODEL, PYTHON)}
+ALL = (MATH_VERIFY, RANDOM, FORMAT, WRONG, MODEL, PYTHON)
+REWARDS: dict[str, Reward] = {reward.name: reward for reward in ALL}
 
 _SETTINGS_OF_REWARDS = [reward.settings for reward in REWARDS.values()]
 AnyReward: Any = Annotated[reduce(or_, _SETTINGS_OF_REWARDS), Field(discriminator="reward")]
@@ -33,7 +34,7 @@ RewardName = Annotated[
     ),
 ]
 
-_SETTINGS: TypeAdapter[Any] = TypeAdapter(AnyReward)
+_SETTINGS: TypeAdapter[Section] = TypeAdapter(AnyReward)
 
 TRUTH = MathVerify(reward="math_verify")  # the default
 
@@ -71,6 +72,7 @@ ADDED = ("version", "content")  # keys that `reward_params` adds
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
+    """Return the settings of a reward, its version and the digest of its files as parameters of a job."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward = reward_of(settings)
@@ -89,7 +91,7 @@ def reward_settings(params: dict[str, Any] | None) -> Section:
     if "reward" not in params:
         return ByKind(**{kind: reward_settings(part) for kind, part in params.items()})
     values = {name: value for name, value in params.items() if name not in ADDED}
-    settings: Section = _SETTINGS.validate_python(values)
+    settings = _SETTINGS.validate_python(values)
     content = reward_params(settings).get("content")
     if content != params.get("content", content):
         raise ValueError(

@@ -34,7 +34,7 @@ class Attempt:
 class Judgement:
     reward: float | None  # None unless `judged`
     status: Status = "judged"
-    details: Mapping[str, Any] = field(default_factory=dict)  # JSON types
+    details: Mapping[str, object] = field(default_factory=dict)  # JSON types
 
 
 @dataclass(frozen=True, slots=True)

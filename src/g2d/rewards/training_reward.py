@@ -6,7 +6,7 @@ TRL leaves a completion with reward None out of its group's mean, without an adv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any, get_args
 
@@ -21,14 +21,14 @@ from g2d.verifier.pool import default_workers
 from g2d.verifier.verdict import NO_REFERENCE, OfMathVerify
 from g2d.verifier.verifier_keys import PythonVerifier, own_file
 
-Completion = str | Sequence[dict[str, Any]]
+Completion = str | Sequence[Mapping[str, object]]
 
 
 class TrainingReward:
     """Reward function of a training; the data set needs the columns `problem_id` and `group`.
 
     Args:
-        eos_token_ids: a completion that ends otherwise and has no box is `truncated`.
+        eos_token_ids: tokens that end a completion; one that ends otherwise and has no box is `truncated`.
         in_thinking: whether prompts end in `<think>`.
         on_judged: called with the verifications, the reward's judgements as `rewards`, and all arguments from TRL.
     """

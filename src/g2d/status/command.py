@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from g2d.plain import say
 from g2d.settings.arguments import at_least
@@ -19,7 +18,7 @@ CLEAR = "\033[H\033[2J"
 UNCUT = 1_000_000  # if the output is no terminal
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "status",
         help="what has finished, runs, failed and is to come",

@@ -29,7 +29,7 @@ class Snapshot:
     title: str
     now: float  # seconds since the epoch
     states: Sequence[JobState]
-    device_hours: float  # of all attempts, also failed ones and of jobs that have left the grid
+    device_hours: float  # hours of all attempts, also of failed ones and of jobs that have left the grid
     to_go: Sequence[Line]  # hours of unfinished jobs on a device, running ones as a whole
     device: Device
     is_locked: bool  # a running or killed Snakemake has the lock
