@@ -139,7 +139,7 @@ class _Grid:
         self.where_with_margin = f"{benchmark} ({sampling}, margin {_points(margin)})"
         self.tests = _tests(comparisons)
         self.base = _most_accurate([row for row in policies if row.policy == "base"])
-        # DPO at each K, which the answer chooses from.
+        # DPO at each K: the answer chooses from these.
         self.candidates = [row for row in policies if row.policy in ("dpo", "g2d")]
         self.candidates.sort(key=lambda row: row.k)
         self.none = next((row for row in self.candidates if row.k == 0), None)

@@ -42,7 +42,7 @@ class ShownCompletion:
     answer: Markup | None
     tokens: int
     truncated: bool
-    reward: float | None  # that the harvest's reward gave, None without one
+    reward: float | None  # number from the harvest's reward, None without one
 
 
 @dataclass(frozen=True)

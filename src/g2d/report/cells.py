@@ -72,7 +72,7 @@ def cells_of(frame: pd.DataFrame) -> PageTable:
 
 
 def _digits(frame: pd.DataFrame, column: str, qualified_by: Sequence[str]) -> dict[Hashable, int]:
-    """Return the decimals of a column, as those of `None`; of a column `value` also by measure."""
+    """Return the decimals of a column by measure: of all its rows for `None`, and of each measure in a column `value`."""
     shown = [column] if _is_number(frame[column]) else list(qualified_by)
     digits: dict[Hashable, int] = {None: decimals(frame[shown])}
     if column == "value" and "measure" in frame:
@@ -163,7 +163,7 @@ def _is_number(values: pd.Series) -> bool:
 
 
 def _is_constant(columns: pd.DataFrame) -> bool:
-    """Return whether a column and its qualifiers have one value, which is not null, in several rows."""
+    """Return whether a column and its qualifiers have the same value, not null, in several rows."""
     if len(columns) < 2 or columns.iloc[:, 0].isna().all():
         return False
     return len(columns.drop_duplicates()) == 1

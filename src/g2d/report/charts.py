@@ -150,7 +150,7 @@ class Place(TypedDict):
     dy: int
 
 
-# In the order of preference.
+# The first place that is free is taken.
 PLACES: tuple[Place, ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},

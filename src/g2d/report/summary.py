@@ -46,7 +46,7 @@ def panels(
 
     Args:
         tables: all tables of the grid.
-        specs: specifications of charts by name; those of the answers are added.
+        specs: specifications of charts by name; the charts of the answers are added.
         caveats_of_models: caveats that hold for all answers of a model (`model_caveats`).
     """
     main = tables["main"]

@@ -19,7 +19,7 @@ class Caption(TypedDict):
     """Plain text, with code in backticks."""
 
     caption: str
-    definitions: dict[str, str]  # of columns and values
+    definitions: dict[str, str]  # meanings of columns and values
 
 
 def captions(config: Config, names: Iterable[str]) -> dict[str, Caption]:

@@ -45,7 +45,7 @@ class PlanEntry(TypedDict):
     date: str
     evaluations: int  # evaluations of trained policies that had finished
     plan: Plan
-    sha256: NotRequired[str]  # of the other values
+    sha256: NotRequired[str]  # digest of the other values
 
 
 def primary(grid: Grid) -> Primary:

@@ -192,7 +192,7 @@ class Inputs:
 
     @cached_property
     def charged(self) -> dict[Policy, list[Cost]]:
-        """Return the jobs charged to each policy: first the jobs that made it, then the ones that sampled it."""
+        """Return the jobs charged to each policy: first the jobs that made it, then the jobs that sampled it."""
         by_policy: dict[Policy, list[Cost]] = {policy: [] for policy in self.finished.values()}
         for policy, cost in self.costs.items():
             by_policy.setdefault(policy, []).extend(cost.records)
