@@ -72,7 +72,7 @@ def cells_of(frame: pd.DataFrame) -> PageTable:
 
 
 def _digits(frame: pd.DataFrame, column: str, qualified_by: Sequence[str]) -> dict[Hashable, int]:
-    """Return the decimals of a column by measure: of all its rows for `None`, and of each measure in a column `value`."""
+    """Return the decimals of a column by measure: of all rows for `None`, and of each measure if it is `value`."""
     shown = [column] if _is_number(frame[column]) else list(qualified_by)
     digits: dict[Hashable, int] = {None: decimals(frame[shown])}
     if column == "value" and "measure" in frame:
