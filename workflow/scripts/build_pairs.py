@@ -16,14 +16,18 @@ from g2d.rollouts.tokens import read_own_rollouts
 
 def main(snakemake):
     with stage(snakemake):
-        given, params, wildcards = snakemake.input, snakemake.params.settings, snakemake.wildcards
-        rollouts = read_own_rollouts(given.rollouts, read_own_policy(given.base))
-        settings = Pairs.model_validate(params.get("pairs", {}))
+        recorded = snakemake.params.settings
+        settings = Pairs.model_validate(recorded.get("pairs", {}))
+        seed = settings.seed
+        if seed is None:
+            seed = int(snakemake.wildcards.seed)
+        base = read_own_policy(snakemake.input.base)
+        rollouts = read_own_rollouts(snakemake.input.rollouts, base)
         pairs = build_pairs(
             rollouts,
-            read_problems(given.problems),
-            Prompt.model_validate(params["prompt"]),
-            seed=int(wildcards.seed) if settings.seed is None else settings.seed,
+            read_problems(snakemake.input.problems),
+            Prompt.model_validate(recorded["prompt"]),
+            seed=seed,
             truncated_chosen=settings.truncated_chosen,
             margin=settings.margin,
         )

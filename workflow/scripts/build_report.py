@@ -17,7 +17,9 @@ from g2d.tables.reads import SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, shown_h
 
 def main(snakemake):
     with stage(snakemake):
-        given, params, out = snakemake.input, snakemake.params, Path(snakemake.output[0])
+        given = snakemake.input
+        params = snakemake.params
+        out = Path(snakemake.output[0])
         grid = Grid(load(snakemake.config))
         pairs = SHOWN_PAIRS.by_key(grid, given.get("pairs", []))
         rollouts = SHOWN_ROLLOUTS.by_key(grid, given.get("rollouts", []))

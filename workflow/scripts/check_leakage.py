@@ -11,11 +11,13 @@ from g2d.problems.problem_keys import OPEN_ENDED, place_of
 
 def main(snakemake):
     with stage(snakemake):
-        given = snakemake.input
-        pool, problems = read_problems(given.pool), read_problems(given.benchmark)
-        among = place_of(OPEN_ENDED) if Path(given.pool).stem == OPEN_ENDED else "the training pool"
-        assert_no_leakage(pool, problems, place_of(snakemake.wildcards.benchmark), among)
-        write_json(snakemake.output[0], {"pool": len(pool), "benchmark": len(problems), "leaks": 0})
+        pool = read_problems(snakemake.input.pool)
+        benchmark = read_problems(snakemake.input.benchmark)
+        among = "the training pool"
+        if Path(snakemake.input.pool).stem == OPEN_ENDED:
+            among = place_of(OPEN_ENDED)
+        assert_no_leakage(pool, benchmark, place_of(snakemake.wildcards.benchmark), among)
+        write_json(snakemake.output[0], {"pool": len(pool), "benchmark": len(benchmark), "leaks": 0})
 
 
 if __name__ == "__main__":

@@ -13,15 +13,20 @@ NOTHING = "Nothing was evaluated."
 
 def main(snakemake):
     with stage(snakemake):
-        given, out, params = snakemake.input, snakemake.output, snakemake.params
+        given = snakemake.input
+        out = snakemake.output
+        benchmark = snakemake.params.benchmark
+        note = snakemake.params.note
         styles = series_styles(Grid(load(snakemake.config)))  # the same styles for all tables
-        tables = map(read_by_name, (given.main, given.decomposition))
-        results, gains = (table[table["benchmark"] == params.benchmark] for table in tables)
+        results = read_by_name(given.main)
+        results = results[results["benchmark"] == benchmark]
+        gains = read_by_name(given.decomposition)
+        gains = gains[gains["benchmark"] == benchmark]
         accuracy = panels(charts.accuracy_by_k, charts.without_ablations(results), styles)
         informativeness = panels(charts.informativeness_by_k, read_by_name(given.harvest))
-        save_figure(out.accuracy, accuracy, params.note, NOTHING)
-        save_figure(out.informativeness, below_each_other(accuracy, informativeness), params.note, NOTHING)
-        save_figure(out.gains, panels(charts.gains, gains), params.note, NOTHING)
+        save_figure(out.accuracy, accuracy, note, NOTHING)
+        save_figure(out.informativeness, below_each_other(accuracy, informativeness), note, NOTHING)
+        save_figure(out.gains, panels(charts.gains, gains), note, NOTHING)
 
 
 if __name__ == "__main__":

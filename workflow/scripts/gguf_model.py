@@ -10,7 +10,8 @@ from g2d.policies.pretrained import make_base
 
 def main(snakemake):
     with stage(snakemake):
-        source, folder = GgufModel.model_validate(snakemake.params.source), Path(snakemake.output.files[0]).parent
+        source = GgufModel.model_validate(snakemake.params.source)
+        folder = Path(snakemake.output.files[0]).parent
         write_policy(snakemake.output.policy, make_base(snakemake.wildcards.model, source, folder))
 
 

@@ -20,11 +20,13 @@ def main(snakemake):
         problems = load_problems(name, source)
         if name == "pool":  # fail before the calibration uses a GPU
             config = load(snakemake.config)
+            levels = {problem.level for problem in problems}
             for model in config.models:
-                require_levels(config.for_model(model).calibration, {problem.level for problem in problems})
+                require_levels(config.for_model(model).calibration, levels)
         write_problems(snakemake.output.problems, problems)
-        # A completion that a verifier in Python accepts cannot be made from the answer alone.
-        verify = verify_batch if snakemake.config.get("verifier") is None else None
+        verify = None  # a verifier in Python may not accept an answer that is only put into a box
+        if snakemake.config.get("verifier") is None:
+            verify = verify_batch
         write_json(snakemake.output.manifest, manifest(name, source, problems, verify))
 
 

@@ -13,14 +13,17 @@ from g2d.tables.frames import read_table
 
 def main(snakemake):
     with stage(snakemake):
-        records = [Path(path) for path in [*snakemake.input.base, *snakemake.input.get("policies", [])]]
-        policies = [read_policy(path) for path in records]
-        steps = {
-            policy.policy_id: steps_without_loss(path.with_name("metrics.jsonl"))
-            for policy, path in zip(policies, records, strict=True)
-        }
-        lost = {policy: n for policy, n in steps.items() if n}
-        manifests = dict(zip(snakemake.params.names, map(read_json, snakemake.input.manifests), strict=True))
+        policies = []
+        lost = {}
+        for path in [*snakemake.input.base, *snakemake.input.get("policies", [])]:
+            policy = read_policy(path)
+            policies.append(policy)
+            steps = steps_without_loss(Path(path).with_name("metrics.jsonl"))
+            if steps:
+                lost[policy.policy_id] = steps
+        manifests = {}
+        for name, path in zip(snakemake.params.names, snakemake.input.manifests, strict=True):
+            manifests[name] = read_json(path)
         devices = read_table(snakemake.input.bill, COST_COLUMNS)["device"].dropna()
         config = load(snakemake.config)
         record = provenance(config, policies, manifests, devices, f"{snakemake.scriptdir}/record_provenance.py", lost)

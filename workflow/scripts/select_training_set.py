@@ -17,8 +17,10 @@ def main(snakemake):
         training_set = TrainingSet.model_validate(snakemake.params.settings["training_set"])
         table = level_table(read_rollouts(snakemake.input.rollouts))
         levels = choose_levels(table, settings)
-        write_table(snakemake.output.levels, mixes := with_mixes(table, levels))
-        if warning := few_mixed(mixes):
+        mixes = with_mixes(table, levels)
+        write_table(snakemake.output.levels, mixes)
+        warning = few_mixed(mixes)
+        if warning:
             say(warning)
         pool = read_problems(snakemake.input.pool)
         write_problems(snakemake.output.problems, draw_training_set(pool, levels, training_set.n, training_set.seed))

@@ -13,13 +13,15 @@ def main(snakemake):
     with stage(snakemake):
         from g2d.report.cards import harvest_card, model_card, results_of  # imports the Hub's client
 
-        grid, note = Grid(load(snakemake.config)), snakemake.params.note
+        note = snakemake.params.note
+        grid = Grid(load(snakemake.config))
         inputs = Inputs(grid, given=snakemake.input)
         table = read_table(snakemake.input.table, MAIN_COLUMNS)
         bases = {policy.model: record for policy, record in inputs.records.items() if policy.role == "base"}
         for policy in grid.trained:
-            shown, base = inputs.finished[policy], bases[policy.model]
-            card = model_card(shown, inputs.records[policy], base, results_of(table, shown), note)
+            shown = inputs.finished[policy]
+            results = results_of(table, shown)
+            card = model_card(shown, inputs.records[policy], bases[policy.model], results, note)
             write_text(f"results/{policy.folder}/{grid.config.lora.folder}/README.md", card)
         for harvest, counts in inputs.summaries.items():
             card = harvest_card(harvest, bases[harvest.model], counts, note)

@@ -91,7 +91,9 @@ def require_recorded(files: Iterable[str]) -> None:
     others = _written_with(read, lists, recorded)
     for name in read:
         if name.endswith(BASE_RECORD):
-            for other, digest in _base_files(name).items():
+            record = read_json(name)
+            for base_file, digest in (record.get("base_files") or {}).items():
+                other = str(Path(record["base"], base_file))
                 recorded.setdefault(other, {}).setdefault(digest, name)
                 others.setdefault(other, name)
     for name in read:
@@ -116,12 +118,6 @@ def _written_with(
                 if is_record or Path(other).parent == Path(name).parent:
                     others[other] = other if other.startswith("results/") else name
     return others
-
-
-def _base_files(record: str) -> dict[str, str]:
-    values = read_json(record)
-    digests = values.get("base_files") or {}
-    return {str(Path(values["base"], name)): digest for name, digest in digests.items()}
 
 
 def snapshots(outputs: Iterable[str]) -> list[str]:

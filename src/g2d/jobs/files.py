@@ -168,7 +168,7 @@ def does_not_exist(path: str) -> str:
 
 
 def to_trash(results: Path, paths: Iterable[Path]) -> str:
-    """Move paths below `results` to a new folder in its trash; return a sentence that says how to bring them back."""
+    """Move paths below `results` to a new folder in its trash; return a sentence with the way back."""
     paths = list(paths)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     place = results / TRASH / stamp

@@ -81,7 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     cancel(folder, jobs)
     while processes_of_jobs(folder):
         time.sleep(1)
-    if half_made := unseen_outputs(folder)[1]:  # a job may have ended well meanwhile
+    _, half_made = unseen_outputs(folder)  # a job may have ended well meanwhile
+    if half_made:
         say(to_trash(RESULTS, half_made))
     shutil.rmtree(folder / LOCKS, ignore_errors=True)
     say("done: type the same command again")

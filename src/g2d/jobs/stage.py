@@ -48,7 +48,9 @@ def stage(snakemake: Snakemake) -> Iterator[Meter]:
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
         require_clock(snakemake.input)
-        read = remembered_digests(from_elsewhere(rule, snakemake.input))
+        is_fetching = rule in FETCHING
+        external = [file for file in snakemake.input if is_fetching or not file.startswith("results/")]
+        read = remembered_digests(external)
         take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
             meter = Meter(job, rule, threads=snakemake.threads)
@@ -59,7 +61,7 @@ def stage(snakemake: Snakemake) -> Iterator[Meter]:
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         outputs = list(snakemake.output)
-        if rule in FETCHING:
+        if is_fetching:
             outputs += snapshots(snakemake.output)
         write_digests(snakemake.log[0], outputs, read)
     except (Exception, Stopped) as error:
@@ -80,11 +82,15 @@ def require_clock(files: Iterable[str]) -> None:
 
     A RuntimeError if the clock is over a minute behind.
     """
-    times = {file: _changed(file) for file in files}
-    if not times:
-        return
-    newest = max(times, key=times.__getitem__)
-    behind = times[newest] - time.time()
+    newest = ""
+    changed = 0.0
+    for file in files:
+        with suppress(FileNotFoundError):
+            mtime = Path(file).stat().st_mtime
+            if mtime > changed:
+                newest = file
+                changed = mtime
+    behind = changed - time.time()
     if behind > CLOCK_SKEW:
         raise RuntimeError(
             f"{newest}: {behind / 60:,.0f} minutes newer than this machine's clock: set the clock, or if an "
@@ -93,21 +99,10 @@ def require_clock(files: Iterable[str]) -> None:
     time.sleep(max(behind, 0))
 
 
-def _changed(file: str) -> float:
-    try:
-        return Path(file).stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
 def own_name(rule: str) -> str:
     """Return `harvest` for `g2d_harvest` after `use rule * from g2d as g2d_*`."""
     before, _, after = os.environ.get(RULE_NAMES, "*").partition("*")
     return rule.removeprefix(before).removesuffix(after)
-
-
-def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
-    return [file for file in files if rule in FETCHING or not file.startswith("results/")]
 
 
 def go_offline(rule: str | None = None) -> None:

@@ -55,7 +55,7 @@ class AdaptedLayer(NamedTuple):
     rows: torch.Tensor  # first rows of M0's weights, (n_rows, inputs)
     a: torch.Tensor  # (rank, inputs)
     b: torch.Tensor  # its first rows, (n_rows, rank)
-    scale: float  # of B A
+    scale: float  # factor of B A
 
 
 def adapted_layers(

@@ -38,7 +38,7 @@ def messages(error: ValidationError, values: object, root: type[Section], sectio
     Args:
         section: path of the validated section in the configuration, to recognise keys of earlier versions.
     """
-    # pydantic reports an error for each type of a union. Those of one path are a group, other errors stay single.
+    # pydantic reports an error for each type of a union. Errors at one path of a union are a group.
     groups: dict[tuple[Path, int | None], list[ErrorDetails]] = {}
     for number, item in enumerate(error.errors()):
         path, of_a_union = _written_path(item, values)
