@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from g2d.rollouts.engine import Decoding
 from tests.models import rollouts_of, tiny_policy
 from tests.open_ended import requests
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import WARMUP, adapter_digest, easy, saving, warm_up
+from tests.regimes.trainings import WARMUP, adapter_digest, easy, rows_of, saving, warm_up
 from tests.regimes.trainings import semi_online as train_semi_online
 from tests.rewards.models import reward_model
 from tests.shared import made_once
@@ -114,39 +115,78 @@ def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
     return train_semi_online(work, k, problems=problems(10, 6), reward=reward(), **keys, **kwargs)
 
 
-@pytest.mark.parametrize("train", [grpo, semi_online])
-def test_each_prompt_is_judged_by_its_own_reward_and_a_stop_changes_no_bit(tmp_path: Path, train: Any) -> None:
-    log = train(tmp_path / "straight")
-    rows = pd.read_parquet(tmp_path / "straight/rollouts.parquet")
-    by_id = {problem.problem_id: problem for problem in problems(10, 6)}
-    rows["kind"] = [by_id[name].kind for name in rows["problem_id"]]
-    per_step = rows.groupby("step")["kind"].value_counts().unstack()
-    assert per_step.nunique().tolist() == [1, 1]
-    assert (per_step["open_ended"] == per_step["verifiable"]).all()
+@dataclass
+class Straight:
+    """An uninterrupted training, with the kind of prompt of each rollout."""
 
-    truth = rows[rows["kind"] == "verifiable"]
-    assert (truth["reward"] == (truth["verdict"] == "correct")).all()
-    assert "no_reference" not in set(truth["verdict"])
-    replies = rows[rows["kind"] == "open_ended"]
+    train: Callable[..., list[dict[str, Any]]]
+    work: Path
+    log: list[dict[str, Any]]
+    rows: pd.DataFrame
+
+    @property
+    def answers(self) -> pd.DataFrame:
+        return self.rows[self.rows["kind"] == "verifiable"]
+
+    @property
+    def replies(self) -> pd.DataFrame:
+        return self.rows[self.rows["kind"] == "open_ended"]
+
+
+BY_NAME = {problem.problem_id: problem for problem in problems(10, 6)}
+
+
+@pytest.fixture(scope="module", params=[grpo, semi_online])
+def straight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Straight:
+    work = tmp_path_factory.mktemp("mixed") / "straight"
+    log = request.param(work)
+    rows = rows_of(work)
+    kinds = [BY_NAME[name].kind for name in rows["problem_id"]]
+    return Straight(request.param, work, log, rows.assign(kind=kinds))
+
+
+def test_half_of_each_step_is_open_ended(straight: Straight) -> None:
+    steps = straight.rows.groupby("step")["kind"].value_counts().unstack()
+    assert steps.nunique().tolist() == [1, 1]  # the same at each step
+    assert (steps["open_ended"] == steps["verifiable"]).all()
+
+
+def test_answers_are_judged_by_the_truth(straight: Straight) -> None:
+    answers = straight.answers
+    assert (answers["reward"] == (answers["verdict"] == "correct")).all()
+    assert "no_reference" not in set(answers["verdict"])
+
+
+def test_replies_are_judged_by_the_reward_model(straight: Straight) -> None:
+    replies = straight.replies
     assert set(replies["verdict"]) == {"no_reference"}
-    texts = [(by_id[row.problem_id].prompt, row.completion_text) for row in replies.itertuples()]
+    texts = [(BY_NAME[row.problem_id].prompt, row.completion_text) for row in replies.itertuples()]
     scores = [score.value for score in Scorer(judge(), batch_size=16)(texts)]
     assert replies["reward"].tolist() == pytest.approx(scores, abs=1e-5)
 
-    for row in log:
-        rewards = rows[rows["step"] == row["step"]].groupby("kind")["reward"].mean()
-        lengths = rows[rows["step"] == row["step"]].groupby("kind")["token_count"].mean()
-        for kind in ("verifiable", "open_ended"):
-            assert row[f"completions/mean_length/{kind}"] == pytest.approx(lengths[kind])
-            assert row[f"reward/{kind}"] == pytest.approx(rewards[kind], abs=1e-5)
 
+@pytest.mark.parametrize("kind", ["verifiable", "open_ended"])
+def test_rewards_and_lengths_are_logged_by_kind(straight: Straight, kind: str) -> None:
+    steps = straight.rows[straight.rows["kind"] == kind].groupby("step")
+    rewards, lengths = steps["reward"].mean(), steps["token_count"].mean()
+    for row in straight.log:
+        assert row[f"reward/{kind}"] == pytest.approx(rewards[row["step"]], abs=1e-5)
+        assert row[f"completions/mean_length/{kind}"] == pytest.approx(lengths[row["step"]])
+
+
+def test_a_stopped_training_on_both_kinds_resumes_with_the_same_bits(straight: Straight, tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
     with terminated_after(2), pytest.raises(TrainingStoppedError):
-        train(tmp_path / "stopped")
-    train(tmp_path / "stopped")
-    train(tmp_path / "first", k=2)
-    train(tmp_path / "second", resume_from=tmp_path / "first/checkpoint")
-    assert pd.read_parquet(tmp_path / "stopped/rollouts.parquet").equals(rows.drop(columns="kind"))
-    assert len({adapter_digest(tmp_path / name) for name in ("straight", "stopped", "second")}) == 1
+        straight.train(stopped)
+    straight.train(stopped)
+    assert rows_of(stopped).equals(rows_of(straight.work))
+    assert adapter_digest(stopped) == adapter_digest(straight.work)
+
+
+def test_a_chain_on_both_kinds_has_the_bits_of_one_training(straight: Straight, tmp_path: Path) -> None:
+    straight.train(tmp_path / "first", k=2)
+    straight.train(tmp_path / "second", resume_from=tmp_path / "first/checkpoint")
+    assert adapter_digest(tmp_path / "second") == adapter_digest(straight.work)
 
 
 def test_both_regimes_ask_in_the_same_order(tmp_path: Path) -> None:
@@ -164,12 +204,21 @@ def test_another_proportion_is_another_job(tmp_path: Path, capsys: pytest.Captur
     assert "step-2: made under other settings, not used" in capsys.readouterr().out
 
 
+BOXED = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")
+
+
 def test_open_ended_prompts_have_no_instructions_about_boxes() -> None:
     """The template and the system message are for verifiable problems."""
     verifiable, reply = problems(1, 1)
-    prompt = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")
-    assert [turn["content"] for turn in conversation(verifiable, prompt)] == ["Think.", f"{verifiable.prompt} Box it."]
-    assert conversation(reply, prompt) == [{"role": "user", "content": f"Kindly: {reply.prompt}"}]
-    drawn = rollouts_of(tiny_policy(), [verifiable, reply], prompt, Decoding(1, 1.0, 1.0, 4, 64, seed=0))
-    assert ["Box it." in rollout.prompt_text for rollout in drawn] == [True, False]
-    assert [rollout.verdict == "no_reference" for rollout in drawn] == [False, True]
+    turns = conversation(verifiable, BOXED)
+    assert [turn["content"] for turn in turns] == ["Think.", f"{verifiable.prompt} Box it."]
+    assert conversation(reply, BOXED) == [{"role": "user", "content": f"Kindly: {reply.prompt}"}]
+
+
+def test_a_harvest_asks_both_kinds_in_their_way_and_judges_answers() -> None:
+    drawn = rollouts_of(tiny_policy(), problems(1, 1), BOXED, Decoding(1, 1.0, 1.0, 4, 64, seed=0))
+    answer, reply = drawn
+    assert "Box it." in answer.prompt_text
+    assert answer.verdict != "no_reference"
+    assert "Box it." not in reply.prompt_text
+    assert reply.verdict == "no_reference"

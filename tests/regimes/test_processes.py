@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import re
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +20,7 @@ import pandas as pd
 import pytest
 import torch
 
-from g2d.jobs.cost import Cost, Meter
+from g2d.jobs.cost import Meter
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.model_keys import Lora
@@ -41,7 +43,7 @@ from g2d.regimes.run.stopping import StopRequests
 from g2d.stages.train_policy import train_regime
 from tests.models import tiny_policy
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import EVERY_STEP, SETTINGS, WARMUP, adapter_digest, easy, pairs, steps_of
+from tests.regimes.trainings import EVERY_STEP, SETTINGS, WARMUP, adapter_digest, easy, pairs, rows_of, steps_of
 from tests.regimes.two_processes import BY_ROWS, DPO, NO_DROPOUT, TWO, assert_alike, dpo, in_two, meter
 from tests.workflow import forked
 
@@ -146,12 +148,12 @@ def test_the_loss_of_bfloat16_weights_is_float32(trained: Any, how: str) -> None
         assert row["logps/chosen"] == pytest.approx(same["logps/chosen"], abs=0.05)
 
 
-@pytest.mark.parametrize("regime", ["grpo", "semi_online_dpo"])
-def test_prompts_completions_and_rewards_equal_one_process(trained: Any, regime: str) -> None:
-    frames = [pd.read_parquet(trained[name][0] / regime / "rollouts.parquet") for name in ("both", "alone")]
-    pd.testing.assert_frame_equal(*frames)
-    assert frames[0]["reward"].nunique() == 2
-    assert frames[0].groupby("step").size().to_dict() == dict.fromkeys([1, 2, 3], 16 if regime == "grpo" else 20)
+@pytest.mark.parametrize(("regime", "per_step"), [("grpo", 16), ("semi_online_dpo", 20)])
+def test_prompts_completions_and_rewards_equal_one_process(trained: Any, regime: str, per_step: int) -> None:
+    both, alone = (rows_of(trained[name][0] / regime) for name in ("both", "alone"))
+    pd.testing.assert_frame_equal(both, alone)
+    assert both["reward"].nunique() == 2
+    assert both.groupby("step").size().to_dict() == {1: per_step, 2: per_step, 3: per_step}
 
 
 def units_dropped(base: PolicyRecord, work: Path, meter: Meter) -> dict[str, list[list[bool]]]:
@@ -204,31 +206,65 @@ def when(condition: Callable[[], bool], then: Callable[[], None]) -> threading.T
     return thread
 
 
-def test_stopped_and_killed_trainings_resume_with_the_same_bits(trained: Any, tmp_path: Path) -> None:
-    base, work = tiny_policy(), tmp_path / "stopped"
+@dataclass
+class Attempts:
+    """A training in two processes that was stopped, then lost a process, then finished."""
+
+    work: Path
+    stopped_at: int  # step
+    stopped: str  # messages of the first two attempts
+    killed: str
+    second: Meter
+    last: Meter
+    log: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def attempts(tmp_path_factory: pytest.TempPathFactory, processes_are_forked: None) -> Attempts:
+    base, work = tiny_policy(), tmp_path_factory.mktemp("attempts") / "stopped"
     when((work / "step-3").is_dir, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 24, which is kept"):
+    with pytest.raises(TrainingStoppedError) as stopped:
         in_two(train_regime, work, "dpo", dpo(work, base))
-    reached = max(int(folder.name.removeprefix("step-")) for folder in work.glob("step-*"))
-    assert reached < 24
+    stopped_at = max(step_of(folder) for folder in work.glob("step-*"))
 
-    first = meter()
-    kill = lambda: os.kill(int((work / "processes/1.pid").read_text()), signal.SIGKILL)  # noqa: E731
-    when((work / f"step-{reached + 3}").is_dir, kill)
-    with pytest.raises(RuntimeError, match=r"process 1 of 2 was ended by SIGKILL; its log: .*/job\.rank1\.log"):
-        in_two(train_regime, work, "dpo", dpo(work, base), job_meter=first)
-    assert first.progress is not None
-    assert first.progress.since == reached
-    assert isinstance(first.carried, Cost)
+    def kill_the_second() -> None:
+        os.kill(int((work / "processes/1.pid").read_text()), signal.SIGKILL)
 
+    second = meter()
+    when((work / f"step-{stopped_at + 3}").is_dir, kill_the_second)
+    with pytest.raises(RuntimeError) as killed:
+        in_two(train_regime, work, "dpo", dpo(work, base), job_meter=second)
     last = meter()
     log = in_two(train_regime, work, "dpo", dpo(work, base), job_meter=last).log
-    assert adapter_digest(work) == adapter_digest(trained["both"][0] / "dpo")
-    assert [row["step"] for row in steps_of(log)] == list(range(1, 25))
-    assert last.progress is not None
-    assert last.progress.step == 24
-    assert last.carried is not None
-    assert last.carried.cpu_s > first.carried.cpu_s
+    return Attempts(work, stopped_at, str(stopped.value), str(killed.value), second, last, steps_of(log))
+
+
+def test_stopped_and_killed_trainings_resume_with_the_same_bits(attempts: Attempts, trained: Any) -> None:
+    assert attempts.stopped_at < 24
+    assert adapter_digest(attempts.work) == adapter_digest(trained["both"][0] / "dpo")
+    assert [row["step"] for row in attempts.log] == list(range(1, 25))
+
+
+def test_a_stopped_training_names_the_step_that_it_kept(attempts: Attempts) -> None:
+    assert re.search(r"stopped by SIGTERM at step \d+ of 24, which is kept", attempts.stopped)
+
+
+def test_a_process_that_was_killed_is_named_with_its_log(attempts: Attempts) -> None:
+    message = r"process 1 of 2 was ended by SIGKILL; its log: .*/job\.rank1\.log"
+    assert re.search(message, attempts.killed)
+
+
+def test_progress_is_counted_from_the_step_that_was_kept(attempts: Attempts) -> None:
+    assert attempts.second.progress is not None
+    assert attempts.second.progress.since == attempts.stopped_at
+    assert attempts.last.progress is not None
+    assert attempts.last.progress.step == 24
+
+
+def test_each_attempt_carries_the_cost_of_those_before_it(attempts: Attempts) -> None:
+    assert attempts.second.carried is not None
+    assert attempts.last.carried is not None
+    assert attempts.last.carried.cpu_s > attempts.second.carried.cpu_s
 
 
 def with_and_without_a_stop(base: PolicyRecord, work: Path, meter: Meter) -> dict[str, Any]:

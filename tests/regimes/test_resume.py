@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.jobs.cost import Meter
+from g2d.jobs.cost import Cost, Meter
 from g2d.policies import PolicyRecord
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpointing, TrainingStoppedError, require_intact
 from g2d.regimes.run.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.stops import LOST_S, START_S, STEP_S, Clock, assert_resumes, interrupted, terminated_after
-from tests.regimes.trainings import DPO, EVERY_STEP, WARMUP, adapter_digest, dpo, easy, steps_of, warm_up
+from tests.regimes.trainings import DPO, EVERY_STEP, WARMUP, adapter_digest, dpo, easy, rows_of, steps_of, warm_up
 
 
 def grpo(work: Path, **kwargs: Any) -> list[dict[str, Any]]:
@@ -106,40 +107,79 @@ def test_a_stopped_dpo_records_the_cost_of_its_result(tmp_path: Path, straight: 
     assert (bill.wall_s, bill.cpu_s) == (2 * START_S + 9 * STEP_S, 2 * (2 * START_S + 9 * STEP_S))
 
 
-@pytest.mark.parametrize("chained", [False, True])
-def test_a_stopped_grpo_has_the_bits_and_the_cost_of_an_uninterrupted_run(
-    tmp_path: Path, clock: Clock, chained: bool
-) -> None:
-    """The cost of the K before it is separate."""
+@dataclass
+class Grpo:
+    """GRPO to K=4 with a clock, uninterrupted and stopped after step 3; `begins_at` step 1, or 2 in a chain."""
+
+    begins_at: int
+    straight: Path
+    stopped: Path
+    log: list[dict[str, Any]]
+    log_of_stopped: list[dict[str, Any]]
+    spent: Cost  # without an interruption
+    lost: Cost  # of the stopped attempt, of the resumed one, and of the result
+    kept: Cost
+    bill: Cost
+
+    @property
+    def n_steps(self) -> int:
+        return 5 - self.begins_at
+
+    @property
+    def tokens(self) -> pd.Series:
+        """By step."""
+        return rows_of(self.straight).groupby("step")["token_count"].sum()
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["from M0", "from a checkpoint"])
+def timed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Grpo:
+    folder = tmp_path_factory.mktemp("timed")
     start = None
-    if chained:
-        grpo(tmp_path / "first", k=1)
-        start = tmp_path / "first/checkpoint"
-    straight, meter, logs = tmp_path / "straight", clock.attempt(), []
+    if request.param == 2:
+        grpo(folder / "first", k=1)
+        start = folder / "first/checkpoint"
+    texts = WARMUP.model_copy(update={"keep_rollouts": "completions"})
+    logs = []
 
     def train(work: Path, meter: Meter) -> None:
-        texts = WARMUP.model_copy(update={"keep_rollouts": "completions"})
         logs.append(grpo(work, k=4, warmup=texts, resume_from=start, meter=meter))
 
-    train(straight, meter)
-    steps = 3 if chained else 4
-    assert meter.spent().wall_s == steps * STEP_S
-    rollouts = pd.read_parquet(straight / "rollouts.parquet")
-    assert rollouts.groupby("step").size().to_dict() == dict.fromkeys(range(5 - steps, 5), 16)
-    tokens = rollouts.groupby("step")["token_count"].sum()
-    assert meter.tokens_generated == tokens.sum()
-    checkpoint = require_intact(straight / "checkpoint")
-    assert checkpoint["step"] == 4
-    assert "spent" not in checkpoint  # results do not depend on the clock
+    straight, stopped = folder / "straight", folder / "stopped"
+    with pytest.MonkeyPatch.context() as patch:
+        clock = Clock(patch)
+        meter = clock.attempt()
+        train(straight, meter)
+        spent = meter.spent()
+        lost, kept, bill = interrupted(clock, lambda meter: train(stopped, meter), last=2)
+    return Grpo(request.param, straight, stopped, logs[0], logs[1], spent, lost, kept, bill)
 
-    stopped = tmp_path / "stopped"
-    lost, kept, bill = interrupted(clock, lambda meter: train(stopped, meter), last=2)
-    assert bill.wall_s == 2 * START_S + steps * STEP_S
-    assert bill.tokens_generated == tokens.sum()
-    assert (lost.tokens_generated, kept.tokens_generated) == (tokens.loc[:3].sum(), tokens.loc[4:].sum())
-    assert logs[0] == logs[1]
-    assert adapter_digest(stopped) == adapter_digest(straight)
-    pd.testing.assert_frame_equal(pd.read_parquet(stopped / "rollouts.parquet"), rollouts)
+
+def test_a_stopped_grpo_has_the_bits_of_an_uninterrupted_run(timed: Grpo) -> None:
+    assert timed.log_of_stopped == timed.log
+    assert adapter_digest(timed.stopped) == adapter_digest(timed.straight)
+    pd.testing.assert_frame_equal(rows_of(timed.stopped), rows_of(timed.straight))
+
+
+def test_grpo_pays_for_its_steps_and_their_tokens(timed: Grpo) -> None:
+    assert timed.tokens.index.tolist() == list(range(timed.begins_at, 5))
+    assert timed.spent.wall_s == timed.n_steps * STEP_S
+    assert timed.spent.tokens_generated == timed.tokens.sum()
+
+
+def test_a_stopped_grpo_also_pays_for_two_starts(timed: Grpo) -> None:
+    assert timed.bill.wall_s == 2 * START_S + timed.n_steps * STEP_S
+    assert timed.bill.tokens_generated == timed.tokens.sum()
+
+
+def test_each_attempt_pays_for_the_tokens_of_its_steps(timed: Grpo) -> None:
+    assert timed.lost.tokens_generated == timed.tokens.loc[:3].sum()
+    assert timed.kept.tokens_generated == timed.tokens.loc[4:].sum()
+
+
+def test_the_checkpoint_of_grpo_does_not_depend_on_the_clock(timed: Grpo) -> None:
+    checkpoint = require_intact(timed.straight / "checkpoint")
+    assert checkpoint["step"] == 4
+    assert "spent" not in checkpoint
 
 
 def damage(work: Path, how: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,23 +54,56 @@ def test_with_signal_everywhere_the_order_is_the_order() -> None:
     assert indices == prompt_order(5, 20, seed=0)
 
 
-def test_a_prompt_is_retired_after_its_last_groups() -> None:
-    """Four problems, two an update: a pass is two updates. Problem 0 teaches nothing."""
+@dataclass
+class Retired:
+    """Twelve updates of two of four problems, so a pass is two updates. Problem 0 teaches nothing and is retired."""
+
+    updates: list[list[int]]
+    logged: list[dict[str, float]]
+    order: list[int]  # without retirement
+
+    @property
+    def asked(self) -> list[int]:
+        return [problem for update in self.updates for problem in update]
+
+    @property
+    def at(self) -> int:
+        """The place at which problem 0 is asked for the second and last time."""
+        first = self.order.index(0)
+        return self.order.index(0, first + 1)
+
+
+@pytest.fixture(scope="module")
+def retired() -> Retired:
     prompts = Prompts(4, {0}, after=2)
-    order = prompt_order(4, 40, seed=0)
-    updates, logged = zip(*(prompts.update(i) for i in range(12)), strict=True)
-    flat = [problem for update in updates for problem in update]
-    second = [i for i, problem in enumerate(order) if problem == 0][1]
-    assert flat[: second + 1] == order[: second + 1]  # asked twice, in the first two passes
-    since = second // 2  # it is retired in the update that asked it for the second time
-    for update in range(since + 1, 12):
-        assert 0 not in updates[update]
-        assert logged[update]["prompts/retired"] == 1
-    skipped = [entry.get("prompts/skipped", 0) for entry in logged]
-    assert [entry.get("tokens/skipped", 0) for entry in logged] == [TOKENS * n for n in skipped]
+    updates, logged = [], []
+    for i in range(12):
+        numbers, metrics = prompts.update(i)
+        updates.append(numbers)
+        logged.append(metrics)
+    return Retired(updates, logged, prompt_order(4, 40, seed=0))
+
+
+def test_a_prompt_is_asked_until_its_last_group(retired: Retired) -> None:
+    assert retired.asked[: retired.at + 1] == retired.order[: retired.at + 1]
+
+
+def test_a_retired_prompt_is_not_asked(retired: Retired) -> None:
+    after = retired.at // 2 + 1  # updates
+    for update, logged in zip(retired.updates[after:], retired.logged[after:], strict=True):
+        assert 0 not in update
+        assert logged["prompts/retired"] == 1
+
+
+def test_the_other_prompts_keep_their_order(retired: Retired) -> None:
+    asked = [problem for problem in retired.asked if problem != 0]
+    assert asked[:18] == [problem for problem in retired.order if problem != 0][:18]
+
+
+def test_the_tokens_of_skipped_groups_are_estimated(retired: Retired) -> None:
+    skipped = [logged.get("prompts/skipped", 0) for logged in retired.logged]
     assert sum(skipped) > 0
-    without = [problem for problem in flat if problem != 0]
-    assert without[:18] == [problem for problem in order if problem != 0][:18]
+    assert [logged.get("tokens/skipped", 0) for logged in retired.logged] == [TOKENS * n for n in skipped]
 
 
 def test_a_group_with_signal_resets_the_count() -> None:
@@ -135,10 +168,14 @@ def test_semi_online_dpo_resumes_with_the_same_bits(
     pd.testing.assert_frame_equal(rows_of(tmp_path / "stopped"), rows_of(tmp_path / "straight"))
 
 
+def without_choice(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A log without the metrics of a choice of prompts."""
+    return [{name: value for name, value in row.items() if name not in METRICS} for row in log]
+
+
 def test_in_semi_online_dpo_a_choice_that_retires_nothing_changes_nothing(tmp_path: Path) -> None:
-    with_choice = semi_online(tmp_path / "never", **NEVER)
-    without = semi_online(tmp_path / "without")
-    assert [{name: value for name, value in row.items() if name not in METRICS} for row in with_choice] == without
+    log = semi_online(tmp_path / "never", **NEVER)
+    assert without_choice(log) == semi_online(tmp_path / "without")
     assert adapter_digest(tmp_path / "never") == adapter_digest(tmp_path / "without")
     pd.testing.assert_frame_equal(rows_of(tmp_path / "never"), rows_of(tmp_path / "without"))
 
@@ -149,31 +186,53 @@ def grpo(work: Path, k: int = 6, meter: Meter | None = None, resume_from: Path |
     return steps_of(warm_up(work, PROBLEMS, k=k, warmup=warmup, **job))
 
 
-@pytest.mark.parametrize("changes", [{}, {"updates_per_generation": 2}])
-def test_grpo_resumes_with_the_same_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
-    changes = changes | DYNAMIC
+@dataclass
+class Grpo:
+    """An uninterrupted GRPO that retires prompts."""
+
+    changes: dict[str, Any]
+    work: Path
+    log: list[dict[str, Any]]
+    tokens_generated: int
+
+
+@pytest.fixture(scope="module", params=[{}, {"updates_per_generation": 2}], ids=["fresh", "two updates"])
+def straight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Grpo:
+    changes = request.param | DYNAMIC
+    work = tmp_path_factory.mktemp("grpo") / "straight"
     meter = Meter("tests", "train_grpo")
-    straight = grpo(tmp_path / "straight", meter=meter, **changes)
-    assert sum(row.get("prompts/retired", 0) for row in straight) > 0
-    rows = rows_of(tmp_path / "straight")
-    assert meter.tokens_generated == rows["token_count"].sum()
-    assert len(rows) == 6 * 16
+    log = grpo(work, meter=meter, **changes)
+    return Grpo(changes, work, log, meter.tokens_generated)
+
+
+def test_grpo_retires_prompts_and_has_whole_steps(straight: Grpo) -> None:
+    assert sum(row.get("prompts/retired", 0) for row in straight.log) > 0
+    assert len(rows_of(straight.work)) == 6 * 16
+
+
+def test_grpo_pays_for_the_tokens_that_it_generated(straight: Grpo) -> None:
+    assert straight.tokens_generated == rows_of(straight.work)["token_count"].sum()
+
+
+def test_a_stopped_grpo_resumes_with_the_same_bits(straight: Grpo, tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
     with terminated_after(2), pytest.raises(TrainingStoppedError):
-        grpo(tmp_path / "stopped", **changes)
-    grpo(tmp_path / "to-2", k=2, **changes)
+        grpo(stopped, **straight.changes)
+    assert grpo(stopped, **straight.changes) == straight.log
+    assert adapter_digest(stopped) == adapter_digest(straight.work)
+    pd.testing.assert_frame_equal(rows_of(stopped), rows_of(straight.work))
+
+
+def test_a_chain_of_grpo_has_the_same_bits_and_pays_for_its_part(straight: Grpo, tmp_path: Path) -> None:
+    grpo(tmp_path / "to-2", k=2, **straight.changes)
     meter = Meter("tests", "train_grpo")
-    chained = grpo(tmp_path / "chained", resume_from=tmp_path / "to-2/checkpoint", meter=meter, **changes)
+    chained = grpo(tmp_path / "chained", resume_from=tmp_path / "to-2/checkpoint", meter=meter, **straight.changes)
+    assert chained == straight.log
+    assert adapter_digest(tmp_path / "chained") == adapter_digest(straight.work)
     assert meter.tokens_generated == rows_of(tmp_path / "chained")["token_count"].sum()
-    assert grpo(tmp_path / "stopped", **changes) == chained == straight
-    assert (
-        adapter_digest(tmp_path / "stopped")
-        == adapter_digest(tmp_path / "chained")
-        == adapter_digest(tmp_path / "straight")
-    )
-    pd.testing.assert_frame_equal(rows_of(tmp_path / "stopped"), rows)
 
 
 def test_in_grpo_a_choice_that_retires_nothing_changes_nothing(tmp_path: Path) -> None:
-    with_choice, without = grpo(tmp_path / "never", **NEVER), grpo(tmp_path / "without")
-    assert [{name: value for name, value in row.items() if name not in METRICS} for row in with_choice] == without
+    log = grpo(tmp_path / "never", **NEVER)
+    assert without_choice(log) == grpo(tmp_path / "without")
     assert adapter_digest(tmp_path / "never") == adapter_digest(tmp_path / "without")

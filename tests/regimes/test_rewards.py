@@ -53,23 +53,46 @@ def grpo(work: Path, reward: Section = COIN, k: int = 4, **kwargs: object) -> pd
     return pd.read_parquet(work / "rollouts.parquet")
 
 
-def test_grpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) -> None:
-    straight = grpo(tmp_path / "straight")
+@pytest.fixture(scope="module")
+def on_coins(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path]:
+    """An uninterrupted GRPO with random rewards: its rollouts and folder."""
+    work = tmp_path_factory.mktemp("coins") / "straight"
+    return grpo(work), work
+
+
+def test_a_stopped_grpo_with_random_rewards_resumes_with_the_same_rewards(
+    on_coins: tuple[pd.DataFrame, Path], tmp_path: Path
+) -> None:
+    rows, work = on_coins
     with terminated_after(2), pytest.raises(TrainingStoppedError):
         grpo(tmp_path / "stopped")
-    assert grpo(tmp_path / "stopped").equals(straight)
+    assert grpo(tmp_path / "stopped").equals(rows)
+    assert adapter_digest(tmp_path / "stopped") == adapter_digest(work)
+
+
+def test_a_chain_of_grpo_with_random_rewards_has_the_same_rewards(
+    on_coins: tuple[pd.DataFrame, Path], tmp_path: Path
+) -> None:
+    rows, work = on_coins
     first = grpo(tmp_path / "first", k=2)
     second = grpo(tmp_path / "second", resume_from=tmp_path / "first/checkpoint")
-    assert pd.concat([first, second], ignore_index=True).equals(straight)
-    assert len({adapter_digest(tmp_path / name) for name in ("straight", "stopped", "second")}) == 1
+    assert pd.concat([first, second], ignore_index=True).equals(rows)
+    assert adapter_digest(tmp_path / "second") == adapter_digest(work)
 
-    assert set(straight["reward"]) == {0, 1}
-    assert set(straight["reward_status"]) == {"judged"}
-    assert ((straight["verdict"] == "correct") != (straight["reward"] == 1)).any()
-    coins = straight.pivot_table(index=["problem_id", "sample"], columns="step", values="reward")
+
+def test_random_rewards_are_not_the_truth(on_coins: tuple[pd.DataFrame, Path]) -> None:
+    rows, _ = on_coins
+    assert set(rows["reward"]) == {0, 1}
+    assert set(rows["reward_status"]) == {"judged"}
+    assert ((rows["verdict"] == "correct") != (rows["reward"] == 1)).any()
+
+
+def test_the_next_visit_of_a_prompt_has_other_coins(on_coins: tuple[pd.DataFrame, Path]) -> None:
+    rows, _ = on_coins
+    coins = rows.pivot_table(index=["problem_id", "sample"], columns="step", values="reward")
     again = coins[coins.notna().sum(axis=1) > 1]
     assert len(again) > 10
-    assert again.nunique(axis=1).max() == 2  # the next visit of a prompt has other coins
+    assert again.nunique(axis=1).max() == 2
 
 
 def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,23 +126,57 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> PolicyRecord:
     return replace(tiny_policy(), policy_id="tiny/seed0/grpo/g4/k2", regime="grpo", k=2, seed=0, **adapter)
 
 
-def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path, start: PolicyRecord) -> None:
-    """Its first rollouts are a harvest of that policy; the reference is that policy or M0."""
-    of_start = semi_online(tmp_path / "own", k=2, lora=NO_DROPOUT, started=start, reference="start", sync_every="never")
-    of_m0 = semi_online(tmp_path / "m0", k=2, lora=NO_DROPOUT, started=start, sync_every="never")
-    first_of_start, first_of_m0 = (next(row for row in log if row["pairs"]) for log in (of_start, of_m0))
-    assert first_of_start["loss"] == pytest.approx(math.log(2), abs=1e-6)
-    assert first_of_start["rewards/chosen"] == pytest.approx(0, abs=1e-6)
-    assert first_of_m0["logps/chosen"] == pytest.approx(first_of_start["logps/chosen"], abs=1e-5)
-    assert abs(first_of_m0["rewards/chosen"]) > 1e-6
-    assert of_start[0]["learning_rate"] == SETTINGS["learning_rate"]
+@dataclass
+class FromStart:
+    """Trainings from a start, without a sync."""
 
-    shifted = seed_after(0, start)
-    assert len({0, shifted, seed_after(1, start), seed_after(0, replace(start, policy_id="tiny/k4"))}) == 4
-    rows = rows_of(tmp_path / "own")
+    work: Path  # of the training with the start as its reference
+    of_start: list[dict[str, Any]]
+    of_m0: list[dict[str, Any]]  # with M0 as its reference
+
+    @staticmethod
+    def first_update(log: list[dict[str, Any]]) -> dict[str, Any]:
+        """The first with a pair."""
+        return next(row for row in log if row["pairs"])
+
+
+@pytest.fixture(scope="module")
+def from_start(start: PolicyRecord, tmp_path_factory: pytest.TempPathFactory) -> FromStart:
+    folder = tmp_path_factory.mktemp("from-start")
+    changes = {"k": 2, "lora": NO_DROPOUT, "started": start, "sync_every": "never"}
+    of_start = semi_online(folder / "own", reference="start", **changes)
+    return FromStart(folder / "own", of_start, semi_online(folder / "m0", **changes))
+
+
+def test_a_training_with_its_start_as_reference_begins_at_a_margin_of_0(from_start: FromStart) -> None:
+    first = from_start.first_update(from_start.of_start)
+    assert first["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert first["rewards/chosen"] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_training_with_m0_as_reference_begins_at_its_start_too(from_start: FromStart) -> None:
+    first = from_start.first_update(from_start.of_m0)
+    assert first["logps/chosen"] == pytest.approx(
+        from_start.first_update(from_start.of_start)["logps/chosen"], abs=1e-5
+    )
+    assert abs(first["rewards/chosen"]) > 1e-6
+
+
+def test_a_training_from_a_start_begins_with_its_own_learning_rate(from_start: FromStart) -> None:
+    assert from_start.of_start[0]["learning_rate"] == SETTINGS["learning_rate"]
+
+
+def test_a_training_from_a_start_draws_a_harvest_of_it(from_start: FromStart, start: PolicyRecord) -> None:
+    seed = seed_after(0, start)
+    rows = rows_of(from_start.work)
     assert set(rows["generated_at"]) == {1}
-    assert list(rows["problem_id"][::4]) == [easy(10)[i].problem_id for i in prompt_order(10, 24, shifted)[:8]]
-    assert all(equals_harvest(rows, start, shifted))
+    assert list(rows["problem_id"][::4]) == [easy(10)[i].problem_id for i in prompt_order(10, 24, seed)[:8]]
+    assert all(equals_harvest(rows, start, seed))
+
+
+def test_the_random_numbers_after_a_start_depend_on_seed_and_start(start: PolicyRecord) -> None:
+    other = replace(start, policy_id="tiny/k4")
+    assert len({0, seed_after(0, start), seed_after(1, start), seed_after(0, other)}) == 4
 
 
 @pytest.mark.parametrize(("sync_every", "reference"), [(1, "base"), (4, "sync"), ("never", "start")])
@@ -166,23 +200,52 @@ def test_an_attempt_with_another_start_is_not_gone_on_from(
     assert "made under other settings, not used" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": 4, "reference": "sync"}])
-def test_a_chain_equals_one_uninterrupted_run_also_if_k_is_between_two_syncs(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    straight = semi_online(tmp_path / "straight", **changes)
-    semi_online(tmp_path / "first", k=3, **changes)
+@dataclass
+class Chain:
+    """A training to K=6, and the same in two jobs."""
+
+    folder: Path
+    straight: list[dict[str, Any]]
+    chained: list[dict[str, Any]]  # its second job
+    tokens_generated: int  # by the second job
+    sync_every: int
+
+
+@pytest.fixture(scope="module", params=[{"sync_every": 2}, {"sync_every": 4, "reference": "sync"}])
+def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    folder = tmp_path_factory.mktemp("chain")
+    straight = semi_online(folder / "straight", **request.param)
+    semi_online(folder / "first", k=3, **request.param)
     meter = Meter("tests", "train_semi_online_dpo")
-    chained = semi_online(tmp_path / "second", resume_from=tmp_path / "first/checkpoint", meter=meter, **changes)
-    assert chained == straight
-    assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
-    every = changes["sync_every"]
-    generated = rows_of(tmp_path / "straight").groupby("step")["generated_at"].first().to_dict()
-    assert generated == {step: (step - 1) // every * every + 1 for step in range(1, 7)}
-    parts = [rows_of(tmp_path / name) for name in ("first", "second")]
-    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), rows_of(tmp_path / "straight"))
-    assert meter.tokens_generated == parts[1]["token_count"].sum()
-    assert require_intact(tmp_path / "second/checkpoint")["step"] == 6
+    checkpoint = folder / "first/checkpoint"
+    chained = semi_online(folder / "second", resume_from=checkpoint, meter=meter, **request.param)
+    return Chain(folder, straight, chained, meter.tokens_generated, request.param["sync_every"])
+
+
+def test_a_chain_equals_one_uninterrupted_run_also_if_k_is_between_two_syncs(chain: Chain) -> None:
+    assert chain.chained == chain.straight
+    assert adapter_digest(chain.folder / "second") == adapter_digest(chain.folder / "straight")
+
+
+def test_updates_between_two_syncs_have_rollouts_of_the_earlier_one(chain: Chain) -> None:
+    generated = rows_of(chain.folder / "straight").groupby("step")["generated_at"].first().to_dict()
+    assert (
+        generated
+        == {
+            2: {1: 1, 2: 1, 3: 3, 4: 3, 5: 5, 6: 5},
+            4: {1: 1, 2: 1, 3: 1, 4: 1, 5: 5, 6: 5},
+        }[chain.sync_every]
+    )
+
+
+def test_each_job_of_a_chain_keeps_and_pays_for_the_rollouts_of_its_updates(chain: Chain) -> None:
+    first, second = rows_of(chain.folder / "first"), rows_of(chain.folder / "second")
+    pd.testing.assert_frame_equal(pd.concat([first, second], ignore_index=True), rows_of(chain.folder / "straight"))
+    assert chain.tokens_generated == second["token_count"].sum()
+
+
+def test_the_last_job_of_a_chain_leaves_a_checkpoint_at_its_k(chain: Chain) -> None:
+    assert require_intact(chain.folder / "second/checkpoint")["step"] == 6
 
 
 @pytest.mark.parametrize("lora", [Lora(), Lora.model_validate("none")], ids=["lora", "none"])

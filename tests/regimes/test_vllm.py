@@ -75,37 +75,62 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
     return {every: warm_up(folder / str(every), k, sync_every=every, lora=NOISY) for every, k in lengths.items()}
 
 
-@pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2, 4])])
+SYNCS = [(1, [0, 1, 2, 3]), (2, [0, 2, 4])]
+
+
+@pytest.mark.parametrize(("sync_every", "synced_at"), SYNCS)
 def test_it_reaches_k_and_syncs_the_adapter_every_v_steps(
-    straight: dict[int, Run], sync_every: int, expected: list[int]
+    straight: dict[int, Run], sync_every: int, synced_at: list[int]
 ) -> None:
     log = straight[sync_every].log
     assert [row["step"] for row in log] == list(range(1, len(log) + 1))
-    assert straight[sync_every].synced_at == expected
-    # A new adapter agrees with the trainer up to the last bits of float32, an older one does not. Raw instead of
-    # tempered log-probabilities, and dropout, would be off by far more.
-    differences = [row["sampling/sampling_logp_difference/max"] for row in log]
-    fresh = [differences[step] for step in expected]
-    stale = [difference for step, difference in enumerate(differences) if step not in expected]
-    assert max(fresh) < 1e-4
-    assert all(difference > 1e-2 for difference in stale)
-    ratios = [row["sampling/importance_sampling_ratio/mean"] for row in log]
-    assert [ratios[step] for step in expected] == pytest.approx([1.0] * len(expected), abs=1e-3)
-    # The denominator of one update's rollouts is the current policy with dropout, as without vLLM.
-    assert all(row["clip_ratio/region_mean"] == 0 for row in log)
+    assert straight[sync_every].synced_at == synced_at
 
 
-def test_the_rollouts_of_training_are_kept(straight: dict[int, Run]) -> None:
-    log, frame = straight[1].log, pd.read_parquet(straight[1].work / "rollouts.parquet")
-    assert frame.groupby("step").size().to_dict() == dict.fromkeys((1, 2, 3, 4), 16)
-    first_pass = frame.query("step <= 2").groupby(["step", "problem_id"])
-    assert first_pass["sample"].apply(list).map(lambda s: s == [0, 1]).all()
-    assert [row["reward"] for row in log] == pytest.approx(frame.groupby("step").reward.mean().tolist())
-    lengths = frame.groupby("step").token_count.mean().tolist()
-    assert [row["completions/mean_length"] for row in log] == pytest.approx(lengths)
-    clipped = (frame.finish_reason == "length").groupby(frame.step).mean().tolist()
-    assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(clipped)
-    assert frame.completion_text.isna().all()
+@pytest.mark.parametrize(("sync_every", "synced_at"), SYNCS)
+def test_a_new_adapter_agrees_with_the_trainer_and_an_older_one_does_not(
+    straight: dict[int, Run], sync_every: int, synced_at: list[int]
+) -> None:
+    """Up to the last bits of float32.
+
+    Raw instead of tempered log-probabilities, and dropout, would be off by far more.
+    """
+    for step, row in enumerate(straight[sync_every].log):
+        difference = row["sampling/sampling_logp_difference/max"]
+        if step in synced_at:
+            assert difference < 1e-4
+            assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(1.0, abs=1e-3)
+        else:
+            assert difference > 1e-2
+
+
+@pytest.mark.parametrize("sync_every", [1, 2])
+def test_the_policy_with_dropout_is_the_denominator_of_its_first_update(
+    straight: dict[int, Run], sync_every: int
+) -> None:
+    """As without vLLM: nothing is clipped."""
+    assert {row["clip_ratio/region_mean"] for row in straight[sync_every].log} == {0}
+
+
+@pytest.fixture
+def rollouts(straight: dict[int, Run]) -> pd.DataFrame:
+    return rows_of(straight[1].work)
+
+
+def test_the_rollouts_of_training_are_kept(rollouts: pd.DataFrame) -> None:
+    assert rollouts.groupby("step").size().to_dict() == {1: 16, 2: 16, 3: 16, 4: 16}
+    first_pass = rollouts.query("step <= 2").groupby(["step", "problem_id"])["sample"].apply(list)
+    assert first_pass.tolist() == [[0, 1]] * 16
+    assert rollouts["completion_text"].isna().all()
+
+
+def test_the_log_has_the_means_of_the_rollouts(straight: dict[int, Run], rollouts: pd.DataFrame) -> None:
+    log = straight[1].log
+    steps = rollouts.groupby("step")
+    cut_off = (rollouts["finish_reason"] == "length").groupby(rollouts["step"])
+    assert [row["reward"] for row in log] == pytest.approx(steps["reward"].mean().tolist())
+    assert [row["completions/mean_length"] for row in log] == pytest.approx(steps["token_count"].mean().tolist())
+    assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(cut_off.mean().tolist())
 
 
 def test_a_chain_equals_an_uninterrupted_run(straight: dict[int, Run], tmp_path: Path) -> None:
