@@ -58,13 +58,16 @@ def test_the_files_that_list_the_jobs_of_a_k_are_named() -> None:
     assert len(files) <= 6
 
 
-def test_the_files_that_make_a_learning_rate_a_param_are_named() -> None:
+def test_the_files_that_a_learning_rate_passes_are_named() -> None:
     grid = Grid(read(CONFIG / "config.yaml"))
     [policy, *_] = [policy for policy in grid.trainings if policy.method == "grpo"]
     fingerprint = grid.fingerprints[policy.model]
     called = files_called(lambda: fingerprint.training(policy))
     files = named("where does `warmup.learning_rate` go?")
     assert {"src/g2d/grid/fingerprint.py", "src/g2d/regimes/grpo/keys.py"} <= files & called
-    assert (
-        grid.fingerprints[policy.model].training(policy)["warmup"]["learning_rate"] == grid.config.warmup.learning_rate
-    )
+    assert fingerprint.training(policy)["warmup"]["learning_rate"] == grid.config.warmup.learning_rate
+    trainings = (ROOT / "src/g2d/regimes").rglob("*.py")
+    readers = {file.relative_to(ROOT).as_posix() for file in trainings if ".learning_rate" in file.read_text()}
+    assert readers == {"src/g2d/regimes/run/trainers.py"}
+    assert readers <= files
+    assert len(files) <= 6

@@ -1,9 +1,6 @@
 # Records of M0.
 
 
-MODEL_FILES = {name: given(model_files(source), base_model_log(name)) for name, source in CONFIG.models.items()}
-
-
 rule embedded_model:
     output:
         policy="results/{model}/base/policy.json",
@@ -28,7 +25,7 @@ rule embedded_model:
 
 rule gguf_model:
     input:
-        lambda w: MODEL_FILES[w.model],
+        model_sources,
     output:
         policy="results/{model}/base/policy.json",
         files=[f"results/{{model}}/base/model/{name}" for name in CONVERTED],
@@ -51,7 +48,7 @@ rule gguf_model:
 
 rule pretrained_model:
     input:
-        lambda w: MODEL_FILES[w.model],
+        model_sources,
     output:
         policy="results/{model}/base/policy.json",
     log:

@@ -64,10 +64,11 @@ RESULTS = Path("results")
 
 try:
     of_module = "add --replace-workflow-config to use only the first"
-    SOURCES = read_files(CONFIG_FILES, "name only one" if workflow.modifier.is_main_snakefile() else of_module)
+    written = read_files(CONFIG_FILES, "name only one" if workflow.modifier.is_main_snakefile() else of_module)
     require_whole(config, CONFIG_FILES)
-    given_here = workflow.config_settings.config
-    CONFIG = load(config, "--config", SOURCES | ({"--config": given_here} if given_here else {}))
+    if workflow.config_settings.config:
+        written["--config"] = workflow.config_settings.config
+    CONFIG = load(config, "--config", written)
     require_files(CONFIG)
     require_windows(CONFIG)
 except ConfigError as error:
@@ -97,6 +98,11 @@ config["share_imports"] &= workflow.is_main_process  # a cluster job has its own
 
 GRID = Grid(CONFIG)
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
+
+# Folders of policies: of GRPO, of DPO, and of an entry of `regimes`.
+OF_GRPO = "results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}"
+OF_DPO = "results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}"
+OF_ENTRY = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
 
 
 def given(files, log):
@@ -133,7 +139,6 @@ wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
     variant=variant_pattern(GRID.variants),
-    regime=names(GRID.names_of("dpo")),
     benchmark=r"[^/]+",
     seed=r"\d+",
     g=r"\d+",

@@ -1,6 +1,5 @@
 # Stage 1: GRPO on the training set, from M0. The script of all trainings calls the method's `train`.
 
-WARMED_UP = "results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}"
 STOPPED = f"results/{{model}}/seed{{seed}}/{AUTO}/grpo/g{{g}}/k{{k}}"
 ABLATED_WARMUPS = [run.variant for run in GRID.any_runs.values() if run.role == "ablation" and run.method == "grpo"]
 
@@ -14,13 +13,13 @@ rule train_grpo:
         costs=costs_before,
         base="results/{model}/base/policy.json",
     output:
-        checkpoint=directory(f"{WARMED_UP}/checkpoint"),
-        rollouts=f"{WARMED_UP}/rollouts.parquet",
-        policy=f"{WARMED_UP}/policy.json",
-        weights=f"{WARMED_UP}/{WEIGHTS}",
-        weights_config=f"{WARMED_UP}/{WEIGHTS_CONFIG}",
-        metrics=f"{WARMED_UP}/metrics.jsonl",
-        cost=f"{WARMED_UP}/cost.json",
+        checkpoint=directory(f"{OF_GRPO}/checkpoint"),
+        rollouts=f"{OF_GRPO}/rollouts.parquet",
+        policy=f"{OF_GRPO}/policy.json",
+        weights=f"{OF_GRPO}/{WEIGHTS}",
+        weights_config=f"{OF_GRPO}/{WEIGHTS_CONFIG}",
+        metrics=f"{OF_GRPO}/metrics.jsonl",
+        cost=f"{OF_GRPO}/cost.json",
     log:
         "results/logs/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:

@@ -21,6 +21,12 @@ if FILES == [str(RECORD)] and (before := owner(RECORD)):
     FILES = before.files or []
 
 
+def refuse_unreadable_records():
+    """Stop if a finished training has an unreadable record: Snakemake drops the errors of its input functions."""
+    for policy in GRID.online_trainings:
+        continued(policy)
+
+
 def force_jobs_of_targets():
     """Let `-R <target>` force all jobs of the target.
 

@@ -23,20 +23,32 @@ def reads_of(wildcards):
 
 @cache
 def continued(policy):
-    """Policy whose checkpoint a training continues, or continued if it has finished; None if it started anew."""
+    """Policy whose checkpoint a training continues; if it has finished, the one that it really continued."""
     try:
         return continued_by(GRID, policy)
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
 
 
-if workflow.is_main_process:
-    # Snakemake drops the error of an input function if the output exists, so unreadable records are named here.
-    for policy in GRID.online_trainings:
-        continued(policy)
-
-
 # Inputs.
+
+
+def model_sources(wildcards):
+    """Files from outside of results/ that M0 is made of."""
+    model = wildcards.model
+    return given(model_files(CONFIG.models[model]), base_model_log(model))
+
+
+def problem_sources(wildcards):
+    """Files from outside of results/ that problems are read from."""
+    name = wildcards.set
+    return given(problem_files(CONFIG.problem_sources[name]), f"results/logs/load_problems/{name}.log")
+
+
+def pool_of(wildcards):
+    """Prompts to train on that a benchmark must not contain."""
+    pool = OPEN_ENDED if wildcards.benchmark == HELD_OUT else "pool"
+    return f"results/problems/{pool}.jsonl"
 
 
 def base_files(wildcards):

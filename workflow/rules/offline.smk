@@ -1,7 +1,5 @@
 # Stage 3: trainings on a harvest, by default from a fresh copy of M0.
 
-OF_DPO = "results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}"
-
 
 # DPO on the pairs in the harvest of pi_K.
 rule train_dpo:

@@ -1,7 +1,5 @@
 # Online trainings besides GRPO.
 
-OF_ENTRY = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
-
 
 # Semi-online DPO: every K continues the checkpoint of the K before it.
 use rule train_grpo as train_semi_online_dpo with:

@@ -1,15 +1,9 @@
 # The training pool and the benchmarks, in one format, checked for overlap.
 
 
-SOURCES = {
-    name: given(problem_files(source), f"results/logs/load_problems/{name}.log")
-    for name, source in CONFIG.problem_sources.items()
-}
-
-
 rule load_problems:
     input:
-        lambda w: SOURCES[w.set],
+        problem_sources,
     output:
         problems="results/problems/{set}.jsonl",
         manifest="results/problems/{set}.manifest.json",
@@ -35,7 +29,7 @@ rule load_problems:
 # of the calibration it would hide other changes from Snakemake.
 rule check_leakage:
     input:
-        pool=lambda w: f"results/problems/{OPEN_ENDED if w.benchmark == HELD_OUT else 'pool'}.jsonl",
+        pool=pool_of,
         benchmark="results/problems/{benchmark}.jsonl",
     output:
         "results/problems/{benchmark}.leakage.json",

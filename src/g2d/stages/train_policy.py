@@ -17,7 +17,7 @@ from g2d.grid.run import OfflineRun, OnlineRun
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, sha256
 from g2d.jobs.launchers import forget_launcher
-from g2d.jobs.stage import own_name, stage
+from g2d.jobs.stage import stage
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
 from g2d.problems.prompts import Prompt
@@ -122,14 +122,15 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     """
     folder = Path(snakemake.output.policy).parent
     params = snakemake.params.settings
-    regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
         with work_folder(folder / "work") as work:
             with stage(snakemake) as meter:
                 grid = Grid(load(snakemake.config))
                 policy = grid.at(folder.relative_to("results").as_posix())
                 job = _job(snakemake, grid, policy, params, work=work, meter=meter)
-                yield GridTraining(snakemake, regime, policy, grid.settings[policy.model].training, params, job)
+                yield GridTraining(
+                    snakemake, REGIMES[policy.method], policy, grid.settings[policy.model].training, params, job
+                )
             if job.resume_from is not None and job.checkpointing.keep == "last":
                 empty(job.resume_from)
     except (OSError, RuntimeError) as error:  # of the work folder; `stage` handles all others
@@ -139,7 +140,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
 def _job(
     snakemake: Any, grid: Grid, policy: Policy, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
-    # The result depends on `params`; of the configuration, only keys are read that do not change it.
+    # Keys of the method are read from the configuration: `params` has them too, for Snakemake to compare.
     config = grid.config
     settings = grid.settings[policy.model]
     training = settings.training
