@@ -61,19 +61,28 @@ def test_whoever_is_imitated_is_worth_more_than_whoever_is_avoided(p: list[float
     assert labelled["label"][frame["reward"].isna()].isna().all()
 
 
-def test_every_regime_takes_the_same_side() -> None:
-    """Best: 1 and 3. Worst: 0. The one without a reward is left out."""
-    frame = spelled(drawn(p=[0.1, 0.9, 0.5, 0.9, math.nan], q=[0.4, 0.4]))
-    by_id = problems(frame)
-    (pair,) = build_pairs(frame, by_id, Prompt(), 0)
+@pytest.fixture
+def scored() -> pd.DataFrame:
+    """Prompt p: best 1 and 3, worst 0, and one without a reward. Prompt q is a tie."""
+    return spelled(drawn(p=[0.1, 0.9, 0.5, 0.9, math.nan], q=[0.4, 0.4]))
+
+
+def test_a_pair_is_one_of_the_best_and_one_of_the_worst(scored: pd.DataFrame) -> None:
+    [pair] = build_pairs(scored, problems(scored), Prompt(), 0)
     assert pair["chosen_sample"] in (1, 3)
     assert pair["rejected_sample"] == 0
     assert pair["p_hat"] == 0.5  # two of the four that have a reward
-    (group,) = groups(frame, "pq", which="all", seed=0, whole=True)
+
+
+def test_a_group_has_all_pairs_of_the_best_and_the_worst(scored: pd.DataFrame) -> None:
+    [group] = groups(scored, "pq", which="all", seed=0, whole=True)
     assert [text_of(ids) for ids in group.completions] == [f"p, attempt {i}" for i in range(4)]
     assert sorted(group.pairs) == [(1, 0), (3, 0)]
     assert group.advantages == pytest.approx((-0.5, 0.3, -0.1, 0.3))
-    best = right_completions(frame, by_id, None, 0)
+
+
+def test_right_completions_are_the_best(scored: pd.DataFrame) -> None:
+    best = right_completions(scored, problems(scored), None, 0)
     assert [text_of(row["completion_ids"]) for row in best] == ["p, attempt 1", "p, attempt 3"]
 
 
@@ -92,19 +101,33 @@ def test_informativeness_of_scalar_rewards() -> None:
     assert (measures.entropy, measures.mid_band, measures.all_correct) == (None, None, None)
 
 
-def test_lengths_of_the_best_and_worst_rollouts_are_recorded() -> None:
+@pytest.fixture
+def of_lengths() -> pd.DataFrame:
     """Prompt p: best 30 tokens, worst 10. Prompt q: best 50, worst 20. Prompt r is a tie and does not count."""
     frame = drawn(p=[0.9, 0.1, 0.5], q=[-1.0, -2.0], r=[0.3, 0.3])
-    frame["token_count"] = [30, 10, 999, 50, 20, 999, 999]
-    assert lengths(frame) == (40, 15)
-    assert lengths(frame[frame["problem_id"] == "r"]) == (None, None)
-    frame["reward_details"] = ['{"truncated": true, "score": 1.0}', '{"score": 0.1}', *[None] * 5]
-    measures = informativeness(frame)
-    assert (measures.mean_length_best, measures.mean_length_worst, measures.n_not_read_whole) == (40, 15, 1)
-    logged = summary(frame, [])
-    assert (logged["completions/mean_length_best"], logged["completions/mean_length_worst"]) == (40, 15)
-    binary = summary(drawn(p=[0, 1]), [])
-    assert not {name for name in binary if "best" in name}
+    return frame.assign(token_count=[30, 10, 999, 50, 20, 999, 999])
+
+
+def test_lengths_are_of_the_best_and_worst_rollouts(of_lengths: pd.DataFrame) -> None:
+    assert lengths(of_lengths) == (40, 15)
+
+
+def test_a_tie_has_no_best_and_no_worst_rollout(of_lengths: pd.DataFrame) -> None:
+    assert lengths(of_lengths[of_lengths["problem_id"] == "r"]) == (None, None)
+
+
+def test_a_harvest_records_lengths_and_rollouts_that_were_not_read_whole(of_lengths: pd.DataFrame) -> None:
+    of_lengths["reward_details"] = ['{"truncated": true, "score": 1.0}', '{"score": 0.1}', *[None] * 5]
+    measures = informativeness(of_lengths)
+    assert (measures.mean_length_best, measures.mean_length_worst) == (40, 15)
+    assert measures.n_not_read_whole == 1
+
+
+def test_a_training_logs_lengths_of_scalar_rewards_only(of_lengths: pd.DataFrame) -> None:
+    logged = summary(of_lengths, [])
+    assert logged["completions/mean_length_best"] == 40
+    assert logged["completions/mean_length_worst"] == 15
+    assert "completions/mean_length_best" not in summary(drawn(p=[0, 1]), [])
 
 
 def test_a_control_is_informative_by_its_reward_and_right_by_the_truth() -> None:
@@ -116,20 +139,38 @@ def test_a_control_is_informative_by_its_reward_and_right_by_the_truth() -> None
     assert (measures.pass_at_1, measures.pairability, measures.entropy, measures.mean_reward) == (1, 1, 1, 0.5)
 
 
-def test_each_kind_of_a_mixed_batch_is_labelled_separately() -> None:
-    """The margin is about scalars: a right and a wrong answer are 1 apart and always a pair."""
+@pytest.fixture
+def mixed() -> pd.DataFrame:
+    """A right and a wrong answer to v, and two replies each to p and q, of which one of p is between the answers."""
     right, wrong = rollout("v", 0, "correct", reward=1.0), rollout("v", 1, "incorrect", reward=0.0)
     replies = [rollout(name, i, "no_reference", reward=value) for name, i, value in OPEN_ENDED]
-    frame = to_frame([right, replies[0], wrong, *replies[1:]])
-    assert listed(labels(frame)) == [True, True, False, False, False, True]
-    assert listed(labels(frame, margin=2.0)) == [True, None, False, None, False, True]
-    alone = frame[frame["problem_id"] != "v"]
-    assert listed(labels(alone, margin=2.0)) == [None, None, False, True]
-    tokens = frame.assign(token_count=[100, 9, 100, 5, 3, 7])
-    assert lengths(tokens) == (8, 4)
-    logged = summary(tokens.assign(finish_reason="stop"), [])
-    assert (logged["reward/verifiable"], logged["reward/open_ended"]) == (0.5, pytest.approx(8.5 / 4))
-    assert (logged["completions/mean_length/verifiable"], logged["completions/mean_length/open_ended"]) == (100, 6)
+    return to_frame([right, replies[0], wrong, *replies[1:]])
+
+
+def test_each_kind_of_a_mixed_batch_is_labelled_separately(mixed: pd.DataFrame) -> None:
+    assert listed(labels(mixed)) == [True, True, False, False, False, True]
+
+
+def test_a_margin_is_only_about_scalars(mixed: pd.DataFrame) -> None:
+    """A right and a wrong answer are 1 apart and always a pair."""
+    assert listed(labels(mixed, margin=2.0)) == [True, None, False, None, False, True]
+    replies = mixed[mixed["problem_id"] != "v"]
+    assert listed(labels(replies, margin=2.0)) == [None, None, False, True]
+
+
+def test_lengths_of_a_mixed_batch_are_those_of_replies(mixed: pd.DataFrame) -> None:
+    assert lengths(mixed.assign(token_count=TOKENS)) == (8, 4)
+
+
+def test_a_mixed_batch_logs_rewards_and_lengths_by_kind(mixed: pd.DataFrame) -> None:
+    logged = summary(mixed.assign(token_count=TOKENS, finish_reason="stop"), [])
+    assert logged["reward/verifiable"] == 0.5
+    assert logged["reward/open_ended"] == pytest.approx(8.5 / 4)
+    assert logged["completions/mean_length/verifiable"] == 100
+    assert logged["completions/mean_length/open_ended"] == 6
+
+
+TOKENS = [100, 9, 100, 5, 3, 7]
 
 
 OPEN_ENDED = (("p", 0, 2.5), ("p", 1, 1.0), ("q", 0, 1.0), ("q", 1, 4.0))

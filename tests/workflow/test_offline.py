@@ -130,23 +130,36 @@ def run(project: Project, hub: Hub | None, *targets: str) -> str:
     return done.stdout if done.returncode == 0 else f"failed: {done.stdout}"
 
 
-def test_everything_after_the_fetch_runs_without_the_hub(fetched: Project, hub: Hub) -> None:
+def test_m0_is_fetched_without_pickles_and_code(fetched: Project, hub: Hub) -> None:
     policy = read_policy(fetched.results / "mine/base/policy.json")
-    assert policy.revision == SHA
     files = {file.name for file in Path(policy.base).iterdir()}
+    assert policy.revision == SHA
     assert files == hub.repositories[MODEL].keys() - {"pytorch_model.bin", "code.py", "picture.png"}
+
+
+def test_problems_are_fetched_with_their_answers(fetched: Project) -> None:
     problems = read_problems(fetched.results / "problems/more.jsonl")
-    assert [(problem.prompt, problem.answer) for problem in problems] == [
-        (row["question"], str(n + 1)) for n, row in enumerate(ROWS, 10)
-    ]
+    assert [problem.prompt for problem in problems] == [row["question"] for row in ROWS]
+    assert [problem.answer for problem in problems] == [str(n) for n in range(11, 11 + len(ROWS))]
+
+
+def test_problems_name_the_revision_that_they_are_from(fetched: Project) -> None:
+    problems = read_problems(fetched.results / "problems/more.jsonl")
     assert {problem.source for problem in problems} == {f"hub:someone/problems@{SHA}"}
     assert read_json(fetched.results / "problems/more.manifest.json")["source"]["revision"] == SHA
-    assert f"Bearer {SECRET}" in hub.tokens  # this is what a token is for
 
+
+def test_the_hub_is_asked_with_the_token_of_the_user(fetched: Project, hub: Hub) -> None:
+    assert f"Bearer {SECRET}" in hub.tokens
+
+
+def test_everything_after_the_fetch_runs_without_the_hub(fetched: Project, hub: Hub) -> None:
     hub.requests.clear()
     output = run(fetched, hub, EVALUATION)
     assert not output.startswith("failed"), output
-    assert list(pd.read_parquet(fetched.root / EVALUATION).problem_id) == [problem.problem_id for problem in problems]
+    problems = read_problems(fetched.results / "problems/more.jsonl")
+    answered = pd.read_parquet(fetched.root / EVALUATION)["problem_id"]
+    assert list(answered) == [problem.problem_id for problem in problems]
     assert hub.requests == []
 
 
