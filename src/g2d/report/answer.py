@@ -203,13 +203,16 @@ def answer(
     if not grid.candidates:
         return Answer(model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",))
     start = these_weights(grid.best.n_seeds, before=True)
+    notes = ["A device is a GPU, or the CPU if there is none."]
+    if len(grid.candidates) > 1:
+        notes.insert(0, _choice(grid))
     return Answer(
         model=model,
         benchmark=benchmark,
         headline=sentence(f"{start}{_verdict(grid)}."),
         sentences=(_effect(grid), _against(grid), *_bounds(grid), _sample(grid.best)),
         details=(_cost(grid), *_auto_stop(grid)),
-        notes=_notes(grid),
+        notes=tuple(notes),
     )
 
 
@@ -368,13 +371,6 @@ def _sample(row: Row) -> str:
         f"Bars and brackets are 95 % intervals over {row.n_problems} problems, with these weights of one seed; other "
         "seeds may show the reverse."
     )
-
-
-def _notes(grid: _Grid) -> tuple[str, ...]:
-    device = "A device is a GPU, or the CPU if there is none."
-    if len(grid.candidates) == 1:
-        return (device,)
-    return _choice(grid), device
 
 
 def _choice(grid: _Grid) -> str:

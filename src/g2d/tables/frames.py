@@ -88,6 +88,7 @@ def write_table(path: str | Path, table: pd.DataFrame) -> None:
 
 
 def _inert(text: str) -> str:
+    """Return a text that a spreadsheet does not run."""
     text = text.replace("\0", "\u2400")
     if _FORMULA.match(text):
         return f"'{text}"
@@ -113,17 +114,14 @@ def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
     read_lines(path)
     types: Any = dict(columns)  # Any: the stub wants keys of any type that can be hashed
     try:
-        return unescaped(pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""]))
+        written = pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""])
     except ValueError as error:  # pandas' ParserError and EmptyDataError are ValueErrors
         raise ValueError(f"{path}: not a readable table: {error}; delete it to have it made again") from None
-
-
-def unescaped(table: pd.DataFrame) -> pd.DataFrame:
-    """Restore the original texts of a table that was read from a CSV of `write_table`."""
-    return _map_texts(table, _active)
+    return _map_texts(written, _active)
 
 
 def _active(text: str) -> str:
+    """Restore a text that was written as `_inert`."""
     if text.startswith("'") and _FORMULA.match(text):
         return text[1:]
     return text
