@@ -121,14 +121,15 @@ def buttons(panels: Sequence[Panel]) -> dict[str, str]:
 
 
 def zero_caveats(main: pd.DataFrame) -> tuple[str, ...]:
+    """Name policies without a right answer, if M0 has some. `main` has the rows of one model and benchmark."""
     base = main.loc[main["policy"] == "base", "accuracy"]
     if not (base > 0).any():
         return ()
-    none = [called(at["policy"], at["K"]) for at in main[main["accuracy"] == 0].to_dict("records")]
-    if not none:
+    broken = [called(at["policy"], at["K"]) for at in main[main["accuracy"] == 0].to_dict("records")]
+    if not broken:
         return ()
     return (
-        f"Accuracy 0, although M0 has {percent(base.max())}: {listed(none)}. The training may have broken the model: "
+        f"Accuracy 0, although M0 has {percent(base.max())}: {listed(broken)}. The training may have broken the model: "
         "check its learning rate and the losses in metrics.jsonl.",
     )
 

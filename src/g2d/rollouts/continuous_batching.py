@@ -59,9 +59,9 @@ class ContinuousBatch:
         return completed
 
     def _draw(self, until_free: int) -> None:
-        free = self.rows.free
-        longest = int((self.rows.lengths * ~free).max())
-        while int(free.sum()) < until_free:
+        """Draw tokens until so many rows are free; a row is free when its completion has ended."""
+        longest = int((self.rows.lengths * ~self.rows.free).max())
+        while int(self.rows.free.sum()) < until_free:
             self.rows.step(longest)
             longest += 1
 
