@@ -10,9 +10,8 @@ import torch
 
 from g2d.policies.record import load_base
 from g2d.regimes.grpo import train as grpo_train
-from g2d.regimes.grpo.equations import above_cap, masked_log_ratios
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.trainer import Grpo
+from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios
 from tests.regimes.test_off_policy import warm_up
 from tests.regimes.trainings import log_probabilities
 

@@ -24,13 +24,12 @@ POLICY = "tiny/seed0/grpo/g2/k2"
 SCRIPT = """
 import sys
 from pathlib import Path
-from g2d.jobs.cost import Meter
 from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run.job import TrainingJob, train_on
-from g2d.regimes.run.tracking import Logging, tracking_arguments
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.tracking import Logging, finish_tracking, tracking_arguments
 from g2d.regimes.run.trainers import write_metrics
 from g2d.regimes.grpo.keys import Warmup
 
@@ -42,7 +41,8 @@ job = TrainingJob(
     PolicyRecord("tiny/base", "tiny", "base", base=base), problems, warmup,
     lora=Lora(), group_size=2, k=2, seed=0, work=work, tracking=tracking,
 )
-log = train_on(train_grpo, job, meter=Meter("training", "training")).log
+log = train_grpo(job).log
+finish_tracking()
 write_metrics(work / "metrics.jsonl", log)
 """
 

@@ -11,12 +11,11 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from g2d.jobs.cost import Meter
 from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.job import TrainingJob, train_on
+from g2d.regimes.run.job import TrainingJob
 from g2d.rewards.training_reward import TrainingReward
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy
@@ -56,7 +55,7 @@ def test_the_walk_lists_the_files_that_a_training_passes_through(
     warmup = Warmup(steps=[0, 1], learning_rate=1e-3, max_completion_length=4)
     problems = generate("arithmetic", "train", 8, seed=0)
     job = TrainingJob(tiny_policy(), problems, warmup, seed=0, work=tmp_path, lora=Lora(), group_size=2, k=1)
-    train_on(REGIMES["grpo"].train, job, meter=Meter("", ""))
+    REGIMES["grpo"].train(job)
 
     assert passed["loss"] == listed[3:]
     assert passed["sampling"][-1] == "src/g2d/regimes/run/sampler.py"

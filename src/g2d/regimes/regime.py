@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import field_validator, model_validator
 
+from g2d.jobs.script import Values
 from g2d.memory.workload import Training
 from g2d.policies.record import as_json
 from g2d.regimes.run.job import Trained, TrainingJob
@@ -24,8 +25,8 @@ class Regime:
     version: int  # raise it if results change
     phase: Phase
     settings: type[Section]
-    read: Callable[[TrainingJob, Any], Any]
-    train: Callable[[TrainingJob], Trained]
+    read: Callable[[TrainingJob[Any, None], Values], Any]
+    train: Callable[[TrainingJob[Any, Any]], Trained]
     label: str  # its policies in legends
     card: str  # origin of a policy; template
     unit: str = ""  # unit of K, unless offline
@@ -66,7 +67,7 @@ class OfflineEntry(Entry):
 
     @field_validator("steps")
     @classmethod
-    def _distinct(cls, steps: Any) -> Any:
+    def _distinct(cls, steps: list[int] | Literal["all"]) -> list[int] | Literal["all"]:
         if steps == "all":
             return steps
         if not steps or repeated(steps):
@@ -101,7 +102,7 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
     )
 
     @model_validator(mode="after")
-    def _in_order(self) -> Any:
+    def _in_order(self) -> Self:
         if not self.steps or repeated(self.steps) or 0 in self.steps:
             raise ValueError(f"steps: list every K once, at least one, without 0 (M0): {self.steps}")
         if self.steps != sorted(self.steps):
@@ -127,9 +128,9 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
         params = self.params(without={"steps", "regime", "keep_rollouts", "reward"})
         return params | {"horizon": self.total_steps}
 
-    def identity(self, job: TrainingJob) -> dict[str, Any]:
+    def identity(self, job: TrainingJob[object, object]) -> dict[str, object]:
         trajectory = self.trajectory() | {"keep_rollouts": self.keep_rollouts}
-        values: dict[str, Any] = {self.regime: trajectory}  # type: ignore[attr-defined]
+        values: dict[str, object] = {self.regime: trajectory}  # type: ignore[attr-defined]
         if job.start is not None:
             values["started_from"] = as_json(job.start)
         return values

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,11 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import empty
-from g2d.regimes.run.job import Trained, TrainingJob, train_on
+from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.regimes.run.stopping import work_folder
-from g2d.regimes.run.tracking import tracking_arguments
+from g2d.regimes.run.tracking import finish_tracking, tracking_arguments
 from g2d.regimes.run.trainers import write_metrics
 from g2d.rewards.registry import reward_settings
 from g2d.rollouts.rollout_keys import HarvestSettings
@@ -46,7 +45,7 @@ class GridTraining:
     policy: Policy
     processes: Processes
     params: dict[str, Any]  # settings that the result depends on
-    job: TrainingJob
+    job: TrainingJob[Any, Any]
 
     def train(self) -> Trained:
         forget_launcher()
@@ -54,9 +53,12 @@ class GridTraining:
         if getattr(job.settings, "auto", None) is not None:
             from g2d.regimes.run.auto_stop import train_until_decline
 
-            return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
+            try:
+                return train_until_decline(self.regime.train, job)
+            finally:
+                finish_tracking()
         if self.processes.processes == 1:
-            return train_on(self.regime.train, job, meter=job.meter)
+            return train_regime(self.regime.name, job, meter=job.meter)
         from g2d.regimes.distributed.launch import launched
 
         trained: Trained = launched(
@@ -109,8 +111,11 @@ class GridTraining:
         write_policy(output.policy, record)
 
 
-def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
-    return train_on(REGIMES[name].train, job, meter=meter)
+def train_regime(name: str, job: TrainingJob[Any, Any], *, meter: Meter) -> Trained:
+    try:
+        return REGIMES[name].train(replace(job, meter=meter))
+    finally:
+        finish_tracking()
 
 
 @contextmanager
@@ -139,7 +144,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
 
 def _job(
     snakemake: Any, grid: Grid, policy: Policy, params: Mapping[str, Any], *, work: Path, meter: Meter
-) -> TrainingJob:
+) -> TrainingJob[Any, None]:
     # Keys of the method are read from the configuration: `params` has them too, for Snakemake to compare.
     config = grid.config
     settings = grid.settings[policy.model]

@@ -74,7 +74,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
 
     @model_validator(mode="before")
     @classmethod
-    def _whole_distribution(cls, values: Any) -> Any:
+    def _whole_distribution(cls, values: object) -> object:
         for name in ("top_p", "top_k", "min_p"):
             if isinstance(values, dict) and name in values:
                 raise MistakeInKeyError(
@@ -231,7 +231,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         """Steps between checkpoints from which a training can resume bit for bit."""
         return self.sync_every * self.updates_between_generations
 
-    def identity(self, job: TrainingJob) -> dict[str, Any]:
+    def identity(self, job: TrainingJob[object, object]) -> dict[str, object]:
         return {
             "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
             "group_size": job.group_size,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
-from transformers import TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.trl_without_vllm import GRPOTrainer
@@ -24,14 +24,14 @@ class MovingReference(GRPOTrainer):
         """Replace the reference from now on; a pass is over `n_problems`."""
         self.add_callback(ReferenceSync(self, n_problems))
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         super()._save(output_dir, state_dict)
         if self.warmup.reference == "sync":
             folder = Path(output_dir or self.args.output_dir)
             reference = reference_weights(self.model, self.ref_model)
             save_file({name: weights.detach().cpu() for name, weights in reference.items()}, folder / REFERENCE)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.warmup.reference == "sync":
             saved = load_file(Path(resume_from_checkpoint) / REFERENCE)
@@ -46,7 +46,9 @@ class ReferenceSync(TrainerCallback):
         self.trainer = trainer
         self.n_problems = n_problems
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         trainer = self.trainer
         if trainer.warmup.swaps_reference(state.global_step, trainer.num_generations, self.n_problems):
             copy_to_reference(trainer.model, trainer.ref_model)

@@ -36,7 +36,7 @@ class Objective(Section):
     )
 
     @property
-    def objective_arguments(self) -> dict[str, Any]:
+    def objective_arguments(self) -> dict[str, object]:
         """Return these keys under TRL's names."""
         return {
             "epsilon": self.epsilon,
@@ -99,7 +99,7 @@ class Mismatch(Section):
         return self.params(only={*CORRECTION})
 
     @property
-    def mismatch_arguments(self) -> dict[str, Any]:
+    def mismatch_arguments(self) -> dict[str, object]:
         """Return these keys under TRL's names."""
         return {
             "vllm_importance_sampling_mode": self.correction,

@@ -5,9 +5,8 @@ A chain passes through every K, bit for bit like an uninterrupted run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from g2d.jobs.files import read_json
 from g2d.plain import say
@@ -24,7 +23,7 @@ from g2d.regimes.run.online import ROLLOUTS, begin, completions_tokens, read_pro
 from g2d.regimes.run.processes import share
 from g2d.regimes.run.prompt_choice import PromptChoice, order, problem_at, times_before
 from g2d.regimes.run.sampler import Sampler
-from g2d.regimes.run.trainers import read_log, starting_model, trainer_arguments, untie_head
+from g2d.regimes.run.trainers import LogRow, read_log, starting_model, trainer_arguments, untie_head
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.regimes.run.weights import with_own_adapter
 from g2d.rewards.registry import TRUTH
@@ -33,13 +32,19 @@ from g2d.rewards.training_reward import TrainingReward
 from g2d.rollouts.engine import Decoding
 
 if TYPE_CHECKING:
+    from trl import GRPOConfig
+
+    from g2d.regimes.grpo.trainer import Row
     from g2d.regimes.run.by_length import Order
 
 
-def train_grpo(job: TrainingJob) -> Trained:
+WarmupJob = TrainingJob[Warmup, list[Problem]]
+
+
+def train_grpo(job: WarmupJob) -> Trained:
     """Train to step K on the policy's rollouts."""
-    warmup: Warmup = job.settings
-    problems: Sequence[Problem] = job.data
+    warmup = job.settings
+    problems = job.data
     checkpoints, microbatches = begin(job)
 
     from datasets import Dataset
@@ -53,7 +58,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     rows = [_row(job, problem, before) for problem, before in zip(prompts, times_before(numbers), strict=True)]
     choice = PromptChoice.of(len(problems), job.seed, warmup)
 
-    def chosen_row(number: int) -> dict[str, Any]:
+    def chosen_row(number: int) -> Row:
         problem = problems[problem_at(number, len(problems), job.seed)]
         return _row(job, problem, number // len(problems))
 
@@ -109,7 +114,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     before = job.meter.tokens_generated
     paid = read_json(job.resume_from / MANIFEST)["step"] if job.resume_from else 0
 
-    def count(log: list[dict[str, Any]]) -> None:
+    def count(log: list[LogRow]) -> None:
         drawn = completions_tokens(log, warmup.completions_per_generation(group_size), paid)
         job.meter.tokens_generated = before + drawn
 
@@ -131,7 +136,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         sampler.close()
 
 
-def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
+def _row(job: WarmupJob, problem: Problem, before: int) -> Row:
     return {
         "prompt": conversation(problem, job.prompt),
         "problem_id": problem.problem_id,
@@ -149,10 +154,10 @@ def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
     return None
 
 
-def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any:
+def _arguments(job: WarmupJob, draft: Path, microbatches: MicroBatches) -> GRPOConfig:
     from trl import GRPOConfig
 
-    warmup: Warmup = job.settings
+    warmup = job.settings
     group_size = job.group_size
     passes = share(warmup.completions_per_step(group_size) // microbatches.rows, "warmup.gradient_accumulation_steps")
     return GRPOConfig(

@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257).
+"""TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257); the equations are below the trainer.
 
 TRL 1.16 multiplies its loss by `tool_mask`, here the mask of eq. 8, and the ratio is 1 if a batch has no
 `old_per_token_logps`. Without these keys and dropout, the trainer equals TRL's bit for bit.
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from g2d.jobs.files import read_json, write_json
 from g2d.problems.prompts import Messages, conversation_ids
-from g2d.regimes.grpo.equations import above_cap, masked_log_ratios, mixed_groups, population_advantages
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.moving_reference import MovingReference
 from g2d.regimes.grpo.positions import from_first_token, has_absolute_positions
@@ -27,8 +27,8 @@ from g2d.regimes.run.trainers import evaluation_mode
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 
 PROMPTS = "prompts.json"  # file in a checkpoint
-Row = dict[str, Any]  # a prompt of the data set
-Batch = dict[str, Any]  # tensors with a row per completion of this process, and numbers
+Row = dict[str, object]  # a prompt of the data set
+Batch = dict[str, torch.Tensor]  # with a row per completion of this process, or shared by all rows
 
 
 class Grpo(Checkpointed, MovingReference):
@@ -61,8 +61,8 @@ class Grpo(Checkpointed, MovingReference):
         self.row = row
         self.choice = choice
         self.order = order
-        self._rewards = torch.empty(0)  # of all processes, (completions,)
-        self._lengths: list[int] = []  # tokens of this process's completions
+        self._rewards = torch.empty(0)  # rewards of all processes, (completions,)
+        self._lengths: list[int] = []  # numbers of tokens of this process's completions
         super().__init__(**arguments)
         self._absolute_positions = has_absolute_positions(self.model)
         sampler.trainer = self
@@ -90,7 +90,7 @@ class Grpo(Checkpointed, MovingReference):
         return batch
 
     def _of_chosen_prompts(self, choice: PromptChoice, n_prompts: int) -> Batch:
-        """Ask the prompts of `choice` instead of the data set's, and note which groups had a signal."""
+        """Sample and score completions of the prompts of `choice`, and note which groups had a signal."""
         update = self.state.global_step
         numbers = choice.take(n_prompts, update)
         rows: list[Row] = []
@@ -106,12 +106,12 @@ class Grpo(Checkpointed, MovingReference):
             self._metrics["train"][name].append(value)
         return batch
 
-    def _tokenize_prompts(self, prompts: Sequence[Messages]) -> tuple[list[list[int]], None, dict[str, Any]]:
+    def _tokenize_prompts(self, prompts: Sequence[Messages]) -> tuple[list[list[int]], None, dict[str, object]]:
         """Tokenize as the engines do; TRL would parse special tokens in a problem's text."""
         return [conversation_ids(self.processing_class, prompt) for prompt in prompts], None, {}
 
     def _generate_single_turn(
-        self, prompt_ids: list[list[int]], *_: Any, **__: Any
+        self, prompt_ids: list[list[int]], *_: object, **__: object
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         step = self.state.global_step
         first = self.accelerator.process_index * len(prompt_ids)  # processes have equal parts, in rank order
@@ -121,7 +121,7 @@ class Grpo(Checkpointed, MovingReference):
         self._lengths = [len(ids) for ids in completions]
         return completions, log_probs
 
-    def _calculate_rewards(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
+    def _calculate_rewards(self, *arguments: object, **keywords: object) -> torch.Tensor:
         """Return rewards of all processes, (completions, 1); NaN if a completion has none."""
         rewards: torch.Tensor = super()._calculate_rewards(*arguments, **keywords)
         self._rewards = rewards[:, 0]
@@ -168,7 +168,7 @@ class Grpo(Checkpointed, MovingReference):
 
     # An update: passes, and the log-probabilities of policy and reference.
 
-    def _prepare_inputs(self, generation_batch: Any) -> Batch:
+    def _prepare_inputs(self, generation_batch: list[Row] | Batch) -> Batch:
         """Return the next pass; a new generation is first divided into passes."""
         before = self._buffered_inputs
         inputs: Batch = super()._prepare_inputs(generation_batch)
@@ -192,7 +192,9 @@ class Grpo(Checkpointed, MovingReference):
                 step_of[row] = step
         self.rollouts.consumed_at([step_of[row] for row in range(len(step_of))])
 
-    def _get_per_token_logps_and_entropies(self, model: Any, *arguments: Any, **keywords: Any) -> Any:
+    def _get_per_token_logps_and_entropies(
+        self, model: PreTrainedModel, *arguments: object, **keywords: object
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Score completions; the sampling policy and the reference in evaluation mode.
 
         TRL leaves dropout on: at the paper's 0.05, the ratio of a completion of 384 tokens was about 18 % off. It also
@@ -200,7 +202,10 @@ class Grpo(Checkpointed, MovingReference):
         """
         scorer = from_first_token(model) if self._absolute_positions else model
         with nullcontext() if torch.is_grad_enabled() else evaluation_mode(model):
-            return super()._get_per_token_logps_and_entropies(scorer, *arguments, **keywords)
+            scores: tuple[torch.Tensor, torch.Tensor | None] = super()._get_per_token_logps_and_entropies(
+                scorer, *arguments, **keywords
+            )
+        return scores
 
     # Checkpoints.
 
@@ -211,3 +216,44 @@ class Grpo(Checkpointed, MovingReference):
     def go_on(self, checkpoint: Path) -> None:
         if self.choice is not None:
             self.choice.restore(read_json(checkpoint / PROMPTS))
+
+
+# Equations of arXiv 2505.22257, and weights above the cap. Tensors have a row per completion, (B,) or (B, T); the
+# completions of a group are neighbours.
+
+
+def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
+    """Return rewards minus their group's mean, over sqrt(var + 1e-4), (B,); missing ones are NaN and get 0.
+
+    This is eq. 2 without its epsilon. `of_batch` takes the variance of all rewards instead of the group's.
+    """
+    grouped = rewards.view(-1, group_size)
+    centred = grouped - grouped.nanmean(dim=1, keepdim=True)
+    if of_batch:
+        variance = ((rewards - rewards.nanmean()) ** 2).nanmean()
+    else:
+        variance = (centred**2).nanmean(1, keepdim=True)
+    return (centred / (variance + 1e-4).sqrt()).nan_to_num(nan=0.0).flatten()
+
+
+def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
+    """Return the mask of completions in groups with different rewards, (B,) (eq. 8).
+
+    Rewards are compared, because advantages have rounding errors. Missing rewards are NaN.
+    """
+    grouped = rewards.view(-1, group_size)
+    lowest = grouped.nan_to_num(nan=torch.inf).amin(dim=1)
+    highest = grouped.nan_to_num(nan=-torch.inf).amax(dim=1)
+    return (lowest < highest).repeat_interleave(group_size)
+
+
+def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return log-ratios of policy to sampler, as in TRL, (B, T); NaN counts as 0."""
+    return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
+
+
+def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
+    """Return the number of importance weights above the cap, and the number of weights, (2,)."""
+    of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
+    n_above = (of_weights.exp() > cap).sum()
+    return torch.stack([n_above, torch.tensor(len(of_weights), device=of_weights.device)])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from g2d.jobs.script import Values
 from g2d.memory.workload import Training
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.job import Trained, TrainingJob
@@ -12,6 +13,9 @@ from g2d.regimes.run.offline import train_offline
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
 from g2d.rollouts.tokens import require_own_tokens
 from g2d.settings import Rows, Section, Steps, key
+
+if TYPE_CHECKING:
+    from transformers import Trainer
 
 
 class Dpo(Section):
@@ -77,7 +81,7 @@ class Dpo(Section):
         )
 
 
-def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
+def read_dpo(job: TrainingJob[object, None], inputs: Values) -> list[Pair]:
     pairs = read_pairs(inputs.pairs)
     require_own_tokens((pair["tokenizer_sha256"] for pair in pairs), job.base, "the pairs")
     matched = inputs.get("matched")
@@ -87,12 +91,12 @@ def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
     return pairs
 
 
-def train_dpo(job: TrainingJob) -> Trained:
-    dpo: Dpo = job.settings
-    pairs: list[Pair] = job.data
+def train_dpo(job: TrainingJob[Dpo, list[Pair]]) -> Trained:
+    dpo = job.settings
+    pairs = job.data
     rows = [_row(pair) for pair in pairs]
 
-    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Trainer:
         from trl import DPOConfig
 
         from g2d.regimes.offline.pair_trainer import PairTrainer

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import torch
 from torch.nn.functional import logsigmoid
+from transformers import PreTrainedModel
 from trl import DPOTrainer
 
-from g2d.regimes.run.by_length import PassesByLength
+from g2d.regimes.run.by_length import Batch, PassesByLength
 from g2d.regimes.run.checkpoints import Checkpointed
 from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 
@@ -24,11 +25,11 @@ class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReferenc
         self.once = bool(self.args.precompute_ref_log_probs)
         self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
 
-    def rows(self, batch: dict[str, Any]) -> int:
+    def rows(self, batch: Batch) -> int:
         """Return the number of pairs: chosen completions come before rejected ones."""
         return len(batch["input_ids"]) // 2
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
+    def _compute_loss(self, model: PreTrainedModel, inputs: Batch, return_outputs: bool = False) -> torch.Tensor:
         weights = inputs.pop("weights")
         mask = inputs["completion_mask"][:, 1:]
         outputs = self.policy(model, inputs)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import model_validator
 
+from g2d.jobs.script import Values
 from g2d.memory.workload import Training
 from g2d.problems import Problem
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -24,6 +25,7 @@ from g2d.settings import MistakeInKeyError, Rows, key
 
 if TYPE_CHECKING:
     import pandas as pd
+    from transformers import Trainer
 
 
 class Rft(OfflineEntry):
@@ -106,7 +108,7 @@ def chosen_completions(pairs: Sequence[Pair]) -> list[RightCompletion]:
     return [RightCompletion(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 
-def read_rft(job: TrainingJob, inputs: Any) -> list[RightCompletion]:
+def read_rft(job: TrainingJob[Rft, None], inputs: Values) -> list[RightCompletion]:
     if job.settings.needs_pairs:
         pairs = read_pairs(inputs.pairs[0])
         require_own_tokens((pair["tokenizer_sha256"] for pair in pairs), job.base, "the pairs")
@@ -121,18 +123,18 @@ def labelled(example: RightCompletion) -> dict[str, list[int]]:
     return {"input_ids": [*prompt, *completion], "labels": [IGNORED] * len(prompt) + [*completion]}
 
 
-def train_rft(job: TrainingJob) -> Trained:
-    examples: Sequence[RightCompletion] = job.data
+def train_rft(job: TrainingJob[Rft, list[RightCompletion]]) -> Trained:
+    examples = job.data
     rows = [labelled(example) for example in examples]
 
-    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Trainer:
         from trl import SFTConfig, SFTTrainer
 
-        from g2d.regimes.run.by_length import PassesByLength
+        from g2d.regimes.run.by_length import Batch, PassesByLength
         from g2d.regimes.run.checkpoints import Checkpointed
 
         class ExampleTrainer(Checkpointed, PassesByLength, SFTTrainer):
-            def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
+            def weigh(self, batch: Batch, n_rows: int, weight: float) -> None:
                 batch["labels"][n_rows:] = IGNORED  # the loss is a mean over the tokens of a gradient step
 
         return ExampleTrainer(microbatches=microbatches, args=SFTConfig(**arguments, packing=False), **parts)

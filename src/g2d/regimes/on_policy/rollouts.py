@@ -45,10 +45,10 @@ class OnPolicyRollouts:
     Create this before the trainer: vLLM sets seeds when it starts.
     """
 
-    def __init__(self, job: TrainingJob) -> None:
+    def __init__(self, job: TrainingJob[Any, list[Problem]]) -> None:
         settings = job.settings
         self.job = job
-        self.problems: list[Problem] = job.data
+        self.problems = job.data
         self.prompts_per_step: int = settings.prompts_each_step(job.group_size)
         self.completions_per_prompt: int = settings.completions_per_prompt(job.group_size)
         self.every: int | None = sync_period(settings.sync_every, len(self.problems) // self.prompts_per_step)

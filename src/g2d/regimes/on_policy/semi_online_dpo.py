@@ -15,6 +15,7 @@ from pydantic import model_validator
 from g2d.memory.workload import Training
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import load_tokenizer
+from g2d.problems import Problem
 from g2d.regimes.on_policy.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.regime import OnlineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
@@ -106,7 +107,10 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         )
 
 
-def train_semi_online_dpo(job: TrainingJob) -> Trained:
+SemiOnlineJob = TrainingJob[SemiOnlineDpo, list[Problem]]
+
+
+def train_semi_online_dpo(job: SemiOnlineJob) -> Trained:
     """Train M0, or the policy of `start`, for K updates."""
     from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after
 
@@ -149,14 +153,14 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
 
 
 def _trainer(
-    job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str, Any], microbatches: MicroBatches
+    job: SemiOnlineJob, on_policy: OnPolicyRollouts, arguments: dict[str, Any], microbatches: MicroBatches
 ) -> Any:
     from datasets import Dataset
     from trl import DPOConfig
 
     from g2d.regimes.on_policy.group_trainer import GroupTrainer
 
-    settings: SemiOnlineDpo = job.settings
+    settings = job.settings
 
     def updates(step: int) -> Any:
         is_synced = step > 0 and on_policy.sampler.sync(step)  # before the first update, policy and sampler are equal

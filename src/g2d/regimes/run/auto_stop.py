@@ -16,6 +16,7 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.policies.record import PolicyRecord
+from g2d.problems import Problem
 from g2d.regimes.run.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import completions_tokens, identity
@@ -26,6 +27,8 @@ from g2d.rollouts.free_memory import free_unused
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.verifier import Verifier
 from g2d.verifier.verifier_keys import own_file
+
+WarmupJob = TrainingJob[Any, list[Problem]]  # its settings are `Warmup`, which imports this package
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ def best(history: Sequence[Probe]) -> Probe:
 PROBES = "probes.json"  # finished probes and the digest of their job
 
 
-def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:
+def train_until_decline(train: Callable[[WarmupJob], object], job: WarmupJob) -> Trained:
     """Train until the policy's harvest declines, at most to K; leave the best probe's policy in the work folder."""
     auto: AutoStop = job.settings.auto
     everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
@@ -110,7 +113,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
     return history.export_best()
 
 
-def _policy(job: TrainingJob, step: int, segment: Path) -> PolicyRecord:
+def _policy(job: WarmupJob, step: int, segment: Path) -> PolicyRecord:
     return replace(
         job.base,
         policy_id=job.policy_id,
@@ -124,7 +127,7 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> PolicyRecord:
     )
 
 
-def probe_rollouts(job: TrainingJob, policy: PolicyRecord) -> list[Rollout]:
+def probe_rollouts(job: WarmupJob, policy: PolicyRecord) -> list[Rollout]:
     problems = job.data[: job.settings.auto.prompts]
     decoding = sampling(job.harvest, job.seed)
     engine = engine_for(policy, job.engine.model_copy(update={"tensor_parallel_size": 1}))
@@ -133,7 +136,7 @@ def probe_rollouts(job: TrainingJob, policy: PolicyRecord) -> list[Rollout]:
 
 
 class _History:
-    def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_generation: int) -> None:
+    def __init__(self, work: Path, job: dict[str, object], meter: Meter, completions_per_generation: int) -> None:
         self.work = work
         self.job = job_digest(job)
         self.meter = meter
@@ -143,7 +146,7 @@ class _History:
             record = read_json(work / PROBES)
             if record["job"] == self.job:
                 self.probes = [Probe(**probe) for probe in record["probes"]]
-                carry(meter, record, str(work / PROBES))
+                carry(meter, record["spent"], str(work / PROBES))
                 meter.tokens_generated = self.tokens_generated
                 say(f"goes on from the probe at step {self.reached}, where an earlier attempt ended")
             else:

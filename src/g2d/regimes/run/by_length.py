@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
+from transformers import Trainer
 
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import n_processes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Batch = dict[str, Any]  # tensors by row, and values shared by all rows
 PROMPT = ("prompt_ids", "prompt_mask")
@@ -25,26 +29,27 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
     return passes
 
 
-class RowWeighting:
+class RowWeighting(Trainer):
     """Mixin for TRL trainers: every row of a gradient step has the same weight, also in a smaller last micro-batch."""
 
-    def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
-        last = self.accelerator.gradient_state.end_of_dataloader  # type: ignore[attr-defined]
+    def _get_num_items_in_batch(self, batches: list[Batch], device: torch.device) -> torch.Tensor | int | None:
+        last = self.accelerator.gradient_state.end_of_dataloader
         rows, total = own_rows(
             [self.rows(batch) for batch in batches],
-            size=self.args.per_device_train_batch_size,  # type: ignore[attr-defined]
-            ends_at=len(self.train_dataset) if last else None,  # type: ignore[attr-defined]
-            rank=self.accelerator.process_index,  # type: ignore[attr-defined]
+            size=self.args.per_device_train_batch_size,
+            ends_at=len(self.train_dataset) if last else None,
+            rank=self.accelerator.process_index,
             processes=n_processes(),
         )
         for batch, n_rows in zip(batches, rows, strict=True):
             self.weigh(batch, n_rows, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
-        return super()._get_num_items_in_batch(batches, device)  # type: ignore[misc]
+        n_items: torch.Tensor | int | None = super()._get_num_items_in_batch(batches, device)
+        return n_items
 
-    def rows(self, batch: dict[str, Any]) -> int:
+    def rows(self, batch: Batch) -> int:
         return len(batch["input_ids"])
 
-    def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
+    def weigh(self, batch: Batch, n_rows: int, weight: float) -> None:
         """Weight the first `n_rows` rows by `weight`, and padding duplicates by 0."""
         weights = torch.zeros(self.rows(batch))
         weights[:n_rows] = weight
@@ -79,8 +84,10 @@ class PassesByLength(RowWeighting):
         self.microbatches = microbatches
         super().__init__(**arguments)
 
-    def training_step(self, model: Any, inputs: Batch, num_items_in_batch: Any = None) -> torch.Tensor:
-        step: Any = super().training_step  # type: ignore[misc]
+    def training_step(
+        self, model: PreTrainedModel, inputs: Batch, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        step: Callable[..., torch.Tensor] = super().training_step
         if not self.microbatches.tokens:
             return step(model, inputs, num_items_in_batch)
         n = self.rows(inputs)
@@ -89,7 +96,7 @@ class PassesByLength(RowWeighting):
         # TRL gathers logged values by rows: all processes need the same number of rows per pass.
         rows_per_pass = self.microbatches.rows if n_processes() > 1 else None
         passes = dealt(lengths, self.microbatches.tokens, rows_per_pass)
-        metrics = self._metrics["train"]  # type: ignore[attr-defined]
+        metrics = self._metrics["train"]
         before = {name: len(values) for name, values in metrics.items()}
         losses: list[torch.Tensor] = []
         for rows in passes:
@@ -138,7 +145,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
     return whole
 
 
-def has_rows(value: Any) -> TypeGuard[torch.Tensor]:
+def has_rows(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.ndim > 0
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter
@@ -24,6 +24,12 @@ from g2d.regimes.run.stopping import stop_requests
 from g2d.regimes.run.trainers import require_rewards
 from g2d.regimes.run.weights import sort_target_modules
 from g2d.settings import Section, key
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+else:
+    Trainer = object  # base class of a mixin; transformers takes seconds to import
 
 
 class Checkpointing(Section):
@@ -48,20 +54,30 @@ ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completi
 
 
 class TrainingStoppedError(Stopped):
-    """A signal stopped the training, which has saved a checkpoint."""
+    """A signal stopped the training after it saved a checkpoint."""
 
     saved = True
 
 
-class Checkpoints:
-    """Checkpoints of one job; `job` is everything the result depends on, as JSON. Those of other jobs are not used."""
+class Manifest(TypedDict):
+    step: int
+    job: str  # `job_digest`
+    files: dict[str, str]  # digests by path
+    spent: NotRequired[dict[str, object]]  # `Cost` so far; results lack it, because they must not depend on time
 
-    def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
+
+class Checkpoints:
+    """Checkpoints of one job; `job` is everything the result depends on, as JSON.
+
+    Checkpoints of other jobs are not used.
+    """
+
+    def __init__(self, folder: Path, job: Mapping[str, object], meter: Meter) -> None:
         self.folder = folder
         self.job = job_digest(job)
         self.meter = meter
         self.draft = folder / "trainer"
-        self.microbatches: Any = None  # `MicroBatches` that new checkpoints record
+        self.microbatches: Any = None  # `MicroBatches` that new checkpoints record; its module imports this one
 
     def _newest_first(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
@@ -69,7 +85,7 @@ class Checkpoints:
     def newest(self) -> Path | None:
         for folder in self._newest_first():
             with suppress(OSError, ValueError):
-                if read_json(folder / MANIFEST)["job"] == self.job:
+                if read_manifest(folder)["job"] == self.job:
                     return folder
         return None
 
@@ -94,7 +110,7 @@ class Checkpoints:
         say(f"checkpoint at step {step}")
 
 
-def job_digest(job: Mapping[str, Any]) -> str:
+def job_digest(job: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
 
@@ -107,7 +123,7 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
     try:
         manifest = require_intact(folder)
         if manifest["job"] == job:
-            carry(meter, manifest, str(folder / MANIFEST))
+            carry(meter, manifest["spent"], str(folder / MANIFEST))
             return True
         say(f"{folder}: made under other settings, not used")
     except ValueError as error:
@@ -115,30 +131,37 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
     return False
 
 
-def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Add the recorded cost to the meter."""
-    meter.carried = parse_record(Cost, record["spent"], where)
+def carry(meter: Meter, spent: object, where: str) -> None:
+    """Add a recorded cost to the meter."""
+    meter.carried = parse_record(Cost, spent, where)
 
 
 def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
-    """Write the manifest of a checkpoint; `spent` is None for results, whose content must not depend on time."""
+    """Write the manifest of a checkpoint; results do not record what was spent."""
     files = {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()}
     files.pop(MANIFEST, None)
-    cost = {} if spent is None else {"spent": asdict(spent)}
-    write_json(folder / MANIFEST, {"step": step, "job": job, "files": files} | cost)
+    manifest = Manifest(step=step, job=job, files=files)
+    if spent is not None:
+        manifest["spent"] = asdict(spent)
+    write_json(folder / MANIFEST, manifest)
 
 
-def require_intact(folder: Path) -> dict[str, Any]:
+def require_intact(folder: Path) -> Manifest:
     """Read the manifest; a ValueError names a file that is missing or changed."""
     if not (folder / MANIFEST).is_file():
         raise ValueError(f"{folder}: an unfinished checkpoint (no {MANIFEST}); delete the folder to have it made again")
-    manifest = read_json(folder / MANIFEST)
+    manifest = read_manifest(folder)
     for name, digest in manifest["files"].items():
         if not (folder / name).is_file() or sha256(folder / name) != digest:
             raise ValueError(
                 f"{folder / name}: missing, cut short or changed since it was written; delete {folder} to have it "
                 "made again"
             )
+    return manifest
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    manifest: Manifest = read_json(checkpoint / MANIFEST)  # type: ignore[assignment] # files are not checked
     return manifest
 
 
@@ -151,21 +174,21 @@ def empty(checkpoint: Path) -> None:
 
 
 def is_whole(checkpoint: Path) -> bool:
-    return all((checkpoint / name).is_file() for name in read_json(checkpoint / MANIFEST)["files"])
+    return all((checkpoint / name).is_file() for name in read_manifest(checkpoint)["files"])
 
 
-class Checkpointed:
+class Checkpointed(Trainer):
     """Mixin for transformers' trainers: a checkpoint is complete when it gets its place in the work folder."""
 
     checkpoints: Checkpoints  # set by `train`
     save_more: Callable[[Path], None]  # argument `save` of `train`
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        step: int = self.state.global_step  # type: ignore[attr-defined]
+    def _save_checkpoint(self, model: Module, trial: object) -> None:
+        step: int = self.state.global_step
         draft = self.checkpoints.draft / f"checkpoint-{step}"
         try:
             with disk_errors(self.checkpoints.folder):
-                super()._save_checkpoint(model, trial)  # type: ignore[misc] # every process writes its random state
+                super()._save_checkpoint(model, trial)  # every process writes its random state
                 processes.charge_others()
                 if processes.is_first():
                     shutil.rmtree(draft / REFERENCE, ignore_errors=True)
@@ -176,7 +199,7 @@ class Checkpointed:
             shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
             raise
 
-    def create_model_card(self, *_: Any, **__: Any) -> None:
+    def create_model_card(self, *_: object, **__: object) -> None:
         """Write no card: TRL's takes longer than the rest of a small checkpoint."""
 
 
@@ -185,7 +208,7 @@ def nothing(_: Path) -> None:
 
 
 def train(
-    trainer: Any,
+    trainer: Trainer,
     checkpoints: Checkpoints,
     settings: Checkpointing,
     *,
@@ -213,9 +236,11 @@ def train(
     """
     if not issubclass(type(trainer), Checkpointed):  # `isinstance` would hide transformers' attributes from mypy
         raise TypeError(f"{type(trainer).__name__}: its first base class must be Checkpointed, or nothing is resumed")
-    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a checkpoint from elsewhere must not run code
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a checkpoint of another origin must not run code
     if start is not None and until is not None:
-        _require_steps_left(start, until)
+        begins_at = require_intact(start)["step"]
+        if begins_at >= until:
+            raise RuntimeError(f"{start} is at step {begins_at}: nothing is left to train up to step {until}")
     resumed: Path | None = processes.from_first(checkpoints.latest)
     if resumed is not None:
         say(f"goes on from step {step_of(resumed)}, where an earlier attempt ended")
@@ -239,28 +264,28 @@ def train(
     return _of_the_first(checkpoints.folder / f"step-{reached}")
 
 
-def _require_steps_left(start: Path, until: int) -> None:
-    step = require_intact(start)["step"]
-    if step >= until:
-        raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
-
-
 def _of_the_first(checkpoint: Path) -> Path:
     if not processes.is_first():
         raise processes.NotTheFirstError
     return checkpoint
 
 
-def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter) -> Any:
+def _schedule(
+    settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter
+) -> TrainerCallback:
     from transformers import TrainerCallback
 
     class Schedule(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        def on_train_begin(
+            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+        ) -> None:
             self.step = state.global_step  # step of the last checkpoint
             self.time = time.monotonic()
             meter.reached(state.global_step, until or state.max_steps)
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        def on_step_end(
+            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+        ) -> TrainerControl:
             step = state.global_step
             now = time.monotonic()
             meter.reached(step, until or state.max_steps)
@@ -278,7 +303,9 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
                 self.time = now
             return control
 
-        def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def on_log(
+            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+        ) -> None:
             if len(state.log_history) == ENOUGH_TO_TELL:  # fail early, not after a day of training
                 require_rewards(state.log_history)
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from g2d.jobs.cost import Meter
 from g2d.policies.model_keys import Lora
@@ -11,7 +11,7 @@ from g2d.policies.record import PolicyRecord, as_json
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix
-from g2d.regimes.run.tracking import finish_tracking
+from g2d.regimes.run.trainers import LogRow
 from g2d.rewards.registry import TRUTH
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.settings import Section
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+Settings_co = TypeVar("Settings_co", covariant=True)  # section of the regime
+Data_co = TypeVar("Data_co", covariant=True)  # result of `Regime.read`
+
+
 @dataclass(frozen=True)
-class TrainingJob:
+class TrainingJob(Generic[Settings_co, Data_co]):
     """One training: policies, data, settings, and the step to reach."""
 
     base: PolicyRecord  # M0
-    data: Any  # result of `Regime.read`
-    settings: Any
+    data: Data_co
+    settings: Settings_co
     _: KW_ONLY
     seed: int
     work: Path  # has the checkpoints of earlier attempts
@@ -37,7 +41,7 @@ class TrainingJob:
     shared_prompts: bool | Literal["auto"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
-    tracking: Mapping[str, Any] | None = None
+    tracking: Mapping[str, str] | None = None
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
     version: int = 0  # attempts of other versions are not resumed
 
@@ -55,20 +59,13 @@ class TrainingJob:
     workers: int = 1  # verifier processes
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"version": self.version, "base": as_json(self.base), "lora": self.lora.params(), "seed": self.seed}
 
 
 @dataclass(frozen=True)
 class Trained:
-    log: list[dict[str, Any]]  # row per gradient step, including those before `resume_from`
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # entries for the record of the policy
+    log: list[LogRow]  # row per gradient step, including those before `resume_from`
+    recorded: Mapping[str, object] = field(default_factory=dict)  # entries for the record of the policy
     k: int | None = None  # if training stopped automatically
     probes: pd.DataFrame | None = None
-
-
-def train_on(train: Callable[[TrainingJob], Trained], job: TrainingJob, *, meter: Meter) -> Trained:
-    try:
-        return train(replace(job, meter=meter))
-    finally:
-        finish_tracking()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from g2d.jobs.files import read_json
 from g2d.memory.need import Forecast
@@ -19,6 +19,9 @@ from g2d.regimes.run.processes import largest, n_processes
 from g2d.rewards.model import RewardModel
 from g2d.rewards.registry import parts
 from g2d.rollouts.free_memory import GIB
+
+if TYPE_CHECKING:
+    from transformers import Trainer
 
 Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
 
@@ -39,8 +42,8 @@ class MicroBatches:
         return {"checkpointing": self.checkpointing, "autocast": self.autocast}
 
     @property
-    def recorded(self) -> dict[str, Any]:
-        entries: dict[str, Any] = {}
+    def recorded(self) -> dict[str, object]:
+        entries: dict[str, object] = {}
         if self.shared_prompts:
             entries["shared_prompts"] = True
         if self.autocast:
@@ -53,7 +56,7 @@ def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int
 
 
 def choose_microbatches(
-    job: TrainingJob, checkpoints: Checkpoints, training: Training, lengths: Lengths
+    job: TrainingJob[object, object], checkpoints: Checkpoints, training: Training, lengths: Lengths
 ) -> MicroBatches:
     """Choose micro-batches; checkpoints record them unless they are plain."""
     workload = training.shared(n_processes(), job.gradient_checkpointing)
@@ -73,7 +76,7 @@ def choose_microbatches(
     return chosen
 
 
-def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: bool) -> MicroBatches:
+def _on_cpu(job: TrainingJob[object, object], training: Training, lengths: Lengths, *, resumes: bool) -> MicroBatches:
     """Choose on a CPU; a checkpoint without a record had plain passes in float32."""
     update = training.update if training.passes != "groups" else None
     rows = gcd(training.units, update) if update else training.units
@@ -104,11 +107,11 @@ def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int
     return best
 
 
-def recorded(checkpoints: Checkpoints) -> dict[str, Any]:
+def recorded(checkpoints: Checkpoints) -> dict[str, object]:
     return checkpoints.microbatches.recorded if checkpoints.microbatches else {}
 
 
-def share_prompts_as_chosen(trainer: Any, checkpoints: Checkpoints) -> None:
+def share_prompts_as_chosen(trainer: Trainer, checkpoints: Checkpoints) -> None:
     chosen = checkpoints.microbatches
     if chosen and chosen.shared_prompts:
         from g2d.regimes.run.shared_prompts import share_prompts
@@ -117,7 +120,9 @@ def share_prompts_as_chosen(trainer: Any, checkpoints: Checkpoints) -> None:
         checkpoints.microbatches = replace(chosen, shared_prompts=shares)
 
 
-def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int, total: int) -> MicroBatches:
+def _on_gpu(
+    job: TrainingJob[object, object], training: Training, prompt_tokens: int, free: int, total: int
+) -> MicroBatches:
     has_reward_model = any(isinstance(reward, RewardModel) for reward in parts(job.reward))  # the forecast omits it
     if has_reward_model:
         training = replace(training, update=None, choose_checkpointing=False)

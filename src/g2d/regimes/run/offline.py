@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from g2d.jobs.script import Values
+from g2d.memory.workload import Training
 from g2d.plain import say
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import as_json, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.regimes.run.checkpoints import Checkpoints, train
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
+from g2d.regimes.run.microbatches import Lengths, MicroBatches, choose_microbatches, recorded, share_prompts_as_chosen
 from g2d.regimes.run.processes import NotTheFirstError, is_first, seed_by_rank, share
 from g2d.regimes.run.trainers import (
     evaluation_mode,
@@ -28,25 +30,62 @@ from g2d.rollouts.tokens import read_own_rollouts
 if TYPE_CHECKING:
     import pandas as pd
     import torch
+    from datasets import Dataset
+    from transformers import PreTrainedModel, Trainer
+    from transformers.modeling_outputs import CausalLMOutputWithPast
+    from trl import DPOTrainer
+else:
+    DPOTrainer = object  # base class of mixins; TRL takes seconds to import
 
+Batch = dict[str, "torch.Tensor"]
 SAME = 1e-3  # relative difference between policy and reference, scored by the same passes
 SAME_ONCE = 1e-2  # scored by other passes, with different rounding in bfloat16
 
 
+Row = Mapping[str, list[int]]  # tokens of an example
+
+
+class OfflineSettings(Protocol):
+    """Keys of an offline regime that its training reads here."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def lr_schedule(self) -> str: ...
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def max_steps(self) -> int | None: ...
+    @property
+    def gradient_accumulation_steps(self) -> int: ...
+    def number(self, name: str) -> int: ...
+    def params(self, *, without: set[str]) -> dict[str, Any]: ...
+    def on_card(self, group_size: int, budget: int) -> Training: ...
+
+
+OfflineJob = TrainingJob[OfflineSettings, object]
+
+
+class TrainerFactory(Protocol):
+    """Makes a regime's trainer from arguments of its TRL configuration, and from parts of the trainer."""
+
+    def __call__(self, arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Trainer: ...
+
+
 def train_offline(
     regime: str,
-    job: TrainingJob,
-    rows: Sequence[Mapping[str, Any]],
+    job: OfflineJob,
+    rows: Sequence[Row],
     *,
-    data: Mapping[str, Any],
-    statistics: Mapping[str, Any],
-    trainer: Callable[..., Any],
+    data: Mapping[str, object],
+    statistics: Mapping[str, object],
+    trainer: TrainerFactory,
     lengths: Lengths,
 ) -> Trained:
     """Train on rows and leave `Lora.files` in the work folder; without rows, the start is left unchanged.
 
     Args:
-        data: training data as JSON, which identifies the job of a checkpoint.
+        data: training data as JSON; a checkpoint is only used with the same data.
         statistics: statistics of the data, for the record of the policy.
 
     Raises:
@@ -99,7 +138,7 @@ def train_offline(
     return Trained(log, {**statistics, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
 
 
-def untrained(job: TrainingJob, statistics: Mapping[str, Any]) -> Trained:
+def untrained(job: OfflineJob, statistics: Mapping[str, object]) -> Trained:
     """Leave the start of a training as its policy: a harvest without data allows no gradient step."""
     if not is_first():
         raise NotTheFirstError
@@ -113,29 +152,30 @@ def untrained(job: TrainingJob, statistics: Mapping[str, Any]) -> Trained:
     return Trained([], {**statistics, "gradient_steps": 0})
 
 
-def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
+def read_harvest(job: TrainingJob[object, None], inputs: Values) -> tuple[pd.DataFrame, list[Problem]]:
     return read_own_rollouts(inputs.rollouts, job.base), read_problems(inputs.problems)
 
 
-class PretokenizedMixin:
+class PretokenizedMixin(DPOTrainer):
     """Mixin for TRL trainers that keeps the sampled tokens: rendering again could change them."""
 
-    def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
+    def _prepare_dataset(self, dataset: Dataset, *_args: object, **_keywords: object) -> Dataset:
         return dataset
 
 
-class FixedReference:
+class FixedReference(DPOTrainer):
     """Mixin for TRL's DPO trainer: checks that training starts at the reference."""
 
     begins_at_reference = True
     _compared = False
 
-    def compute_ref_log_probs(self, model: Any, inputs: dict[str, Any]) -> Any:
+    def compute_ref_log_probs(self, model: PreTrainedModel, inputs: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Score the reference as in TRL, but without dropout."""
-        with evaluation_mode(self.model):  # type: ignore[attr-defined]
-            return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
+        with evaluation_mode(self.model):
+            log_probs: tuple[torch.Tensor, torch.Tensor] = super().compute_ref_log_probs(model, inputs)
+        return log_probs
 
-    def policy(self, model: Any, inputs: dict[str, Any]) -> Any:
+    def policy(self, model: PreTrainedModel, inputs: Batch) -> CausalLMOutputWithPast:
         return model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
@@ -144,15 +184,19 @@ class FixedReference:
             fused_lm_head=True,
         )
 
-    def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
+    def reference(
+        self, model: PreTrainedModel, inputs: Batch, once: Sequence[torch.Tensor] | None = None
+    ) -> Sequence[torch.Tensor]:
         """Return reference log-probabilities of a micro-batch, computed or precomputed (`once`).
 
         Before the first update they are compared with the policy's.
         """
         # None: the model with its adapter switched off or exchanged.
-        ref_model: Any = self.ref_model  # type: ignore[has-type]
-        log_probs: Sequence[Any] = self.compute_ref_log_probs(ref_model or model, inputs) if once is None else once
-        if self.begins_at_reference and not self._compared and self.state.global_step == 0:  # type: ignore[attr-defined]
+        ref_model = self.ref_model  # type: ignore[has-type]
+        log_probs = once
+        if log_probs is None:
+            log_probs = self.compute_ref_log_probs(ref_model or model, inputs)
+        if self.begins_at_reference and not self._compared and self.state.global_step == 0:
             self.ref_model = model  # makes TRL score the policy with its adapter
             try:
                 policy = self.compute_ref_log_probs(model, inputs)

@@ -19,7 +19,7 @@ from g2d.memory.workload import largest_part
 from g2d.policies.record import end_tokens, with_trained
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.online import OnlineJob
 from g2d.regimes.run.processes import n_processes
 from g2d.regimes.run.trainers import evaluation_mode
 from g2d.regimes.run.weights import merged, save_trained
@@ -49,7 +49,7 @@ class Sampler:
 
     def __init__(
         self,
-        job: TrainingJob,
+        job: OnlineJob,
         problems: Sequence[Problem],
         decoding: Decoding,
         *,
@@ -198,7 +198,7 @@ def _rename(folder: Path, name: str, other: str) -> None:
 
 
 def vllm_beside_trainer(
-    job: TrainingJob, problems: Sequence[Problem], at_once: int
+    job: OnlineJob, problems: Sequence[Problem], at_once: int
 ) -> VllmEngine | SubprocessEngine | None:
     """Start vLLM on the trainer's GPU; None with another engine."""
     if job.engine.name != "vllm":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Literal
+from typing import Literal
 
 from g2d.jobs.stage import LOGS, set_trackio_folder
 from g2d.settings import Section, key
@@ -20,7 +20,7 @@ class Logging(Section):
     )
 
 
-def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
+def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, str]:
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(LOGS.resolve() / "tensorboard" / policy_id)
     set_trackio_folder()
     if settings.report_to == "wandb":

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from pydantic import field_validator
 
@@ -21,6 +21,9 @@ from g2d.settings import Section, key
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel, Trainer
+
+LogRow = dict[str, float]  # metrics that a trainer logs together
 
 
 class OptimizerKeys(Section):
@@ -66,11 +69,20 @@ class AutoStop(Section):
         )
 
 
+class LearningRateKeys(Protocol):
+    """Keys of the learning rate, common to all regimes."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def lr_schedule(self) -> str: ...
+
+
 def trainer_arguments(
     output_dir: str | Path,
     seed: int,
-    tracking: Mapping[str, Any] | None = None,
-    settings: Any = None,
+    tracking: Mapping[str, str] | None = None,
+    settings: LearningRateKeys | None = None,
     *,
     checkpointing: bool = False,
     autocast: bool = False,
@@ -113,7 +125,7 @@ def trainer_arguments(
     return arguments | dict(tracking or {"report_to": "none"})
 
 
-def starting_model(base: PolicyRecord, start: PolicyRecord | None, lora: Lora) -> Any:
+def starting_model(base: PolicyRecord, start: PolicyRecord | None, lora: Lora) -> PreTrainedModel:
     """Load M0 or `start`, in float32 if all weights are trained: bfloat16 would round most of a step away.
 
     Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
@@ -123,7 +135,7 @@ def starting_model(base: PolicyRecord, start: PolicyRecord | None, lora: Lora) -
     if lora.trains_all:
         require_own_weights(start or base)
         return load_base(start or base, exact=True)
-    model: Any = load_base(base)
+    model = load_base(base)
     if start is None:
         return model
     require_own_weights(start)
@@ -133,7 +145,7 @@ def starting_model(base: PolicyRecord, start: PolicyRecord | None, lora: Lora) -
 
 
 @contextmanager
-def evaluation_mode(model: Any) -> Iterator[None]:
+def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
     was_training = model.training
     model.eval()
     try:
@@ -142,7 +154,7 @@ def evaluation_mode(model: Any) -> Iterator[None]:
         model.train(was_training)
 
 
-def untie_head(model: Any) -> None:
+def untie_head(model: PreTrainedModel) -> None:
     """Give a tied head its own weights.
 
     TRL 1.16 casts a tied head to float32 with the embeddings, but does not find those in a model with adapters.
@@ -155,7 +167,7 @@ def untie_head(model: Any) -> None:
         model.config.tie_word_embeddings = False
 
 
-def restore_token_count(trainer: Any, checkpoint: Path) -> None:
+def restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
     counts = [row["num_tokens"] for row in read_log(checkpoint) if "num_tokens" in row]
     trainer._total_train_tokens = counts[-1] if counts else 0
 
@@ -185,12 +197,12 @@ def export_trained(checkpoint: Path, work: Path, base: PolicyRecord) -> None:
     write_json(folder / "adapter_config.json", read_json(checkpoint / "adapter_config.json") | named)
 
 
-def read_log(checkpoint: Path) -> list[dict[str, Any]]:
-    log: list[dict[str, Any]] = read_json(checkpoint / "trainer_state.json")["log_history"]
+def read_log(checkpoint: Path) -> list[LogRow]:
+    log: list[LogRow] = read_json(checkpoint / "trainer_state.json")["log_history"]
     return log
 
 
-def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
+def require_rewards(log_history: Sequence[LogRow]) -> None:
     """Raise a ValueError if the reward of some kind of prompts has scored no completion, by the logged shares."""
     _require_scores(log_history, "", get_args(Status), "the reward of this training")
     for kind in ("verifiable", "open_ended"):
@@ -198,7 +210,7 @@ def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
         _require_scores(log_history, f"/{kind}", ("judged", "without"), where)
 
 
-def _require_scores(log_history: Sequence[Mapping[str, Any]], ending: str, names: Sequence[str], where: str) -> None:
+def _require_scores(log_history: Sequence[LogRow], ending: str, names: Sequence[str], where: str) -> None:
     rows = [row for row in log_history if f"rewards/judged{ending}" in row]
     shares: dict[str, float] = {}
     if rows:
@@ -207,16 +219,16 @@ def _require_scores(log_history: Sequence[Mapping[str, Any]], ending: str, names
     require_numbers(shares, where)
 
 
-def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
+def write_metrics(path: str | Path, log_history: list[LogRow]) -> None:
     """Write one JSON line per gradient step; NaN and infinity become null."""
     require_rewards(log_history)
-    steps = [row for row in log_history if "loss" in row]
-    write_jsonl(path, [_as_json(row) for row in steps])
-
-
-def _as_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    finite = dict(row)
-    for name, value in row.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            finite[name] = None
-    return finite
+    rows: list[dict[str, float | None]] = []
+    for row in log_history:
+        if "loss" not in row:
+            continue
+        finite: dict[str, float | None] = dict(row)
+        for name, value in row.items():
+            if not math.isfinite(value):
+                finite[name] = None
+        rows.append(finite)
+    write_jsonl(path, rows)

@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from g2d.policies.model_keys import ALL_FILES, Lora, lora_config
+
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+    from torch.nn import Module
+    from transformers import PreTrainedModel
 from g2d.policies.record import require_whole_adapter, with_trained
 
 
-def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
+def with_own_adapter(model: PreTrainedModel, lora: Lora, seed: int) -> PeftModel:
     """Add the adapter that TRL would create, so that TRL also keeps a reference adapter."""
     from peft import get_peft_model
     from transformers import set_seed
@@ -23,13 +29,13 @@ def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
     return get_peft_model(model, lora_config(lora))
 
 
-def reference_weights(model: Any, frozen: Any = None) -> dict[str, Any]:
+def reference_weights(model: PreTrainedModel, frozen: PreTrainedModel | None = None) -> dict[str, torch.Tensor]:
     if frozen is not None:
         return dict(frozen.named_parameters())
     return {name: parameter for name, parameter in model.named_parameters() if ".ref." in name}
 
 
-def copy_to_reference(model: Any, frozen: Any = None) -> None:
+def copy_to_reference(model: PreTrainedModel, frozen: PreTrainedModel | None = None) -> None:
     import torch
 
     with torch.no_grad():
@@ -37,14 +43,14 @@ def copy_to_reference(model: Any, frozen: Any = None) -> None:
             reference.copy_(model.get_parameter(name.replace(".ref.", ".default.")))
 
 
-def sort_target_modules(model: Any) -> None:
+def sort_target_modules(model: PreTrainedModel) -> None:
     """Let PEFT write the modules of an adapter in order; it has a set, and would write its arbitrary order."""
     for config in getattr(model, "peft_config", {}).values():
         if isinstance(config.target_modules, set):
             config.target_modules = sorted(config.target_modules)
 
 
-def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> None:
+def load_weights(model: PreTrainedModel, folder: Path, adapter: str, frozen: PreTrainedModel | None = None) -> None:
     if not hasattr(model, "peft_config"):
         with_trained(model if adapter == "default" else frozen, folder)
         return
@@ -55,11 +61,11 @@ def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> 
 
 
 @contextmanager
-def merged(model: Any) -> Iterator[None]:
+def merged(model: PreTrainedModel) -> Iterator[None]:
     """Merge the adapter into float32 weights and bypass PEFT's layers; restore the original tensors afterwards."""
     from peft.tuners.lora import LoraLayer
 
-    layers: list[tuple[Any, str, LoraLayer]] = []  # (module above it, name there, layer)
+    layers: list[tuple[Module, str, LoraLayer]] = []  # (module above it, name there, layer)
     for parent in model.modules():
         for name, child in parent.named_children():
             if isinstance(child, LoraLayer):
@@ -80,7 +86,7 @@ def merged(model: Any) -> Iterator[None]:
             layer.merged_adapters.clear()
 
 
-def save_trained(model: Any, folder: Path) -> None:
+def save_trained(model: PreTrainedModel, folder: Path) -> None:
     """Save the trained part byte for byte as PEFT would."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file, save_model
