@@ -14,6 +14,7 @@ import pandas as pd
 
 from g2d.checks.load import load
 from g2d.jobs.cost import Meter
+from g2d.jobs.script import Snakemake
 from g2d.plain import say
 from g2d.policies.record import as_json, read_own_policy
 from g2d.problems import Problem
@@ -34,7 +35,7 @@ ROLLOUTS = "rollouts.parquet"
 
 
 def generate_rollouts(
-    snakemake: Any,
+    snakemake: Snakemake,
     meter: Meter,
     problems: Sequence[Problem],
     decoding: Decoding,
@@ -56,7 +57,12 @@ def generate_rollouts(
 
 
 def _drawn(
-    snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding, verifier: Verifier, token_ids: bool
+    snakemake: Snakemake,
+    meter: Meter,
+    problems: Sequence[Problem],
+    decoding: Decoding,
+    verifier: Verifier,
+    token_ids: bool,
 ) -> pd.DataFrame:
     policy = read_own_policy(snakemake.input.policy)
     prompt = Prompt.model_validate(snakemake.params.settings["prompt"])

@@ -16,6 +16,7 @@ from g2d.grid.run import OfflineRun, OnlineRun
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, sha256
 from g2d.jobs.launchers import forget_launcher
+from g2d.jobs.script import Snakemake
 from g2d.jobs.stage import stage
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
@@ -32,6 +33,7 @@ from g2d.regimes.run.tracking import finish_tracking, tracking_arguments
 from g2d.regimes.run.trainers import write_metrics
 from g2d.rewards.registry import reward_settings
 from g2d.rollouts.rollout_keys import HarvestSettings
+from g2d.settings import Section
 from g2d.verifier.verifier_keys import verifier_of
 
 # Files and folders of a policy in the work folder of its training.
@@ -40,7 +42,7 @@ PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 
 @dataclass(frozen=True)
 class GridTraining:
-    snakemake: Any
+    snakemake: Snakemake
     regime: Regime
     policy: Policy
     processes: Processes
@@ -119,7 +121,7 @@ def train_regime(name: str, job: TrainingJob[Any, Any], *, meter: Meter) -> Trai
 
 
 @contextmanager
-def training(snakemake: Any) -> Iterator[GridTraining]:
+def training(snakemake: Snakemake) -> Iterator[GridTraining]:
     """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
 
     When all outputs exist, the work folder is deleted, and with `checkpoints.keep: last` the checkpoint that the
@@ -143,19 +145,20 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
 
 
 def _job(
-    snakemake: Any, grid: Grid, policy: Policy, params: Mapping[str, Any], *, work: Path, meter: Meter
+    snakemake: Snakemake, grid: Grid, policy: Policy, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob[Any, None]:
     # Keys of the method are read from the configuration: `params` has them too, for Snakemake to compare.
     config = grid.config
     settings = grid.settings[policy.model]
     training = settings.training
+    assert policy.seed is not None
     start = snakemake.input.get("start")
     checkpoint = snakemake.input.get("checkpoint")
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
         settings=settings_as_run(policy),
-        seed=int(snakemake.wildcards.seed),
+        seed=policy.seed,
         work=work,
         lora=Lora.model_validate(params["lora"]),
         start=read_own_policy(start[0]) if start else None,
@@ -180,7 +183,7 @@ def _job(
     )
 
 
-def settings_as_run(policy: Policy) -> Any:
+def settings_as_run(policy: Policy) -> Section:
     """Return the settings of a policy's run for its G and K only."""
     run = policy.run
     assert isinstance(run, OnlineRun | OfflineRun)
