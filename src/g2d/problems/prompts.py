@@ -11,13 +11,16 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
 from g2d.problems.problem import Problem
 from g2d.settings import Section, key
 from g2d.verifier.extraction import END_OF_THINKING, THINK
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class Example(Section):
@@ -84,7 +87,7 @@ def with_values(template: str, values: Mapping[str, Any]) -> str:
     return "".join([*lines, template])
 
 
-def require_faithful(tokenizer: Any, conversation: Messages, text: str) -> None:
+def require_faithful(tokenizer: PreTrainedTokenizerBase, conversation: Messages, text: str) -> None:
     """Raise a ValueError if a rendered prompt lacks a part of a message, or has today's date."""
     for message in conversation:
         role = message["role"]
@@ -110,16 +113,16 @@ def require_faithful(tokenizer: Any, conversation: Messages, text: str) -> None:
         )
 
 
-def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
+def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> list[list[int]]:
     """Return the tokens of texts, without those that the tokenizer would add."""
     return tokenizer([*texts], add_special_tokens=False)["input_ids"]
 
 
-def render(tokenizer: Any, conversation: Messages) -> str:
+def render(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -> str:
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
 
 
-def opens_thinking(tokenizer: Any, prompt: str) -> bool:
+def opens_thinking(tokenizer: PreTrainedTokenizerBase, prompt: str) -> bool:
     """Return whether a rendered prompt ends in `<think>`, and completions show the `</think>` that closes it.
 
     Some tokenizers have it as a special token, which decoding leaves out.
@@ -130,7 +133,9 @@ def opens_thinking(tokenizer: Any, prompt: str) -> bool:
     return END_OF_THINKING in tokenizer.decode(ids, skip_special_tokens=True)
 
 
-def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_prompt: bool = True) -> list[int]:
+def conversation_ids(
+    tokenizer: PreTrainedTokenizerBase, conversation: Messages, *, add_generation_prompt: bool = True
+) -> list[int]:
     """Return the tokens of a conversation; message text never becomes a special token.
 
     Private characters replace texts of special tokens in the rendered template. Raises a ValueError if the tokenizer
@@ -188,7 +193,7 @@ def _private_characters(texts: Sequence[str], pattern: re.Pattern[str]) -> dict[
     return dict(zip(sorted(matches), unused, strict=False))
 
 
-def plain_ids(tokenizer: Any, text: str) -> list[int]:
+def plain_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Tokenize as plain text; a ValueError if the tokenizer cannot spell a special token."""
     ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     special, _ = _special_tokens(tokenizer)
@@ -199,7 +204,7 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 @lru_cache(maxsize=4)
-def _special_tokens(tokenizer: Any) -> tuple[dict[int, str], re.Pattern[str]]:
+def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[int, str], re.Pattern[str]]:
     tokens = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     texts = sorted(filter(None, tokens.values()), key=len, reverse=True)
     alternatives = "|".join(map(re.escape, texts))

@@ -136,7 +136,7 @@ class _Cells:
             key = f"{self.key}.answer_format" if field == "answer" else f"{self.key}.fields.{field}"
             raise ProblemError(f"{self.place}: column {column!r}: {error}: correct the row or {key}") from None
 
-    def _parsed(self, field: str, value: Any) -> Any:
+    def _parsed(self, field: str, value: object) -> Any:
         if field == "metadata":  # any JSON, which no model sees
             return parse_json(json.dumps(value))
         if isinstance(value, str):
@@ -178,7 +178,7 @@ def _require_distinct(key: str, problems: Sequence[Problem], places: Mapping[str
         )
 
 
-def parse_level(value: Any) -> int | None:
+def parse_level(value: object) -> int | None:
     """Parse 3, 3.0, "3" and "Level 3" as 3, and "Level ?", "" and None as None."""
     if value is None:
         return None
@@ -232,13 +232,13 @@ def _plain(value: str | int | float) -> str:
     return answer
 
 
-def _text(value: Any, kinds: tuple[type, ...] = (str, int, float)) -> str:
+def _text(value: object, kinds: tuple[type, ...] = (str, int, float)) -> str:
     if isinstance(value, bool) or not isinstance(value, kinds) or value != value:  # noqa: PLR0124
         raise ValueError(f"{reprlib.repr(value)} is no text")
     return str(value)
 
 
-def _filled(value: Any, kinds: tuple[type, ...]) -> str:
+def _filled(value: object, kinds: tuple[type, ...]) -> str:
     text = "" if value is None else _text(value, kinds)
     if not text.strip():
         raise ValueError("it is empty")

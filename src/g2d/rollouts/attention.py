@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AttentionInterface
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 NAME = "g2d_rows"
 
@@ -63,7 +66,7 @@ AttentionInterface.register(NAME, attend)
 
 
 @contextmanager
-def by_row(model: Any) -> Iterator[None]:
+def by_row(model: PreTrainedModel) -> Iterator[None]:
     """Use `attend` in the model's attention; its forward pass then needs `row_cache`."""
     config = model.config.get_text_config(decoder=True)
     before = config._attn_implementation

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ import torch
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import SLIDING, Rows, attends_by_row, kinds_of_layers
 from g2d.rollouts.sampling import has_large_vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Sample = tuple[int, int]  # (index of the prompt, number of the sample)
 
@@ -31,7 +34,7 @@ class ContinuousBatch:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         prompts: Sequence[Sequence[int]],
         decoding: Decoding,
         stream: Callable[[Sample], np.ndarray],
@@ -101,7 +104,7 @@ class ContinuousBatch:
         self.samples = [self.samples[row] for row in kept.tolist()]
 
 
-def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
+def shared_prefix(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> list[int]:
     """Return the common prefix of all prompts, without any prompt's last token, if it is worth reading separately.
 
     Empty for small vocabularies: their samples keep the bits of earlier releases. Empty with sliding windows: the mask

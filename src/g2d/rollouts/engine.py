@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from g2d.problems.prompts import Messages, conversation_ids, opens_thinking, render
 from g2d.rollouts.rollout import FinishReason
 from g2d.rollouts.weights_check import Reference
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,9 @@ class Engine(Protocol):
 class ModelEngine:
     """Base class of engines that hold a model. `context` is the model's name and its longest sequence."""
 
-    def __init__(self, tokenizer: Any, end_ids: Iterable[int], context: tuple[str, int | None]) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, end_ids: Iterable[int], context: tuple[str, int | None]
+    ) -> None:
         self.tokenizer = tokenizer
         self.end_ids = frozenset(end_ids)
         self.context = context

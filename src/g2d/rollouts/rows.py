@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, get_layer_types_and_kwargs
@@ -18,10 +18,13 @@ from g2d.rollouts.attention import by_row
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.sampling import choose_tokens
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def is_supported(model: Any) -> bool:
+def is_supported(model: PreTrainedModel) -> bool:
     """Return whether a model only caches keys and values of tokens, and accepts custom positions and masks."""
     config = model.config
     return (
@@ -37,17 +40,17 @@ def kinds_of_layers(config: Any) -> frozenset[str]:
     return frozenset(get_layer_types_and_kwargs(config.get_text_config(decoder=True))[0])
 
 
-def parameters(model: Any) -> frozenset[str]:
+def parameters(model: PreTrainedModel) -> frozenset[str]:
     inner = getattr(model, "get_base_model", lambda: model)()
     return frozenset(inspect.signature(inner.forward).parameters)
 
 
-def attends_by_row(model: Any) -> bool:
+def attends_by_row(model: PreTrainedModel) -> bool:
     """Return whether `g2d.rollouts.attention` can replace a model's attention: PyTorch's, with a mask."""
     return bool(model.config._attn_implementation == "sdpa")
 
 
-def shares_keys(model: Any) -> bool:
+def shares_keys(model: PreTrainedModel) -> bool:
     config = model.config.get_text_config(decoder=True)
     """Return whether several query heads share keys and values."""
     heads: int = config.num_attention_heads
@@ -155,7 +158,7 @@ class Rows:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         decoding: Decoding,
         end_ids: Iterable[int],
         rows: int,

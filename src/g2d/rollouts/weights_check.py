@@ -30,6 +30,7 @@ from g2d.problems.prompts import conversation_ids, plain_ids
 
 if TYPE_CHECKING:
     import numpy as np
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TEXTS = (
     ("What is 17 + 25?", "17 + 25 = 42, so the answer is \\boxed{42}."),
@@ -55,7 +56,7 @@ class Reference(NamedTuple):
     dtype: str
 
 
-def fixed_texts(tokenizer: Any) -> list[list[int]]:
+def fixed_texts(tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
     chats = [([{"role": "user", "content": question}], answer) for question, answer in TEXTS]
     return [[*conversation_ids(tokenizer, chat), *plain_ids(tokenizer, answer)][-LONGEST:] for chat, answer in chats]
 
@@ -64,7 +65,7 @@ def candidates(texts: Sequence[Sequence[int]]) -> list[int]:
     return sorted({token for text in texts for token in text[-PREFIXES:]})
 
 
-def log_probabilities(model: Any, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+def log_probabilities(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> list[list[float]]:
     """Return log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, a list per prefix."""
     import torch
 
@@ -97,7 +98,7 @@ def is_due(sync: int) -> bool:
     return sync & (sync - 1) == 0 and sync.bit_length() % 2 == 1
 
 
-def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
+def trainer_reference(model: PreTrainedModel, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
     """Score the texts with a trainer's model in evaluation mode, which computes in `dtype`."""
     with_base = dtype == "bfloat16" and hasattr(model, "disable_adapter")
     with model.disable_adapter() if with_base else nullcontext():
@@ -161,7 +162,7 @@ def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, floa
     return slope, math.sqrt(float(by_prefix @ by_prefix)) / square
 
 
-def require_adapter(model: Any, policy: PolicyRecord) -> None:
+def require_adapter(model: PreTrainedModel, policy: PolicyRecord) -> None:
     """Raise a WrongWeightsError if a model of transformers lacks the policy's adapter in some layer.
 
     The first rows of each layer are compared with M0's file plus the adapter's file, except layers that M0's file
