@@ -90,7 +90,9 @@ def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
         totals = {name: int(part[name].sum()) for name in ("n", *OUTCOMES)}
         n = totals["n"]
         pass_at_1 = float((part["n"] * part["pass_at_1"]).sum() / n) if n else None
-        shares = {f"{outcome}_share": totals[outcome] / n if n else None for outcome in OUTCOMES}
+        shares: dict[str, float | None] = {}
+        for outcome in OUTCOMES:
+            shares[f"{outcome}_share"] = totals[outcome] / n if n else None
         selected = bool(members) and set(members) <= set(chosen)
         rows.append({"levels": label, "selected": selected, "pass_at_1": pass_at_1} | totals | shares)
     return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS)).astype(LEVEL_COLUMNS)
@@ -126,8 +128,15 @@ def format_levels(levels: Sequence[Level]) -> str:
             runs[-1].append(level)
         else:
             runs.append([level])
-    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return ", ".join(parts + ["none"] * (None in levels))
+    parts: list[str] = []
+    for run in runs:
+        if len(run) == 1:
+            parts.append(str(run[0]))
+        else:
+            parts.append(f"{run[0]}-{run[-1]}")
+    if None in levels:
+        parts.append("none")
+    return ", ".join(parts)
 
 
 def _levels(table: pd.DataFrame) -> list[Level]:

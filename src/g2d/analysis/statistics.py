@@ -123,10 +123,11 @@ def simultaneous(
     If Holm's procedure rejects, an interval that contains 0 ends there (Strassburger and Bretz 2008), so 0 is inside
     exactly if the corrected p is above `LEVEL`.
     """
-    return [
-        (float(p), *(_beyond_zero(*ends, effect > 0) if p <= LEVEL else ends))
-        for p, ends, effect in zip(holm(p_values), intervals, effects, strict=True)
-    ]
+    members: list[tuple[float, float, float]] = []
+    for p, ends, effect in zip(holm(p_values), intervals, effects, strict=True):
+        low, high = _beyond_zero(*ends, effect > 0) if p <= LEVEL else ends
+        members.append((float(p), low, high))
+    return members
 
 
 def _beyond_zero(low: float, high: float, above: bool) -> tuple[float, float]:

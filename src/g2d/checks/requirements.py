@@ -212,7 +212,9 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
 
     They are no inputs, because a new input runs finished trainings again.
     """
-    needed = [part for params in judged_by for part in parts(reward_settings(params))]
+    needed: list[Section] = []
+    for params in judged_by:
+        needed += parts(reward_settings(params))
     for name, settings in config.rewards.items():
         if not isinstance(settings, RewardModel) or settings.id is None or settings not in needed:
             continue

@@ -128,7 +128,7 @@ def read_files(paths: Iterable[str | Path], several: str = "name only one") -> d
         except ConfigError as error:
             lines.append(str(error))
     refuse(lines)
-    whole = [path for path, values in sources.items() if all(name in values for name in NEEDED)]
+    whole = [path for path, values in sources.items() if set(NEEDED) <= set(values)]
     if len(whole) > 1:
         raise ConfigError(
             f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: {several}"

@@ -33,7 +33,12 @@ def by_section(runs: Runs) -> dict[str, list[TrainedRun]]:
 
 
 def group_sizes(runs: Iterable[Run]) -> list[int]:
-    return list(dict.fromkeys(group_size for run in runs for group_size, _ in run.points))
+    """Return the group sizes of runs, each once, in their order."""
+    sizes: dict[int, None] = {}
+    for run in runs:
+        for group_size, _ in run.points:
+            sizes[group_size] = None
+    return list(sizes)
 
 
 def _expanded(config: Config, settings: ModelSettings) -> Iterator[TrainedRun]:

@@ -136,7 +136,11 @@ class OnlineRun(Run):
         settings = self.settings
         if not isinstance(settings, Warmup) or self.stops:
             return self.points
-        return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
+        points: list[Point] = []
+        for k in settings.steps:
+            group_size = settings.group_sizes[0] if k > 0 else 0
+            points.append((group_size, k))
+        return tuple(points)
 
     @property
     def is_chain(self) -> bool:

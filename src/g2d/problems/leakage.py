@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, product
 
 from g2d.problems.problem import Problem
 
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_SIZING = {rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "m", "r")}
+_SIZING = {rf"\{size}{side}" for size, side in product(("big", "Big", "bigg", "Bigg"), ("", "l", "m", "r"))}
 _SPACING = {r"\,", r"\;", r"\:", r"\!", r"\>", "\\ ", "\\\n", r"\quad", r"\qquad", "~"}
 _MATH_MODE = {"$", r"\$", r"\(", r"\)", r"\[", r"\]", r"\displaystyle"}
 _PUNCTUATION = set('.,;?"“”`')

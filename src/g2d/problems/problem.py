@@ -37,7 +37,10 @@ def references(problems: Iterable[Problem], verifier: Verifier) -> list[Referenc
     """Return what the verifier compares completions with; None for an open-ended problem."""
     if verifier.file is None:
         return [problem.answer for problem in problems]
-    return [None if problem.answer is None else problem.as_judged for problem in problems]
+    compared: list[Reference] = []
+    for problem in problems:
+        compared.append(problem.as_judged if problem.answer is not None else None)
+    return compared
 
 
 def to_jsonl(problems: Iterable[Problem]) -> str:

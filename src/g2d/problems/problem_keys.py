@@ -69,10 +69,11 @@ class SyntheticProblems(Problems):
     @model_validator(mode="after")
     def _levels_of_the_family(self) -> SyntheticProblems:
         levels = LEVELS[self.family]
-        if unknown := [level for level in self.levels or () if level not in levels]:
-            raise MistakeInKeyError(
-                "levels", f"{self.family} has no level {unknown[0]}: choose from {levels[0]} to {levels[-1]}"
-            )
+        for level in self.levels or ():
+            if level not in levels:
+                raise MistakeInKeyError(
+                    "levels", f"{self.family} has no level {level}: choose from {levels[0]} to {levels[-1]}"
+                )
         return self
 
     @property
@@ -104,7 +105,8 @@ class HubProblems(Problems):
 ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
 
 
-OPEN_ENDED, HELD_OUT = "open-ended", "open-ended-held-out"  # training, and comparison of policies
+OPEN_ENDED = "open-ended"  # to train on
+HELD_OUT = "open-ended-held-out"  # to compare policies
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT)
 
 

@@ -88,7 +88,9 @@ class ContinuousBatch:
     def _join(self, joining: list[Sample], rows: torch.Tensor) -> None:
         for row, sample in zip(rows.tolist(), joining, strict=True):
             self.samples[row] = sample
-        order = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in joining))}
+        order: dict[int, int] = {}  # number of each prompt among those that join
+        for prompt, _ in joining:
+            order.setdefault(prompt, len(order))
         which = torch.tensor([order[prompt] for prompt, _ in joining], device=rows.device)
         uniforms = torch.from_numpy(np.stack([self.stream(sample) for sample in joining])).to(rows.device)
         suffixes = [self.prompts[prompt][len(self.prefix) :] for prompt in order]

@@ -135,9 +135,13 @@ def with_rewards(
         verified = Verification(verdict, None if pd.isna(answer) else answer)
         attempts.append(Attempt(by_id[name], name, int(sample), text, verified))
     judgements = judge(reward, attempts, Context(seed, stream))
-    details = [json.dumps(dict(judgement.details)) if judgement.details else None for judgement in judgements]
+    rewards: list[float] = []
+    details: list[str | None] = []
+    for judgement in judgements:
+        rewards.append(math.nan if judgement.reward is None else judgement.reward)
+        details.append(json.dumps(dict(judgement.details)) if judgement.details else None)
     return rollouts.assign(
-        reward=[math.nan if judgement.reward is None else judgement.reward for judgement in judgements],
+        reward=rewards,
         reward_status=[judgement.status for judgement in judgements],
         reward_details=pd.Series(details, rollouts.index, dtype="object"),
     )

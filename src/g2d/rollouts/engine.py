@@ -84,8 +84,10 @@ class ModelEngine:
         prompts = [request.prompt_ids for request in requests]
         names = [request.problem_id for request in requests]
         require_room(prompts, [f"problem {name}" for name in names], decoding.max_completion_length, self.context)
-        drawn = self._samples(prompts, names, decoding)
-        return [[self._completion(*sample) for sample in samples] for samples in drawn]
+        completions: list[list[Completion]] = []
+        for samples in self._samples(prompts, names, decoding):
+            completions.append([self._completion(tokens, reason) for tokens, reason in samples])
+        return completions
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
         """Sample completions of every prompt; random numbers depend on the prompt's name."""

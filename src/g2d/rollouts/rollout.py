@@ -58,9 +58,14 @@ def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    columns: dict[str, list[Any]] = {name: [getattr(rollout, name) for rollout in rollouts] for name in COLUMNS}
+    columns: dict[str, list[Any]] = {}
+    for name in COLUMNS:
+        columns[name] = [getattr(rollout, name) for rollout in rollouts]
     for name in IDS:
-        columns[name] = [None if ids is None else np.array(ids, dtype=np.int32) for ids in columns[name]]
+        arrays: list[Any] = []
+        for ids in columns[name]:
+            arrays.append(None if ids is None else np.array(ids, dtype=np.int32))
+        columns[name] = arrays
     return without_unused(pd.DataFrame(columns).astype({"level": "Int64"}))
 
 

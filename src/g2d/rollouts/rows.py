@@ -21,7 +21,8 @@ from g2d.rollouts.sampling import choose_tokens
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL = "full_attention"
+SLIDING = "sliding_attention"
 
 
 def is_supported(model: PreTrainedModel) -> bool:

@@ -24,7 +24,8 @@ def read_own_rollouts(file: str | Path, base: PolicyRecord) -> pd.DataFrame:
 
 def require_own_tokens(digests: Iterable[str], base: PolicyRecord, what: str) -> None:
     """Raise a ValueError if rollouts or pairs with these digests are not of M0's tokenizer."""
-    if foreign := set(digests) - {tokenizer_sha256(base.base)}:
+    foreign = set(digests) - {tokenizer_sha256(base.base)}
+    if foreign:
         raise ValueError(
             f"{base.base}: not the tokenizer that {what} were drawn with (sha256 {foreign.pop()[:12]}...): use those "
             "of this model"

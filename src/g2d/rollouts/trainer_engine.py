@@ -108,7 +108,8 @@ def serve(connection: Connection) -> None:
     failed: Exception | None = None
     while not isinstance(failed, RuntimeError):
         method, arguments = connection.recv()
-        result, failed = None, None
+        result = None
+        failed = None
         try:
             if method == "open":
                 engine = _opened(*arguments)

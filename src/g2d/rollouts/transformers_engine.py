@@ -39,7 +39,8 @@ class TransformersEngine(ModelEngine):
 
     @classmethod
     def of(cls, policy: PolicyRecord) -> TransformersEngine:
-        tokenizer, model = load_tokenizer(policy), load_model(policy)
+        tokenizer = load_tokenizer(policy)
+        model = load_model(policy)
         require_adapter(model, policy)
         return cls(model, tokenizer, end_tokens(policy, tokenizer))
 

@@ -11,6 +11,7 @@ import math
 import multiprocessing
 import os
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -106,20 +107,21 @@ class VllmEngine(ModelEngine):
             self._unchecked = None
         from vllm import SamplingParams
 
-        parameters = [
-            SamplingParams(
+        is_random = decoding.temperature > 0
+        parameters: list[SamplingParams] = []
+        for name in names:
+            of_prompt = SamplingParams(
                 n=decoding.samples_per_prompt,
                 temperature=decoding.temperature,
                 top_p=decoding.top_p,
                 top_k=0,
-                seed=request_seed(decoding.seed, name) if decoding.temperature > 0 else None,
+                seed=request_seed(decoding.seed, name) if is_random else None,
                 max_tokens=decoding.max_completion_length,
                 stop_token_ids=sorted(self.end_ids),
                 logprobs=log_probabilities,
                 detokenize=False,
             )
-            for name in names
-        ]
+            parameters.append(of_prompt)
         tokens = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         outputs: list[Any] = self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
         return outputs
@@ -150,12 +152,16 @@ class VllmEngine(ModelEngine):
         scored = candidates(texts)
         scores = {"logprobs": len(scored), "logprob_token_ids": scored}
         parameters = SamplingParams(temperature=1.0, seed=0, max_tokens=1, detokenize=False, **scores)
-        prompts = [{"prompt_token_ids": list(text[:end])} for text in texts for end in range(-PREFIXES, 0)]
+        prompts = [{"prompt_token_ids": list(text[:end])} for text, end in product(texts, range(-PREFIXES, 0))]
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(devices):  # vLLM in a trainer's process uses its random numbers
             outputs = self._llm.generate(prompts, parameters, lora_request=self._adapter, use_tqdm=False)
         self._llm.reset_prefix_cache()
-        return [[output.outputs[0].logprobs[0][token].logprob for token in scored] for output in outputs]
+        log_probabilities: list[list[float]] = []
+        for output in outputs:
+            of_prefix = output.outputs[0].logprobs[0]
+            log_probabilities.append([of_prefix[token].logprob for token in scored])
+        return log_probabilities
 
     def compare(self, name: str, reference: Reference) -> None:
         """Raise a WrongWeightsError if the running engine does not answer like the policy `name` in `reference`."""

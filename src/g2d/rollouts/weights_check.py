@@ -37,7 +37,8 @@ TEXTS = (
     ("Ann has 3 boxes of 12 eggs and gives 5 eggs away. How many are left?", "First, 3 * 12 = 36. Then 36 - 5 = 31."),
 )
 BOUNDS = {"float32": 1e-3, "bfloat16": 0.15}  # nats per token
-MISSING, ERRORS = 0.75, 4  # share of an adapter's effect; standard errors
+MISSING = 0.75  # share of an adapter's effect
+ERRORS = 4  # standard errors
 LONGEST = 96  # tokens, so that the texts fit a small context
 PREFIXES = 8  # of each text; vLLM allows 20 scored tokens, so at most 16
 ROWS = 64  # rows of a layer that `require_adapter` compares
@@ -57,12 +58,18 @@ class Reference(NamedTuple):
 
 
 def fixed_texts(tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    chats = [([{"role": "user", "content": question}], answer) for question, answer in TEXTS]
-    return [[*conversation_ids(tokenizer, chat), *plain_ids(tokenizer, answer)][-LONGEST:] for chat, answer in chats]
+    texts: list[list[int]] = []
+    for question, answer in TEXTS:
+        prompt = conversation_ids(tokenizer, [{"role": "user", "content": question}])
+        texts.append([*prompt, *plain_ids(tokenizer, answer)][-LONGEST:])
+    return texts
 
 
 def candidates(texts: Sequence[Sequence[int]]) -> list[int]:
-    return sorted({token for text in texts for token in text[-PREFIXES:]})
+    tokens: set[int] = set()
+    for text in texts:
+        tokens.update(text[-PREFIXES:])
+    return sorted(tokens)
 
 
 def log_probabilities(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -112,7 +119,9 @@ def require_policy(engine: Any, policy: PolicyRecord, texts: Sequence[Sequence[i
     The reference is cached for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
     memory is too short to load it.
     """
-    files = [file for folder in (policy.model_folder, policy.adapter) if folder for file in Path(folder).iterdir()]
+    files = [*Path(policy.model_folder).iterdir()]
+    if policy.adapter:
+        files += Path(policy.adapter).iterdir()
     weights = {str(file.resolve()): identity(file) for file in sorted(files) if file.suffix == ".safetensors"}
     key = repr((weights, str(precision()), [*map(tuple, texts)]))
     name = f"{policy.policy_id} ({policy.trained or policy.base}, weights sha256 {policy.weights_sha256})"
@@ -127,7 +136,8 @@ def require_policy(engine: Any, policy: PolicyRecord, texts: Sequence[Sequence[i
     require_same(name, engine, scores, reference)
     if MEMORY.parent.is_dir():
         with suppress(OSError, ValueError):
-            write_json(MEMORY, {**(read_json(MEMORY) if MEMORY.is_file() else {}), key: reference})
+            known = read_json(MEMORY) if MEMORY.is_file() else {}
+            write_json(MEMORY, known | {key: reference})
 
 
 def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], reference: Reference) -> None:
@@ -138,7 +148,8 @@ def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], refe
     errors = np.array(scores) - expected
     bound = max(BOUNDS[engine.dtype], BOUNDS[reference.dtype])
     mean = float(np.abs(errors).mean())
-    missing, error = 0.0, 0.0
+    missing = 0.0
+    error = 0.0
     if reference.base:
         missing, error = _missing_share(errors, np.array(reference.base) - expected)
     if mean <= bound and missing - ERRORS * error <= MISSING:
@@ -180,7 +191,8 @@ def require_adapter(model: PreTrainedModel, policy: PolicyRecord) -> None:
         linear = getattr(layer, "base_layer", layer)
         if not isinstance(linear, torch.nn.Linear):
             continue
-        rows, expected = stored.to(linear.weight.dtype).float(), scale * b @ a
+        rows = stored.to(linear.weight.dtype).float()
+        expected = scale * b @ a
         error = _effective_rows(layer, linear) - rows - expected
         if not float(error.norm()) <= 0.1 * float(expected.norm()) + 1e-6 * float(rows.norm()):
             raise WrongWeightsError(

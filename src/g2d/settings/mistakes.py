@@ -127,7 +127,10 @@ def _is_in(part: str | int, values: object) -> bool:
 def _known_keys(path: Path, root: type[Section]) -> list[str]:
     kinds: list[Any] = [root]
     for part in path:
-        kinds = [inner for kind in kinds for inner in _inside(kind, part)]
+        inner: list[Any] = []
+        for kind in kinds:
+            inner += _inside(kind, part)
+        kinds = inner
     names: set[str] = set()
     for kind in kinds:
         if _is_section(kind):

@@ -74,7 +74,8 @@ class Pool:
             return self._replies(calls)
 
     def _replies(self, calls: Sequence[Arguments]) -> list[Any]:
-        batch, begun = _Batch(self, calls), time.monotonic()
+        batch = _Batch(self, calls)
+        begun = time.monotonic()
         threads = ThreadPoolExecutor(self.size)
         serving = [*self.workers, *[None] * self.size][: min(self.size, len(calls))]
         try:
@@ -128,7 +129,8 @@ def default_workers() -> int:
 
 class _Batch:
     def __init__(self, pool: Pool, calls: Sequence[Arguments]) -> None:
-        self.pool, self.calls = pool, calls
+        self.pool = pool
+        self.calls = calls
         self.waiting = deque(range(len(calls)))
         self.replies: dict[int, Any] = {}
         self.suspects: set[int] = set()

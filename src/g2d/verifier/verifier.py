@@ -82,14 +82,19 @@ class Verifier:
             _Attempt(reference, text, reason == "length", is_thinking(text, has_begun))
             for (reference, text), reason, has_begun in zip(items, reasons, begun, strict=True)
         ]
-        return self._by_math_verify(attempts) if self.file is None else self._by_file(attempts)
+        if self.file is None:
+            return self._by_math_verify(attempts)
+        return self._by_file(attempts)
 
     def _by_math_verify(self, attempts: Sequence[_Attempt]) -> list[Verification]:
         extracted = [self._extract(attempt) for attempt in attempts]
         pairs = dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple))
         with self._pool.lock:
             judged = self._judge(pairs)
-        return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
+        verifications: list[Verification] = []
+        for entry in extracted:
+            verifications.append(judged[entry] if isinstance(entry, tuple) else entry)
+        return verifications
 
     def _extract(self, attempt: _Attempt) -> Pair | Verification:
         """Return reference and answer, or the verification if they need not be compared."""

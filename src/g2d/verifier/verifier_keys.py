@@ -32,10 +32,12 @@ def verifier_params(verifier: PythonVerifier | None) -> dict[str, Any]:
 
 def verifier_of(params: Mapping[str, Any]) -> PythonVerifier | None:
     """Invert `verifier_params`; a ValueError if the file has changed."""
-    if (values := params.get("verifier")) is None:
+    values = params.get("verifier")
+    if values is None:
         return None
     verifier = PythonVerifier(source=values["source"], file=values["file"])
-    if (content := remembered_digest(verifier.file)) != values["content"]:
+    content = remembered_digest(verifier.file)
+    if content != values["content"]:
         raise ValueError(
             f"{verifier.file}: changed after this job was planned: sha256 {content}, planned with "
             f"{values['content']}; put it back, or run the same command again, which redoes what depends on it"

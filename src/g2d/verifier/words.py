@@ -62,7 +62,8 @@ def same_choice(reference: str, answer: str) -> bool:
     answered = _choice(answer)
     if expected is None or answered is None:
         return False
-    (letter, text), (other_letter, other_text) = expected, answered
+    letter, text = expected
+    other_letter, other_text = answered
     return letter == other_letter and not (text and other_text)
 
 

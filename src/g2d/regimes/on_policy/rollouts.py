@@ -131,16 +131,16 @@ class OnPolicyRollouts:
     def _drawn(self, first: int, last: int) -> pd.DataFrame:
         """Sample the rollouts of the updates from `first` to before `last`."""
         numbers: list[int] = []  # positions of their prompts
-        updates: list[int] = []  # one for each prompt
+        updates: list[int] = []  # one for each completion
         for update in range(first, last):
             if self.choice is None:
                 start = update * self.prompts_per_step
                 numbers += range(start, start + self.prompts_per_step)
             else:
                 numbers += self._planned[update]
-            updates += [update] * self.prompts_per_step
+            updates += [update] * self.prompts_per_step * self.completions_per_prompt
         frame = self._answered(numbers)
-        frame["update"] = [update for update in updates for _ in range(self.completions_per_prompt)]
+        frame["update"] = updates
         if self.choice is not None:
             self._observe(self.choice, frame, numbers)
         return frame

@@ -119,7 +119,8 @@ def by_length(batch: Batch) -> torch.Tensor:
 
 
 def by_prompt(batch: Batch) -> torch.Tensor:
-    rows = [tuple(ids) for ids in torch.cat([batch[name] for name in PROMPT], dim=1).tolist()]
+    prompts = torch.cat([batch[name] for name in PROMPT], dim=1)
+    rows = [tuple(ids) for ids in prompts.tolist()]
     return torch.tensor(sorted(range(len(rows)), key=lambda row: rows.index(rows[row])))
 
 

@@ -37,7 +37,8 @@ class Packed:
     @property
     def mask(self) -> torch.Tensor:
         """Attention mask, (rows, 1, width, width): tokens see earlier ones of their completion and its prompt."""
-        queries, keys = self.segments[:, :, None], self.segments[:, None, :]
+        queries = self.segments[:, :, None]
+        keys = self.segments[:, None, :]
         seen = (queries == keys) | ((keys == 0) & (queries >= 0))
         return (seen & torch.ones_like(seen).tril())[:, None]
 
@@ -117,7 +118,9 @@ def share_prompts(*models: Any, at_once: bool = False) -> bool:
 
     With `at_once`, the head computes all logits of a pass together.
     """
-    bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
+    bases = []
+    for model in filter(None, models):
+        bases.append(model.get_base_model() if hasattr(model, "get_base_model") else model)
     for base in bases:
         reason = _obstacle(base)
         if reason:
