@@ -228,7 +228,7 @@ def write_metrics(path: str | Path, log_history: list[LogRow]) -> None:
             continue
         finite: dict[str, float | None] = dict(row)
         for name, value in row.items():
-            if not math.isfinite(value):
+            if isinstance(value, float) and not math.isfinite(value):  # a callback may log text
                 finite[name] = None
         rows.append(finite)
     write_jsonl(path, rows)
