@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import field_validator, model_validator
 
@@ -36,13 +36,10 @@ class Regime:
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]  # unit of K: the entry's updates, or the warm-up steps before its harvest
-
 
 class OfflineEntry(Entry):
     """Policies trained offline on the harvest of pi_K, one per K."""
 
-    phase: ClassVar[Phase] = "offline"
     if TYPE_CHECKING:
         epochs: int  # each entry declares it with its default
     steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
@@ -78,7 +75,6 @@ class OfflineEntry(Entry):
 class OnlineEntry(PromptMix, OnlineKeys, Entry):
     """One training on fresh rollouts that passes through every K; K counts its updates."""
 
-    phase: ClassVar[Phase] = "online"
     if TYPE_CHECKING:
         beta: float  # each entry declares it with its default
     steps: list[Steps] = key(..., "K in updates, to evaluate.")
