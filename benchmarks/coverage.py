@@ -21,8 +21,7 @@ from g2d.analysis.crossed import Error, error_of_difference
 from g2d.analysis.margins import smallest_margins
 from g2d.analysis.statistics import accuracy_interval
 from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, smallest_difference
-from g2d.grid.policy import Policy
-from g2d.grid.run import Run
+from g2d.grid.runs import Policy, Run
 from g2d.report.answer import answer
 from g2d.report.charts import without_ablations
 from g2d.tables.accuracy import main_table

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import g2d
 from g2d.analysis.informativeness import Informativeness, informativeness, success_counts
-from g2d.grid.policy import Harvest, Policy
+from g2d.grid.runs import Harvest, Policy
 from g2d.problems import Problem
 from g2d.rollouts.rollout import IDS, Rollout, to_frame
 from g2d.verifier import Verdict

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from g2d.grid.policy import Policy
-from g2d.grid.run import M0, Run
+from g2d.grid.runs import M0, Policy, Run
 
 MAIN = {"base": M0, "dpo": Run("dpo", "dpo", "dpo"), "grpo": Run("grpo", "grpo", "grpo")}
 

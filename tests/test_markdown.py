@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from g2d.analysis.informativeness import Informativeness
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Harvest
+from g2d.grid.runs import Harvest
 from g2d.markdown import code, fenced, literal, shown
 from g2d.policies import PolicyRecord
 from g2d.report.cards import harvest_card, model_card

@@ -10,6 +10,7 @@ import pytest
 
 from g2d.checks.load import load
 from g2d.checks.requirements import require_windows
+from g2d.grid.grid import Grid
 from g2d.settings import ConfigError
 from tests.configs import MINIMAL
 
@@ -21,7 +22,7 @@ SEMI_ONLINE = {"regime": "semi_online_dpo", "steps": [2], "reference": "base", *
 
 def mistakes(**changes: Any) -> list[str]:
     try:
-        require_windows(load(MINIMAL | FITS | changes))
+        require_windows(Grid(load(MINIMAL | FITS | changes)))
     except ConfigError as error:
         return str(error).splitlines()
     return []

@@ -10,10 +10,8 @@ import pytest
 import yaml
 
 from g2d.checks.load import load, read
-from g2d.grid.finished import continued_by
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Harvest, Policy
-from g2d.grid.run import OfflineRun, OnlineRun
+from g2d.grid.runs import Harvest, OfflineRun, OnlineRun, Policy
 from g2d.policies.record import PolicyRecord, write_policy
 from g2d.settings import ConfigError
 from g2d.stages.train_policy import settings_as_run
@@ -64,16 +62,16 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had(
     monkeypatch.chdir(tmp_path)
     grid = configured()
     second, third, fourth, sixth = (policy(grid, f"grpo/g2/k{k}") for k in (2, 3, 4, 6))
-    assert continued_by(grid, second) is None
-    assert continued_by(grid, sixth) == fourth
+    assert grid.continued(second) is None
+    assert grid.continued(sixth) == fourth
     settings = settings_of(grid, "grpo/g2/k6")
     done = PolicyRecord(sixth.folder, "demo", "grpo", "m", continued_from=3, settings=settings)
     write_policy(f"results/{sixth.folder}/policy.json", done)
-    assert continued_by(grid, sixth) == third
-    assert continued_by(grid, third) == second  # no K of the grid, and still a policy
+    assert grid.continued(sixth) == third
+    assert grid.continued(third) == second  # no K of the grid, and still a policy
     other = configured(warmup={"steps": [0, 2, 4, 6], "horizon": 8, "learning_rate": 1e-3})
     # The existing policy had other settings, so it is trained again.
-    assert continued_by(other, policy(other, "grpo/g2/k6")) == fourth
+    assert other.continued(policy(other, "grpo/g2/k6")) == fourth
 
 
 @pytest.mark.parametrize(

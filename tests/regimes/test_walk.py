@@ -21,7 +21,7 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy
 
 ROOT = Path(__file__).parents[2]
-BEFORE_THE_REGIME = ["workflow/rules/grpo.smk", "workflow/scripts/train.py"]  # and the script's stage
+BEFORE_THE_REGIME = ["workflow/rules/online.smk", "workflow/scripts/train.py"]  # and the script's stage
 
 
 def test_the_walk_lists_the_files_that_a_training_passes_through(

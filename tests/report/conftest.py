@@ -8,11 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from g2d.config.ablation import Ablation
-from g2d.config.sections import Config
+from g2d.config.sections import Ablation, Config
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Policy
-from g2d.grid.run import Run
+from g2d.grid.runs import Policy, Run
 from g2d.policies import PolicyRecord
 from g2d.problems import Problem
 from g2d.report.browsers import browse_answers, browse_pairs

@@ -9,7 +9,7 @@ import pytest
 
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Harvest
+from g2d.grid.runs import Harvest
 from g2d.problems import Problem
 from g2d.report import browsers
 from g2d.report.browsers import (

@@ -11,7 +11,7 @@ import pytest
 
 from g2d.checks.load import read
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Harvest, Policy
+from g2d.grid.runs import Harvest, Policy
 from g2d.report import charts
 from g2d.report.figures import Panels, below_each_other, panels, save_figure
 from g2d.report.styles import series_styles

@@ -12,7 +12,7 @@ import yaml
 
 from g2d.checks.load import load, owner, read_record
 from g2d.cli import COMMANDS, main
-from g2d.config.model_settings import MODEL_SECTIONS
+from g2d.config.sections import MODEL_SECTIONS
 from g2d.settings import ConfigError
 from g2d.settings.gone import COMMANDS_GONE, GONE, gone_sentence
 from tests.configs import MINIMAL

@@ -8,8 +8,7 @@ import pytest
 
 from g2d.checks.load import read
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Policy
-from g2d.grid.run import OnlineRun, Run
+from g2d.grid.runs import OnlineRun, Policy, Run
 from g2d.jobs.cost import Cost
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.tables.costs import calibration_hours, spent_on

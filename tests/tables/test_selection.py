@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from g2d.checks.load import load
-from g2d.grid.policy import Policy
-from g2d.grid.run import Run
+from g2d.grid.runs import Policy, Run
 from g2d.settings import ConfigError
 from g2d.tables.selection import selection_table
 from tests.configs import MINIMAL

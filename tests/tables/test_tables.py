@@ -12,9 +12,8 @@ import pytest
 from g2d.analysis.informativeness import informativeness
 from g2d.analysis.margins import smallest_margins
 from g2d.analysis.statistics import accuracy_interval
-from g2d.config.ablation import Ablation
-from g2d.grid.policy import Harvest, Policy
-from g2d.grid.run import Run
+from g2d.config.sections import Ablation
+from g2d.grid.runs import Harvest, Policy, Run
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import PolicyRecord
 from g2d.rollouts.rollout import to_frame

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from g2d.analysis.preferences import length_controlled, preferences, raw
-from g2d.grid.policy import Policy
-from g2d.grid.run import OnlineRun
+from g2d.grid.runs import OnlineRun, Policy
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.tables.win_rates import NEEDED, WIN_RATE_COLUMNS, win_rate_table

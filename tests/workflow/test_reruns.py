@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         {},
     ),
     "add a comment in workflow/rules": (
-        edited("workflow/rules/grpo.smk", "# Stage 1: GRPO", "# A comment.\n# Stage 1: GRPO"),
+        edited("workflow/rules/online.smk", "# Stage 1: GRPO", "# A comment.\n# Stage 1: GRPO"),
         {},
     ),
     "raise the number of train_dpo in g2d.regimes.offline.dpo": (
@@ -177,7 +177,7 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         {"build_report": 1, "all": 1},
     ),
     "touch a script, a rule file or the configuration": (
-        touched("workflow/scripts/train.py", "workflow/rules/grpo.smk", "config/config.yaml"),
+        touched("workflow/scripts/train.py", "workflow/rules/online.smk", "config/config.yaml"),
         {},
     ),
     "touch a small result": (touched("results/micro/seed0/grpo/g2/k2/policy.json", "results/problems/pool.jsonl"), {}),

@@ -1,3 +1,125 @@
+# Before training: M0, the problems, and the difficulty of each level.
+
+# M0: its record, and its weights if a rule makes them.
+
+
+rule embedded_model:
+    output:
+        policy="results/{model}/base/policy.json",
+        files=[f"results/{{model}}/base/model/{name}" for name in embedded.digests()],
+    log:
+        "results/logs/embedded_model/{model}.log",
+    benchmark:
+        "results/benchmarks/embedded_model/{model}.tsv"
+    wildcard_constraints:
+        model=models_from("embedded"),
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["embedded_model"],
+        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
+        files=embedded.digests(),
+    message:
+        "Copy the embedded model to {wildcards.model}"
+    script:
+        "../scripts/embedded_model.py"
+
+
+rule gguf_model:
+    input:
+        model_sources,
+    output:
+        policy="results/{model}/base/policy.json",
+        files=[f"results/{{model}}/base/model/{name}" for name in CONVERTED],
+    log:
+        "results/logs/gguf_model/{model}.log",
+    benchmark:
+        "results/benchmarks/gguf_model/{model}.tsv"
+    wildcard_constraints:
+        model=models_from("gguf"),
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["gguf_model"],
+        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
+    message:
+        "Convert the GGUF file of {wildcards.model}"
+    script:
+        "../scripts/gguf_model.py"
+
+
+rule pretrained_model:
+    input:
+        model_sources,
+    output:
+        policy="results/{model}/base/policy.json",
+    log:
+        "results/logs/pretrained_model/{model}.log",
+    benchmark:
+        "results/benchmarks/pretrained_model/{model}.tsv"
+    wildcard_constraints:
+        model=models_from("local", "hub"),
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["pretrained_model"],
+        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
+    message:
+        "Fetch the base model {wildcards.model}"
+    script:
+        "../scripts/pretrained_model.py"
+
+
+# The training pool and the benchmarks, in one format, checked for overlap.
+
+
+rule load_problems:
+    input:
+        problem_sources,
+    output:
+        problems="results/problems/{set}.jsonl",
+        manifest="results/problems/{set}.manifest.json",
+    log:
+        "results/logs/load_problems/{set}.log",
+    benchmark:
+        "results/benchmarks/load_problems/{set}.tsv"
+    wildcard_constraints:
+        set=names(CONFIG.problem_sources),
+    priority: 1
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["load_problems"],
+        source=lambda w: CONFIG.problem_sources[w.set].params(without={"select_by"}),
+    message:
+        "Load the problems {wildcards.set}"
+    script:
+        "../scripts/load_problems.py"
+
+
+# One leakage check per benchmark, before anything is trained. It is an input of the evaluations; as an `ancient` input
+# of the calibration it would hide other changes from Snakemake.
+rule check_leakage:
+    input:
+        pool=pool_of,
+        benchmark="results/problems/{benchmark}.jsonl",
+    output:
+        "results/problems/{benchmark}.leakage.json",
+    log:
+        "results/logs/check_leakage/{benchmark}.log",
+    benchmark:
+        "results/benchmarks/check_leakage/{benchmark}.tsv"
+    priority: 1
+    conda:
+        "../../envs/g2d.yaml"
+    params:
+        version=VERSIONS["check_leakage"],
+    message:
+        "Check that no problem of {wildcards.benchmark} is in the training pool"
+    script:
+        "../scripts/check_leakage.py"
+
+
 # Difficulty calibration: success of M0 per level, and the levels to train on (paper, 5.3 and A.3).
 
 

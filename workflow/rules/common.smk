@@ -26,10 +26,9 @@ try:
         require_repositories,
         require_windows,
     )
-    from g2d.grid.finished import continued_by
     from g2d.grid.grid import Grid
-    from g2d.grid.policy import harvest_of
-    from g2d.grid.run import M0
+    from g2d.grid.runs import harvest_of
+    from g2d.grid.runs import M0
     from g2d.grid.versions import ORDER, VERSIONS
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_files
@@ -70,7 +69,8 @@ try:
         written["--config"] = workflow.config_settings.config
     CONFIG = load(config, "--config", written)
     require_files(CONFIG)
-    require_windows(CONFIG)
+    GRID = Grid(CONFIG)
+    require_windows(GRID)
 except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
 
@@ -96,7 +96,6 @@ os.environ.update(G2D_RUN=name_of(os.getpid()))
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
 config["share_imports"] &= workflow.is_main_process  # a cluster job has its own Snakemake
 
-GRID = Grid(CONFIG)
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 
 # Folders of policies: of GRPO, of DPO, and of an entry of `regimes`.

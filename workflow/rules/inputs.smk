@@ -25,7 +25,7 @@ def reads_of(wildcards):
 def continued(policy):
     """Policy whose checkpoint a training continues; if it has finished, the one that it really continued."""
     try:
-        return continued_by(GRID, policy)
+        return GRID.continued(policy)
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
 
@@ -52,7 +52,10 @@ def pool_of(wildcards):
 
 
 def base_files(wildcards):
-    """Record of M0, and its weights if a rule makes them."""
+    """Record of M0, and its weights if a rule makes them.
+
+    Trainings also name the record as `base`. To list it only once would change their inputs, so they would run again.
+    """
     model = model_of(wildcards)
     files = [f"results/{model}/base/policy.json"]
     if GRID.is_made(model):

@@ -1,4 +1,72 @@
-# Online trainings besides GRPO.
+# Stage 1: GRPO on the training set, from M0. The script of all trainings calls the method's `train`.
+
+STOPPED = f"results/{{model}}/seed{{seed}}/{AUTO}/grpo/g{{g}}/k{{k}}"
+ABLATED_WARMUPS = [run.variant for run in GRID.any_runs.values() if run.role == "ablation" and run.method == "grpo"]
+
+
+# GRPO: every K continues the checkpoint of the K before it.
+rule train_grpo:
+    input:
+        base_files,
+        problems=prompts,
+        checkpoint=checkpoint_before,
+        costs=costs_before,
+        base="results/{model}/base/policy.json",
+    output:
+        checkpoint=directory(f"{OF_GRPO}/checkpoint"),
+        rollouts=f"{OF_GRPO}/rollouts.parquet",
+        policy=f"{OF_GRPO}/policy.json",
+        weights=f"{OF_GRPO}/{WEIGHTS}",
+        weights_config=f"{OF_GRPO}/{WEIGHTS_CONFIG}",
+        metrics=f"{OF_GRPO}/metrics.jsonl",
+        cost=f"{OF_GRPO}/cost.json",
+    log:
+        "results/logs/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_grpo/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
+    wildcard_constraints:
+        variant=variant_pattern(ABLATED_WARMUPS),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: CONFIG.training.threads
+    resources:
+        gpu=training_gpus,
+    params:
+        version=VERSIONS["train_grpo"],
+        settings=training_settings,
+    message:
+        "Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, G={wildcards.g}, seed {wildcards.seed}"
+    script:
+        "../scripts/train.py"
+
+
+# GRPO with automatic stopping: at most K steps.
+use rule train_grpo as train_grpo_auto with:
+    input:
+        base_files,
+        problems="results/{model}/calibration/train.jsonl",
+        costs="results/{model}/calibration/cost.json",
+        base="results/{model}/base/policy.json",
+    output:
+        rollouts=f"{STOPPED}/rollouts.parquet",
+        probes=f"{STOPPED}/probes.csv",
+        policy=f"{STOPPED}/policy.json",
+        weights=f"{STOPPED}/{WEIGHTS}",
+        weights_config=f"{STOPPED}/{WEIGHTS_CONFIG}",
+        metrics=f"{STOPPED}/metrics.jsonl",
+        cost=f"{STOPPED}/cost.json",
+    log:
+        "results/logs/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        model=names(sorted({warmup.model for warmup in GRID.automatic_warmups})),
+    params:
+        version=VERSIONS["train_grpo_auto"],
+        settings=automatic_settings,
+    message:
+        "Warm {wildcards.model} up until H and mu decline, at most to K={wildcards.k}, G={wildcards.g}, "
+        "seed {wildcards.seed}"
 
 
 # Semi-online DPO: every K continues the checkpoint of the K before it.

@@ -9,6 +9,7 @@ from typing import Any
 from g2d.checks.load import read_sources
 from g2d.checks.requirements import require_files, require_windows
 from g2d.config.file import read_files
+from g2d.grid.grid import Grid
 from g2d.plain import say
 from g2d.settings import ConfigError
 
@@ -26,7 +27,7 @@ def _check(arguments: argparse.Namespace) -> int:
     try:
         config = read_sources(read_files(arguments.files))
         require_files(config)
-        require_windows(config)
+        require_windows(Grid(config))
         from g2d.checks.contents import require_contents  # takes seconds to import
 
         require_contents(config)

@@ -22,10 +22,10 @@ EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
 
 def require_contents(config: Config) -> None:
     """Raise a ConfigError with the first mistake of each file and folder."""
-    refuse([*_of_problems(config), *_of_models(config)])
+    refuse([*_check_problems(config), *_check_models(config)])
 
 
-def _of_problems(config: Config) -> Iterator[str]:
+def _check_problems(config: Config) -> Iterator[str]:
     for name, source in config.problem_sources.items():
         if not isinstance(source, LocalProblems):
             continue
@@ -35,10 +35,10 @@ def _of_problems(config: Config) -> Iterator[str]:
             yield str(error)
             continue
         if name == "pool":
-            yield from _of_levels(config, {problem.level for problem in problems})
+            yield from _check_levels(config, {problem.level for problem in problems})
 
 
-def _of_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
+def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
     for model in config.models:
         try:
             require_levels(config.for_model(model).calibration, levels)
@@ -46,7 +46,7 @@ def _of_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
             yield str(error)
 
 
-def _of_models(config: Config) -> Iterator[str]:
+def _check_models(config: Config) -> Iterator[str]:
     for name, source in config.models.items():
         if isinstance(source, LocalModel):
             try:

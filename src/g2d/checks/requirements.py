@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.config.sections import Config
-from g2d.grid.expand import by_section
-from g2d.grid.grid import Grid
+from g2d.grid.grid import Grid, by_section
 from g2d.jobs.files import does_not_exist, read_json, text_value
 from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
 from g2d.plain import first_line, plain
@@ -141,10 +140,9 @@ def require_installed(config: Config) -> None:
         )
 
 
-def require_windows(config: Config) -> None:
-    grid = Grid(config)
+def require_windows(grid: Grid) -> None:
     lines: list[str] = []
-    for model, source in config.models.items():
+    for model, source in grid.config.models.items():
         if source.source == "embedded":
             limit: int | None = CONTEXT_LENGTH
         else:

@@ -1,17 +1,23 @@
-"""Rules between keys of a configuration; `g2d.checks.model_rules` has rules for each model."""
+"""Rules between keys of a configuration. Each `_check_...` yields the mistakes that it finds."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from g2d.checks.model_rules import first_mistake
-from g2d.config.sections import Config
-from g2d.grid.policy import POLICY_NAMES
+from g2d.config.sections import Ablation, Config, ModelSettings
+from g2d.grid.grid import by_section, group_sizes, runs_of
+from g2d.grid.runs import POLICY_NAMES, OnlineRun, TrainedRun
+from g2d.policies.model_keys import LORA_RANKS
 from g2d.problems import synthetic
 from g2d.problems.problem_keys import OPEN_ENDED_SETS, SyntheticProblems, place_of
-from g2d.regimes.run.prompt_choice import PromptMix
+from g2d.regimes.catalogue import AnyEntry
+from g2d.regimes.grpo.keys import Warmup, check_group_sizes
+from g2d.regimes.regime import OnlineEntry
+from g2d.regimes.run.processes import indivisible
+from g2d.regimes.run.prompt_choice import OnlineKeys, PromptMix
 from g2d.regimes.run.trainers import AUTO
 from g2d.rewards.registry import reward_of
 from g2d.settings import Section, repeated
@@ -28,17 +34,17 @@ RESERVED_RUNS = {"harvest", "calibration", AUTO, "warmup", *POLICY_NAMES}
 def mistakes(config: Config) -> list[str]:
     """Return the mistakes of a configuration with valid sections, one line each; of each model, only the first."""
     lines = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
-    for check in (_of_names, _of_open_ended_prompts, _of_references, _of_draws):
+    for check in (_check_names, _check_open_ended_prompts, _check_reward_names, _check_generated_problems):
         lines += check(config)
     for model in config.models:
-        lines += first_mistake(config, model)
+        lines += _first_mistake_of(config, model)
     if not lines:
-        lines += _of_copies(config)
-        lines += _of_selection(config)
+        lines += _check_copies(config)
+        lines += _check_selection(config)
     return list(dict.fromkeys(lines))  # several models can make the same mistake
 
 
-def _of_names(config: Config) -> Iterator[str]:
+def _check_names(config: Config) -> Iterator[str]:
     rules: list[tuple[str, Collection[str], str]] = [
         ("models", RESERVED_FOLDERS, "a folder of the results"),
         ("models", RESERVED_FILES, "a file of the results"),
@@ -60,7 +66,7 @@ def _of_names(config: Config) -> Iterator[str]:
                 yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
 
 
-def _of_copies(config: Config) -> Iterator[str]:
+def _check_copies(config: Config) -> Iterator[str]:
     models = {name: (_resolved(source), config.for_model(name)) for name, source in config.models.items()}
     benchmarks = {name: _resolved(source) for name, source in config.benchmarks.items()}
     yield from _equal("models", models)
@@ -84,7 +90,7 @@ def _resolved(source: Section) -> dict[str, Any]:
     return values
 
 
-def _of_references(config: Config) -> Iterator[str]:
+def _check_reward_names(config: Config) -> Iterator[str]:
     named = {f"{where}.reward": getattr(further, "reward", None) for where, further in config.further.items()}
     named |= {f"open_ended.{key}": getattr(config.open_ended, key, None) for key in ("reward", "judge")}
     for where, reward in named.items():
@@ -92,7 +98,7 @@ def _of_references(config: Config) -> Iterator[str]:
             yield f"{where}: {reward} is no entry of rewards ({', '.join(config.rewards) or 'none'}): add it there"
 
 
-def _of_draws(config: Config) -> Iterator[str]:
+def _check_generated_problems(config: Config) -> Iterator[str]:
     """Yield generated problems that do not exist. The first stage that reads a file checks it."""
     for name, source in config.problem_sources.items():
         if isinstance(source, SyntheticProblems):
@@ -117,7 +123,7 @@ def _of_draws(config: Config) -> Iterator[str]:
                 yield f"{where}.levels: the pool has no level {level}: {listed}"
 
 
-def _of_open_ended_prompts(config: Config) -> Iterator[str]:
+def _check_open_ended_prompts(config: Config) -> Iterator[str]:
     for where, further in config.further.items():
         if not isinstance(further, PromptMix) or not further.asks_open_ended:
             continue
@@ -140,7 +146,7 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
             )
 
 
-def _of_selection(config: Config) -> Iterator[str]:
+def _check_selection(config: Config) -> Iterator[str]:
     selecting = [name for name, source in config.benchmarks.items() if source.select_by]
     for name in selecting[1:]:
         yield f"benchmarks.{name}.select_by: {selecting[0]} already selects checkpoints: mark only one"
@@ -149,3 +155,247 @@ def _of_selection(config: Config) -> Iterator[str]:
     for name, source in config.problem_sources.items():
         if name not in config.benchmarks and source.select_by:
             yield f"{place_of(name)}.select_by: only a benchmark selects checkpoints: drop the key"
+
+
+# ------------------------------------------------------------------------------------------------------- of one model
+
+
+def _first_mistake_of(config: Config, model: str) -> list[str]:
+    try:
+        return list(islice(_check_model(config, model), 1))
+    except ValueError as error:
+        return str(error).splitlines()
+
+
+def _check_model(config: Config, model: str) -> Iterator[str]:
+    settings = config.for_model(model)
+    if settings.lora.trains_all != config.lora.trains_all:
+        yield (f"models.{model}.settings.lora: none must hold for all models: write it outside of models, or drop it")
+    warmup = settings.warmup
+    check_group_sizes(warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
+    yield from _check_warmup(settings, "warmup", warmup)
+    if warmup.reward is not None and warmup.reward not in config.rewards:
+        yield f"warmup.reward: {warmup.reward} is no entry of rewards: add it there"
+    if settings.engine.name == "vllm" and settings.lora.r > LORA_RANKS[-1]:
+        yield (
+            f"lora.r={settings.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or "
+            "change the engine"
+        )
+    yield from _check_training_set(config, settings, model)
+    if warmup.auto is not None and warmup.auto.prompts > settings.training_set.n:
+        yield (
+            f"warmup.auto.prompts={warmup.auto.prompts} exceeds training_set.n={settings.training_set.n} of {model}: "
+            "lower it, or raise training_set.n"
+        )
+    yield from _missing("dpo.match_pairs_to", settings.dpo.match_pairs_to, "warmup.steps", warmup.steps, model)
+    for name, ablation in config.ablations.items():
+        yield from _check_ablation(settings, name, ablation, model)
+    for name, entry in config.regimes.items():
+        if isinstance(entry, OnlineEntry):
+            yield from _check_online_entry(config, settings, name, entry, model)
+        else:
+            yield from _check_offline_entry(settings, name, entry, model)
+    trained = by_section(runs_of(config, settings))
+    for mistake in (*_check_processes(settings.training.processes, trained), *_check_all_weights(settings, trained)):
+        yield f"{mistake} ({model})"
+
+
+def _check_training_set(config: Config, settings: ModelSettings, model: str) -> Iterator[str]:
+    """Yield generated pools with too few problems; `g2d.checks.requirements` counts files."""
+    pool = config.pool
+    if not isinstance(pool, SyntheticProblems):
+        return
+    levels = settings.calibration.levels
+    n = settings.training_set.n
+    if levels == "auto":
+        most = pool.n
+        pinned = ""
+    else:
+        share = dict(synthetic.shares(pool.drawn_levels, pool.n))
+        most = sum(share.get(level, 0) for level in levels)
+        pinned = f" of levels {levels} (calibration.levels)"
+    if n > most:
+        yield (
+            f"training_set.n={n} of {model} exceeds the pool's {most} problems{pinned}: lower it, or raise pool.n="
+            f"{pool.n}"
+        )
+
+
+def _missing(
+    where: str, wanted: int | list[int] | str | None, key: str, steps: Sequence[int], model: str
+) -> Iterator[str]:
+    """Yield the `wanted` K, one or a list, that are not in `steps`, the values of a key. Words are ignored."""
+    if isinstance(wanted, int):
+        wanted = [wanted]
+    if not isinstance(wanted, list):
+        return
+    for step in wanted:
+        if step not in steps:
+            yield f"{where}: K={step} is not in {key} {steps} of {model}: add it there or choose another"
+
+
+# ------------------------------------------------------------------------------------------ ablations and entries
+
+
+def _check_warmup(settings: ModelSettings, where: str, warmup: Warmup) -> Iterator[str]:
+    engine = settings.engine.name
+    if warmup.sync_every > 1 and engine != "vllm":
+        yield (
+            f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {engine} generates with the "
+            "weights in training: set it to 1 or change the engine"
+        )
+    idle = list(warmup.correction_keys)
+    if idle and engine != "vllm":
+        yield (
+            f"{where}.{idle[0]} needs engine.name: vllm, because {engine} and the trainer compute the same "
+            "probabilities: drop the key or change the engine"
+        )
+    if warmup.float32_logits and "lm_head" in settings.lora.target_modules:
+        yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
+    if warmup.reference == "sync" and settings.lora.dropout > 0:
+        yield (
+            f"{where}.reference: sync needs lora.dropout: 0, because dropout (here {settings.lora.dropout:g}) makes "
+            "the policy differ from a reference with the same weights: change either"
+        )
+
+
+def _check_ablation(settings: ModelSettings, name: str, ablation: Ablation, model: str) -> Iterator[str]:
+    where = f"ablations.{name}"
+    dpo = settings.ablated_dpo(name, ablation)
+    steps = settings.steps_of(name, ablation)
+    if ablation.has_warmup and ablation.reward is None and 0 in steps:
+        yield f"{where}: at K=0 there is no warm-up to change: drop 0 from steps"
+    if ablation.policies == ["grpo"] and not any(steps):
+        yield f"{where}: at K=0 no GRPO is trained: add a K to steps, or dpo to policies"
+    if dpo.start == "warmup" and 0 in steps:
+        yield f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps"
+    if not steps:
+        yield f"{where}: warmup.steps {settings.warmup.steps} of {model} has no K for it: add one"
+    warmup = settings.warmup
+    if ablation.has_warmup:
+        warmup = settings.ablated_warmup(name, ablation)
+    yield from _check_warmup(settings, f"{where}.warmup", warmup)
+    try:
+        ablation.open_ended_of(warmup.completions_per_step(warmup.group_sizes[0]) // warmup.group_sizes[0])
+    except ValueError as error:
+        yield f"{where}.{error}"
+    if ablation.prompts == "mixed" and warmup.retire:
+        yield f"{where}.prompts: mixed: retire would change the proportions: drop it"
+    if ablation.asks_open_ended and warmup.reference == "sync" and warmup.reference_every == "pass":
+        yield f"{where}.warmup.reference_every: pass counts only verifiable prompts: write a number of steps"
+    key = "its steps" if ablation.has_warmup else "warmup.steps"
+    yield from _missing(where, steps, key, warmup.steps, model)
+    yield from _missing(where, dpo.match_pairs_to, key, warmup.steps, model)
+
+
+def _check_online_entry(
+    config: Config, settings: ModelSettings, name: str, entry: OnlineEntry, model: str
+) -> Iterator[str]:
+    where = f"regimes.{name}"
+    for mistake in entry.mistakes(model, settings.training_set.n, settings.lora.dropout):
+        yield f"{where}.{mistake}"
+    path = [name, entry.start]
+    while path[-1] not in ("base", "warmup"):
+        before = config.regimes.get(path[-1])
+        if not isinstance(before, OnlineEntry):
+            yield f"{where}.start: {path[-1]} is no online entry of regimes: name one, or write base or warmup"
+            return
+        if path[-1] in path[:-1]:
+            yield f"{where}.start: {' from '.join(path)}: start one of them from base or warmup"
+            return
+        path.append(before.start)
+    if entry.start == "warmup":
+        yield from _missing(f"{where}.start_step", entry.start_step, "warmup.steps", settings.warmup.steps, model)
+    elif entry.start != "base":
+        steps = settings.steps_of(entry.start, config.regimes[entry.start])
+        yield from _missing(f"{where}.start_step", entry.start_step, f"steps of {entry.start}", steps, model)
+
+
+def _check_offline_entry(settings: ModelSettings, name: str, entry: AnyEntry, model: str) -> Iterator[str]:
+    where = f"regimes.{name}"
+    steps = settings.warmup.steps
+    yield from _missing(f"{where}.steps", entry.steps, "warmup.steps", steps, model)
+    if entry.start == "warmup" and entry.steps != "all" and 0 in entry.steps:
+        yield f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {entry.steps}"
+    if not settings.steps_of(name, entry):
+        yield f"{where}: warmup.steps {steps} of {model} has no K for it: add one"
+
+
+# ------------------------------------------------------------------------------------ several processes, all weights
+
+ONE = "needs one process: set training.processes to 1, or"
+
+
+def _check_processes(n: int, trained: Mapping[str, list[TrainedRun]]) -> Iterator[str]:
+    if n == 1:
+        return
+    for where, runs in trained.items():
+        settings = runs[0].settings
+        if isinstance(settings, Warmup):
+            yield from _check_divided_warmup(where, settings, group_sizes(runs), n)
+        elif not isinstance(settings, OnlineEntry):
+            yield from _check_divided_passes(where, settings, n)
+        elif settings.prompts_per_update < n:
+            given = f"{where}.prompts_per_update={settings.prompts_per_update}"
+            yield f"{given} is less than training.processes={n}: raise it"
+        if isinstance(settings, OnlineKeys) and settings.retire:
+            yield f"{where}.retire {ONE} drop the key"
+
+
+def _check_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int], n: int) -> Iterator[str]:
+    for size in group_sizes:
+        of_step = warmup.completions_per_step(size)
+        if warmup.per_device_batch_size == "auto":
+            steps = of_step
+            keys = f"{where}: with G={size}, the completions of a step"
+        else:
+            steps = warmup.accumulation_steps(size)
+            keys = f"{where}.gradient_accumulation_steps"
+            if warmup.prompts_per_step is not None:
+                keys = f"{where}: with G={size}, prompts_per_step x G / per_device_batch_size"
+        completions = of_step // n
+        if steps % n:
+            yield indivisible(steps, keys, n)
+        elif completions % size:
+            yield (
+                f"{where}: each of training.processes={n} would have {completions} completions of a step, no multiple "
+                f"of G={size}: change one of the three"
+            )
+    refusals = [
+        (warmup.loss == "bnpo", ".loss: bnpo", "set it to dapo, a mean over the tokens of a step"),
+        (warmup.entropy_coefficient != 0, ".entropy_coefficient", "set it to 0"),
+        (warmup.updates_between_generations > 1, ": updates_per_generation or iterations above 1", "set both to 1"),
+        (warmup.reference == "sync", ".reference: sync", "drop the key"),
+        (warmup.auto is not None, ".auto", "drop the key"),
+    ]
+    for refused, words, fix in refusals:
+        if refused:
+            yield f"{where}{words} {ONE} {fix}"
+
+
+def _check_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
+    passes = settings.gradient_accumulation_steps
+    keys = f"{where}.gradient_accumulation_steps"
+    if settings.per_device_batch_size == "auto":
+        passes *= settings.number("per_device_batch_size")
+        keys = f"{where}: the rows of a step"
+    if passes % n:
+        yield indivisible(passes, keys, n)
+    if getattr(settings, "precompute_reference", False):
+        yield f"{where}.precompute_reference {ONE} set it to false"
+
+
+def _check_all_weights(settings: ModelSettings, trained: Mapping[str, list[TrainedRun]]) -> Iterator[str]:
+    if not settings.lora.trains_all:
+        return
+    online = [where for where, runs in trained.items() if isinstance(runs[0], OnlineRun)]
+    if settings.engine.name == "vllm" and online:
+        yield (
+            f"lora: none: vLLM needs adapters during online training ({online[0]}): set engine.name to transformers, "
+            "or configure an adapter"
+        )
+    if settings.training.processes > 1 and trained:
+        yield "lora: none trains in one process: set training.processes to 1, or configure an adapter"
+    for where, runs in trained.items():
+        if getattr(runs[0].settings, "float32_logits", False):
+            yield f"{where}.float32_logits: lora: none trains the head in float32 already: drop the key"

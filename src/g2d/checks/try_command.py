@@ -103,7 +103,7 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     config = read(arguments.config)
     require_files(config)
-    require_windows(config)
+    require_windows(Grid(config))
     name = _known("--model", arguments.model or next(iter(config.models)), config.models)
     _known("--problems", arguments.problems, config.problem_sources)
     if arguments.reward is not None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
-from g2d.config.ablation import Ablation
-from g2d.config.model_settings import MODEL_SECTIONS, ModelSettings
 from g2d.jobs.files import write_text
 from g2d.plain import plain
 from g2d.policies.model_keys import ALL_WEIGHTS, NONE, Lora, ModelSource
@@ -26,10 +25,11 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.processes import Processes
+from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.regimes.run.tracking import Logging
 from g2d.rewards.registry import AnyReward, RewardName
 from g2d.rollouts.rollout_keys import Calibration, EngineSettings, Evaluation, HarvestSettings, Pairs, Sampling
-from g2d.settings import Name, Section, Seed, key
+from g2d.settings import Name, Section, Seed, Steps, key, repeated
 from g2d.settings.mistakes import changed
 from g2d.verifier.verifier_keys import PythonVerifier
 
@@ -43,6 +43,55 @@ class Baselines(Section):
     grpo_steps: Literal["last", "all"] = key(
         "last", "all: evaluate GRPO at every K that the warm-up saves.", neutral="last"
     )
+
+
+class Ablation(PromptMix):
+    """Policies that differ from the main ones in the keys given here (paper, Table 3).
+
+    An ablation with other `warmup` keys or another reward has its own warm-up and harvests.
+    """
+
+    steps: Literal["all"] | list[Steps] = key(..., "K to train at; all: the warm-up's.")
+    dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
+    warmup: dict[str, Any] = key({}, "Keys of the warmup section to change.")
+    reward: RewardName | None = key(
+        None,
+        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: that of `warmup`.",
+        neutral=None,
+    )
+    policies: list[Literal["dpo", "grpo"]] = key(
+        ["dpo"], "Evaluate DPO on the harvest, the warm-up's policy (grpo), or both.", min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Ablation:
+        if not self.dpo and not self.has_warmup:
+            raise ValueError("nothing differs: change a key of dpo or of warmup")
+        if self.prompts == "open_ended" and self.reward is not None:
+            raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
+        if self.asks_open_ended and "dpo" in self.policies:
+            raise ValueError("policies: harvests have only verifiable prompts: write [grpo], or prompts: verifiable")
+        if not self.has_warmup and "grpo" in self.policies:
+            raise ValueError("policies: grpo equals the main grid's policy: change a key of warmup, or drop it")
+        if self.dpo and "dpo" not in self.policies:
+            raise ValueError("dpo: policies has no dpo: add it there, or drop these keys")
+        if "steps" in self.warmup:
+            raise ValueError("warmup.steps: write the values of K into the ablation's steps")
+        if "auto" in self.warmup:
+            raise ValueError("warmup.auto: only the main warm-up can stop automatically: drop the key")
+        if "reward" in self.warmup:
+            raise ValueError("warmup.reward: write it as the ablation's reward, which also judges its harvest of M0")
+        if not self.steps:
+            raise ValueError("steps is empty: list at least one K, or write all")
+        if self.steps != "all" and repeated(self.steps):
+            raise ValueError(f"steps: K values repeat: {self.steps}")
+        if repeated(self.policies):
+            raise ValueError(f"policies repeat: {self.policies}")
+        return self
+
+    @property
+    def has_warmup(self) -> bool:
+        return bool(self.warmup) or self.reward is not None or self.asks_open_ended
 
 
 class OpenEnded(Sampling):
@@ -66,6 +115,52 @@ class OpenEnded(Sampling):
     @property
     def judged_by(self) -> str:
         return self.judge or self.reward
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The sections of a configuration that can differ by model, as one model has them."""
+
+    prompt: Prompt
+    engine: EngineSettings
+    lora: Lora
+    calibration: Calibration
+    training_set: TrainingSet
+    warmup: Warmup
+    harvest: HarvestSettings
+    pairs: Pairs
+    dpo: Dpo
+    evaluation: Evaluation
+    training: Processes
+
+    def steps_of(self, name: str, further: Ablation | AnyEntry) -> list[int]:
+        """Return the K of an ablation or entry. "all" leaves out K=0 if it needs a warm-up."""
+        if further.steps != "all":
+            return sorted(further.steps)
+        if not isinstance(further, Ablation):
+            needs_warmup = further.start == "warmup"
+        elif further.has_warmup and further.reward is None:  # a reward changes the harvest of M0 too
+            needs_warmup = True
+        else:
+            needs_warmup = self.ablated_dpo(name, further).start == "warmup"
+        if needs_warmup:
+            return [k for k in self.warmup.steps if k > 0]
+        return list(self.warmup.steps)
+
+    def ablated_dpo(self, name: str, ablation: Ablation) -> Dpo:
+        return changed(f"ablations.{name}.dpo", self.dpo, ablation.dpo)
+
+    def ablated_warmup(self, name: str, ablation: Ablation) -> Warmup:
+        """Return the warmup section of an ablation.
+
+        It keeps the horizon of the main warm-up unless it sets one, so learning rates stay comparable.
+        """
+        main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
+        steps = self.steps_of(name, ablation)
+        return changed(f"ablations.{name}.warmup", main, ablation.warmup | {"steps": steps})
+
+
+MODEL_SECTIONS = [field.name for field in fields(ModelSettings)]
 
 
 class Config(Section):

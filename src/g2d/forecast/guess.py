@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import mean
 
-from g2d.config.model_settings import ModelSettings
+from g2d.config.sections import ModelSettings
 from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Policy
-from g2d.grid.run import OfflineRun, OnlineRun
+from g2d.grid.runs import OfflineRun, OnlineRun, Policy
 from g2d.policies.model_keys import BYTES, parameters
 from g2d.problems import synthetic
 from g2d.problems.problem_keys import ProblemSource, SyntheticProblems

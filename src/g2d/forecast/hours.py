@@ -14,8 +14,7 @@ from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
 from g2d.forecast.rates import measured_rates
 from g2d.grid.grid import Grid
-from g2d.grid.policy import harvest_of
-from g2d.grid.run import OnlineRun
+from g2d.grid.runs import OnlineRun, harvest_of
 from g2d.grid.versions import AUTO_STAGE, GPU_STAGES, OFFLINE_STAGES, ONLINE_STAGES
 from g2d.jobs.planned import PlannedJob
 

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from g2d.grid.expand import by_section, group_sizes
-from g2d.grid.grid import Grid
-from g2d.grid.policy import Policy
-from g2d.grid.run import OnlineRun, TrainedRun
+from g2d.grid.grid import Grid, by_section, group_sizes
+from g2d.grid.runs import OnlineRun, Policy, TrainedRun
 from g2d.memory.workload import Drawing, Training
 from g2d.problems.problem_keys import SyntheticProblems
 from g2d.regimes.run.checkpoints import KEPT

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from g2d.config.model_settings import ModelSettings
-from g2d.config.sections import Config
-from g2d.grid.policy import Policy
-from g2d.grid.run import OfflineRun, OnlineRun, Run
+from g2d.config.sections import Config, ModelSettings
+from g2d.grid.runs import OfflineRun, OnlineRun, Policy, Run
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.regime import OnlineEntry

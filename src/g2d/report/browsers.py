@@ -14,7 +14,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Harvest, Policy
+from g2d.grid.runs import Harvest, Policy
 from g2d.problems import Problem
 from g2d.report.markup import mathml, plain, render
 from g2d.report.styles import names

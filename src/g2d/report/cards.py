@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard, ModelCardData
 
 from g2d.analysis.informativeness import Informativeness
-from g2d.grid.policy import Harvest, Policy
+from g2d.grid.runs import Harvest, Policy
 from g2d.markdown import code, fenced, literal
 from g2d.policies.gguf import origin
 from g2d.policies.record import PolicyRecord

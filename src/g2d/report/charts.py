@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 import altair as alt
 import pandas as pd
 
-from g2d.grid.policy import POLICY_NAMES
+from g2d.grid.runs import POLICY_NAMES
 from g2d.grid.versions import GPU_STAGES
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of

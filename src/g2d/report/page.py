@@ -23,7 +23,7 @@ import yaml
 from markupsafe import Markup
 
 from g2d.grid.grid import Grid
-from g2d.grid.policy import online_run
+from g2d.grid.runs import online_run
 from g2d.plain import plain
 from g2d.report import summary
 from g2d.report.browsers import (

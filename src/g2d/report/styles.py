@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Policy, called
+from g2d.grid.runs import Policy, called
 from g2d.regimes.catalogue import REGIMES
 from g2d.tables.frames import Cells
 

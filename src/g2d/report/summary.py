@@ -11,7 +11,7 @@ import pandas as pd
 from g2d.analysis.calibration import few_mixed
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
-from g2d.grid.policy import called
+from g2d.grid.runs import called
 from g2d.policies.gguf import origin
 from g2d.report import charts, training_curves
 from g2d.report.answer import Answer, answer

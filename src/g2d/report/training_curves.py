@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from g2d.analysis.training_steps import RATIO_BOUND
-from g2d.grid.policy import POLICY_NAMES
+from g2d.grid.runs import POLICY_NAMES
 from g2d.report.phrases import percent
 from g2d.report.styles import Styles, legend, styles_of
 from g2d.report.vega import Spec, finished, series_channels, tips

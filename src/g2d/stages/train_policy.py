@@ -11,8 +11,7 @@ from typing import Any
 
 from g2d.checks.load import load
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Policy
-from g2d.grid.run import OfflineRun, OnlineRun
+from g2d.grid.runs import OfflineRun, OnlineRun, Policy
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import install, sha256
 from g2d.jobs.launchers import forget_launcher

@@ -8,7 +8,7 @@ import pandas as pd
 
 from g2d.analysis.margins import smallest_margins
 from g2d.analysis.statistics import standard_deviation
-from g2d.grid.policy import Policy
+from g2d.grid.runs import Policy
 from g2d.tables.evaluations import (
     ROW,
     Evaluations,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from g2d.grid.policy import Policy
+from g2d.grid.runs import Policy
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
 from g2d.tables.frames import Rows, columns, table_of

@@ -8,7 +8,7 @@ from itertools import product
 import pandas as pd
 
 from g2d.analysis.training_steps import MEASURES, binned
-from g2d.grid.policy import Policy
+from g2d.grid.runs import Policy
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 TRAINING_COLUMNS = columns("model measure policy group_size n_seeds step tokens value value_low value_high")

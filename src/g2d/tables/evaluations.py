@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis.statistics import accuracy_interval
-from g2d.grid.policy import Policy
-from g2d.grid.run import ROLES
+from g2d.grid.runs import ROLES, Policy
 from g2d.tables.frames import interval
 
 Evaluations = Mapping[tuple[Policy, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`

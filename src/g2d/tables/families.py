@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
-from g2d.grid.policy import Policy
-from g2d.grid.run import OnlineRun
+from g2d.grid.runs import OnlineRun, Policy
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
     Evaluations,

@@ -12,7 +12,7 @@ import scipy
 from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import Informativeness, informative_parts, success_counts
 from g2d.analysis.statistics import mean_interval, standard_deviation
-from g2d.grid.policy import Harvest, Policy
+from g2d.grid.runs import Harvest, Policy
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import Rows, columns, interval, mean, table_of

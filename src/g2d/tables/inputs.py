@@ -15,8 +15,7 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import Informativeness, read_informativeness, success_counts
 from g2d.analysis.training_steps import steps_of
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Harvest, Policy
-from g2d.grid.run import OnlineRun
+from g2d.grid.runs import Harvest, OnlineRun, Policy
 from g2d.jobs.cost import Cost, CostFile, read_cost
 from g2d.policies.record import PolicyRecord, read_policy
 from g2d.regimes.run.auto_stop import PROBE_COLUMNS

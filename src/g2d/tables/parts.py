@@ -9,7 +9,7 @@ import pandas as pd
 
 from g2d.analysis import decomposition
 from g2d.analysis.statistics import mean_interval
-from g2d.grid.policy import Policy
+from g2d.grid.runs import Policy
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
     Evaluations,

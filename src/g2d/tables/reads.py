@@ -8,7 +8,7 @@ from itertools import chain, product
 from typing import Generic, TypeVar
 
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Harvest, Policy
+from g2d.grid.runs import Harvest, Policy
 
 Key = TypeVar("Key")  # a policy, a harvest, a model, or a tuple of these with a benchmark or temperature
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from g2d.checks.load import read_record
 from g2d.grid.grid import Grid
-from g2d.grid.policy import Harvest, Policy
+from g2d.grid.runs import Harvest, Policy
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.grid.policy import Policy
+from g2d.grid.runs import Policy
 from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, row_of, share
 from g2d.tables.frames import Rows, columns, table_of
 from g2d.verifier.normalise import normalise

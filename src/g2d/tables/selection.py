@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from g2d.grid.policy import Policy
+from g2d.grid.runs import Policy
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import Rows, columns, table_of
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.preferences import length_controlled, preferences, raw, share_longer
-from g2d.grid.policy import Policy
+from g2d.grid.runs import Policy
 from g2d.tables.evaluations import Grouped, Row, by_grid, by_policy, m0_of, named
 from g2d.tables.frames import Rows, columns, interval, table_of
 
