@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from g2d.analysis.decomposition import contributions, factors, linearised, stages
 from g2d.analysis.statistics import mean_interval
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
+from g2d.tables.accuracy import DECOMPOSITION_COLUMNS, decomposition_table
 from tests.frames import rollout
 from tests.main_policies import BASE, policy
 

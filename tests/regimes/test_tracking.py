@@ -15,7 +15,7 @@ import pytest
 
 from g2d.checks.load import load
 from g2d.regimes.run.tracking import sync_command
-from g2d.tables.wandb_tables import log_tables
+from g2d.tables.results import log_tables
 from tests.configs import MINIMAL
 from tests.models import tiny_policy
 from tests.workflow import forked

@@ -16,9 +16,8 @@ from g2d.report import charts
 from g2d.report.figures import Panels, below_each_other, panels, save_figure
 from g2d.report.styles import series_styles
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.accuracy import main_table
+from g2d.tables.accuracy import decomposition_table, main_table
 from g2d.tables.harvest import harvest_table
-from g2d.tables.parts import decomposition_table
 from g2d.verifier import Verdict
 from tests.configs import CONFIG
 from tests.frames import answers, groups, rollout, summarised

@@ -11,8 +11,8 @@ from g2d.grid.grid import Grid
 from g2d.grid.runs import OnlineRun, Policy, Run
 from g2d.jobs.cost import Cost
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
-from g2d.tables.costs import calibration_hours, spent_on
 from g2d.tables.families import comparison_table
+from g2d.tables.trainings import calibration_hours, spent_on
 
 from .test_tables import solved
 

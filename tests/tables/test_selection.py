@@ -7,7 +7,7 @@ import pytest
 from g2d.checks.load import load
 from g2d.grid.runs import Policy, Run
 from g2d.settings import ConfigError
-from g2d.tables.selection import selection_table
+from g2d.tables.accuracy import selection_table
 from tests.configs import MINIMAL
 from tests.frames import solved
 from tests.main_policies import main_policy

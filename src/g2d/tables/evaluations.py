@@ -1,12 +1,14 @@
-"""Answers grouped into rows of tables: policies over their seeds, as arrays of seeds and problems."""
+"""Answers grouped into rows of tables: policies over their seeds, as arrays of seeds and problems, and compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
+from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.statistics import accuracy_interval
 from g2d.grid.runs import ROLES, Policy
 from g2d.tables.frames import interval
@@ -30,8 +32,7 @@ def by_policy(
             grouped.setdefault((key.over_seeds, benchmark), {})[key] = answers
     ordered: dict[Row, dict[Policy, pd.DataFrame]] = {}
     for at in grid_order(grouped):
-        by_seed = sorted(grouped[at], key=lambda policy: policy.seed or 0)
-        ordered[at] = {policy: grouped[at][policy] for policy in by_seed}
+        ordered[at] = dict(sorted(grouped[at].items(), key=lambda item: item[0].seed or 0))
     return ordered
 
 
@@ -64,12 +65,12 @@ def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 
 def named(seeds: Iterable[Policy], benchmark: str) -> dict[str, object]:
-    key = next(iter(seeds))
+    policy = next(iter(seeds))
     return {
-        "model": key.model,
-        "policy": key.label,
-        "K": key.shown_k,
-        "group_size": key.group_size or None,
+        "model": policy.model,
+        "policy": policy.label,
+        "K": policy.shown_k,
+        "group_size": policy.group_size or None,
         "benchmark": benchmark,
     }
 
@@ -88,17 +89,69 @@ def m0_of(at: Row) -> Row:
     return Policy(at[0].model), at[1]
 
 
-def crossed(by_key: Mapping[Policy, pd.DataFrame], benchmark: str, column: str = "reward") -> np.ndarray:
+def crossed(answers: Mapping[Policy, pd.DataFrame], benchmark: str, column: str = "reward") -> np.ndarray:
     """Return the mean of a column by seed and problem, (n_seeds, n_problems), problems in one order for all seeds.
 
     Raises:
         ValueError: the policies answered different problems.
     """
-    means = [answers.groupby("problem_id", sort=True)[column].mean() for answers in by_key.values()]
-    for key, values in zip(by_key, means, strict=True):
+    means: list[pd.Series] = []
+    for policy, rows in answers.items():
+        values = rows.groupby("problem_id", sort=True)[column].mean()
+        means.append(values)
         if values.empty or not values.index.equals(means[0].index):
             raise ValueError(
-                f"{key.folder} on {benchmark}: answered {len(values)} problems, which are not the "
-                f"{len(means[0])} problems of {next(iter(by_key)).folder}: evaluate both on the same file"
+                f"{policy.folder} on {benchmark}: answered {len(values)} problems, which are not the "
+                f"{len(means[0])} problems of {next(iter(answers)).folder}: evaluate both on the same file"
             )
-    return np.stack([values.to_numpy(dtype=float) for values in means])
+    return np.stack(means).astype(float)
+
+
+class Paired:
+    """Answers of rows to the problems of one benchmark, (n_seeds, n_problems) each."""
+
+    def __init__(self, grouped: Grouped, rows: Sequence[Row]) -> None:
+        benchmark = rows[0][1]
+        answers: dict[Policy, pd.DataFrame] = {}
+        for at in rows:
+            answers.update(grouped[at])
+        correct = crossed(answers, benchmark)
+        self.seeds: dict[Row, list[int | None]] = {}
+        self.correct: dict[Row, np.ndarray] = {}
+        start = 0
+        for at in rows:
+            end = start + len(grouped[at])
+            self.seeds[at] = [key.seed for key in grouped[at]]
+            self.correct[at] = correct[start:end]
+            start = end
+
+    def shared_seeds(self, at: Row, reference: Row) -> list[int | None]:
+        others = self.seeds[reference]
+        if others == [None]:
+            return self.seeds[at]
+        return [seed for seed in self.seeds[at] if seed in others]
+
+    def pair(self, at: Row, reference: Row) -> tuple[np.ndarray, np.ndarray]:
+        """Return both answers over the shared seeds, (n_seeds, n_problems) each, (1, n_problems) for M0; ValueError if
+        no seed is shared."""
+        seeds = self.shared_seeds(at, reference)
+        if not seeds:
+            first = replace(at[0], seed=self.seeds[at][0])
+            second = replace(reference[0], seed=self.seeds[reference][0])
+            raise ValueError(
+                f"{first.folder} and {second.folder} have no seed in common: policies are compared seed by seed"
+            )
+        return self._of_seeds(at, seeds), self._of_seeds(reference, seeds)
+
+    def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
+        comparisons = []
+        for at, reference in family:
+            policy, other = self.pair(at, reference)
+            comparisons.append(compare(policy, other, len(family)))
+        return corrected(comparisons)
+
+    def _of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
+        if self.seeds[row] == [None]:
+            return self.correct[row]
+        positions = [self.seeds[row].index(seed) for seed in seeds]
+        return self.correct[row][positions]

@@ -1,4 +1,4 @@
-"""Informativeness of harvests (Table 2), difficulty of levels (Table 4), probes of automatic warm-ups."""
+"""Informativeness of harvests (Table 2), and difficulty of levels (Table 4)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import scipy
 from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.informativeness import Informativeness, informative_parts, success_counts
 from g2d.analysis.statistics import mean_interval, standard_deviation
-from g2d.grid.runs import Harvest, Policy
-from g2d.regimes.run.auto_stop import PROBE_COLUMNS
+from g2d.grid.runs import Harvest
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.frames import Rows, columns, interval, mean, table_of
+from g2d.tables.frames import Rows, columns, interval, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
@@ -39,7 +38,6 @@ HARVEST_COLUMNS = columns(
 POINT_COLUMNS = columns("model group_size K seed benchmark accuracy", *CORRELATED_METRICS)
 CORRELATION_COLUMNS = columns("model benchmark metric n pearson_r")
 FEWEST_CORRELATED = 3  # harvests: two are always on a line
-AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 
 @table_of(HARVEST_COLUMNS)
@@ -57,21 +55,22 @@ def harvest_table(harvests: Mapping[Harvest, Informativeness], counts: Mapping[H
     for (model, group_size, k), keys in groups.items():
         row: dict[str, object] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(keys)}
         for metric, attribute in HARVEST_METRICS.items():
-            by_seed = [getattr(harvests[key], attribute) for key in keys]
-            values = [value for value in by_seed if value is not None]
-            row[metric] = mean(values)
-            row[f"{metric}_std"] = standard_deviation(values)
+            by_seed = pd.Series([getattr(harvests[key], attribute) for key in keys], dtype=float).dropna()
+            row[metric] = by_seed.mean()
+            row[f"{metric}_std"] = standard_deviation(by_seed.to_numpy())
         row.update(_harvest_intervals([counts[key] for key in keys], keys[0].folder))
         yield row
 
 
 def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float | None]:
-    ordered = [frame.sort_values("problem_id", kind="stable") for frame in counts]
-    prompts = list(ordered[0]["problem_id"])
-    for frame in ordered:
-        if list(frame["problem_id"]) != prompts:
-            raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
-    parts = [informative_parts(frame) for frame in ordered]
+    prompts: set[tuple[str, ...]] = set()
+    parts = []
+    for frame in counts:
+        ordered = frame.sort_values("problem_id", kind="stable")
+        prompts.add(tuple(ordered["problem_id"]))
+        parts.append(informative_parts(ordered))
+    if len(prompts) > 1:
+        raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
     values: dict[str, float | None] = {}
     for metric in CORRELATED_METRICS:
         numerators = []
@@ -114,20 +113,6 @@ def correlation_table(points: pd.DataFrame) -> Rows:
             if len(both) >= FEWEST_CORRELATED and (both.max() - both.min() > 1e-12).all():
                 r = scipy.stats.pearsonr(both[metric], both["accuracy"]).statistic
             yield {"model": model, "benchmark": benchmark, "metric": metric, "n": len(both), "pearson_r": r}
-
-
-@table_of(AUTO_COLUMNS)
-def auto_table(probes: Mapping[Policy, pd.DataFrame]) -> Rows:
-    """A row per automatic warm-up, seed and probe; H and mu are null if no prompt was pairable."""
-    models = list(dict.fromkeys(key.model for key in probes))
-
-    def position(key: Policy) -> tuple[int, int, int | None]:
-        return models.index(key.model), key.group_size, key.seed
-
-    for key in sorted(probes, key=position):
-        names = {"model": key.model, "group_size": key.group_size, "seed": key.seed}
-        for probe in probes[key].to_dict("records"):
-            yield names | probe
 
 
 CALIBRATION_COLUMNS = columns("model") | LEVEL_COLUMNS

@@ -22,7 +22,6 @@ from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
 from g2d.tables import all_tables
-from g2d.tables.costs import calibration_hours, read_log, spent_on
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import correlation_points
 from g2d.tables.reads import (
@@ -45,6 +44,7 @@ from g2d.tables.reads import (
     Read,
 )
 from g2d.tables.samples import READ
+from g2d.tables.trainings import calibration_hours, read_log, spent_on
 from g2d.tables.win_rates import NEEDED
 from g2d.verifier import verify_batch
 

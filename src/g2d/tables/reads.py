@@ -47,8 +47,11 @@ def _replied(grid: Grid) -> list[Policy]:
 
 
 def _sampled(grid: Grid) -> list[tuple[Policy, str, str]]:
-    beside = [(policy, "samples", benchmark) for policy, benchmark in grid.sampled_beside]
-    return beside + [(policy, "eval", benchmark) for policy, benchmark in grid.sampled]
+    sampled = []
+    for folder, pairs in (("samples", grid.sampled_beside), ("eval", grid.sampled)):
+        for policy, benchmark in pairs:
+            sampled.append((policy, folder, benchmark))
+    return sampled
 
 
 def _along_trajectories(grid: Grid) -> list[Policy]:
@@ -56,10 +59,11 @@ def _along_trajectories(grid: Grid) -> list[Policy]:
 
 
 def _temperatures(grid: Grid) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    files = []
     for model in grid.config.models:
-        found += [(file, temperature) for temperature, file in grid.temperatures(model).items()]
-    return found
+        for temperature, file in grid.temperatures(model).items():
+            files.append((file, temperature))
+    return files
 
 
 def shown_harvests(grid: Grid) -> list[Harvest]:
@@ -79,7 +83,8 @@ def side_by_side(grid: Grid) -> dict[tuple[str, str], list[Policy]]:
     for model in grid.config.models:
         policies = [policy for policy in grid.policies if policy.model == model and _is_shown(grid, policy)]
         if len(policies) > 1:
-            shown |= {(model, benchmark): policies for benchmark in grid.config.benchmarks}
+            for benchmark in grid.config.benchmarks:
+                shown[model, benchmark] = policies
     return shown
 
 
@@ -90,7 +95,7 @@ def _is_shown(grid: Grid, policy: Policy) -> bool:
 def _side_by_side(grid: Grid) -> list[tuple[Policy, str]]:
     shown: list[tuple[Policy, str]] = []
     for (_, benchmark), policies in side_by_side(grid).items():
-        shown += [(policy, benchmark) for policy in policies]
+        shown += product(policies, [benchmark])
     return shown
 
 

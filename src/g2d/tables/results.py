@@ -1,4 +1,4 @@
-"""A results folder as pandas frames: `g2d.open("results")` (docs/analysis.md)."""
+"""A results folder as pandas frames: `g2d.open("results")` (docs/analysis.md), and its tables for W&B."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from g2d.grid.runs import Harvest, Policy
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
+from g2d.regimes.run.tracking import prepare_wandb
 from g2d.rollouts.pairs import read_pairs
 from g2d.tables import all_tables
-from g2d.tables.costs import read_log
 from g2d.tables.frames import Cells, read_table
 from g2d.tables.inputs import Inputs
+from g2d.tables.trainings import read_log
 
 # The first columns of each frame; `policy` is the name in tables, `regime` the name in folders. `group_size` is 0 and
 # `seed` null if they do not apply.
@@ -165,12 +166,11 @@ class Results(Inputs):
 
     @cached_property
     def _policies(self) -> list[Policy]:
-        return [self.finished.get(policy, policy) for policy in self.grid.policies]
+        return [self.shown(policy) for policy in self.grid.policies]
 
     @cached_property
     def _trained(self) -> list[Policy]:
-        shown = {key: key for key in self._policies}
-        return [shown.get(policy, policy) for policy in self.grid.trainings]
+        return [self.shown(policy) for policy in self.grid.trainings]
 
 
 _TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # a single level is text; the others are integers
@@ -184,8 +184,11 @@ def read_by_name(path: str | Path) -> pd.DataFrame:
 
 class _Tables(Mapping[str, pd.DataFrame]):
     def __init__(self, folder: Path, names: list[str]) -> None:
-        files = {name: folder / f"{name}.csv" for name in names}
-        self._files = {name: file for name, file in files.items() if file.exists()}
+        self._files: dict[str, Path] = {}
+        for name in names:
+            file = folder / f"{name}.csv"
+            if file.exists():
+                self._files[name] = file
         self._read: dict[str, pd.DataFrame] = {}
 
     def __getitem__(self, name: str) -> pd.DataFrame:
@@ -226,3 +229,17 @@ def _together(labelled: Iterable[tuple[Cells, pd.DataFrame]]) -> pd.DataFrame:
 def _frame(rows: Sequence[Cells]) -> pd.DataFrame:
     columns = None if rows else list(KEY_COLUMNS)
     return pd.DataFrame(rows, columns=columns).astype(KEY_COLUMNS)
+
+
+def log_tables(results: str | Path = "results") -> None:
+    """Log all tables as one W&B run named "tables"; raises `wandb.Error` with `WANDB_MODE=online` and no account."""
+    prepare_wandb()
+    import wandb
+
+    tables = {}
+    for name, frame in Results(results).tables.items():
+        cells = frame.astype(object).where(frame.notna(), None)  # type: ignore[call-overload]
+        table = wandb.Table(columns=[*frame], data=cells.to_numpy().tolist(), allow_mixed_types=True)
+        tables[f"tables/{name}"] = table
+    with wandb.init(name="tables", job_type="tables", settings=wandb.Settings(silent=True)) as run:
+        run.log(tables)

@@ -38,7 +38,9 @@ def win_rate_table(replies: Mapping[Policy, pd.DataFrame]) -> Rows:
         aligned: dict[Row, dict[Policy, pd.DataFrame]] = {}
         for at in rows:
             if at[0].role != "base":
-                aligned[at] = {key: _aligned(policy, base, key.folder) for key, policy in grouped[at].items()}
+                aligned[at] = {}
+                for policy, replied in grouped[at].items():
+                    aligned[at][policy] = _aligned(replied, base, policy.folder)
         yield from _of_model(aligned)
 
 
@@ -95,8 +97,7 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None
     """Return win rates by seed and prompt, raw and at equal length, over prompts with a comparison in each seed."""
 
     def values(column: Callable[[pd.DataFrame], pd.Series]) -> np.ndarray:
-        by_sample = [column(rows).unstack("sample") for rows in seeds]
-        return np.stack([frame.to_numpy(dtype=float) for frame in by_sample])
+        return np.stack([column(rows).unstack("sample").to_numpy(dtype=float) for rows in seeds])
 
     won = preferences(values(lambda rows: rows["reward"]), values(lambda rows: rows["reward_of_base"]))
     longer = values(lambda rows: rows["completion_text"].str.len() - rows["completion_text_of_base"].str.len())

@@ -12,7 +12,7 @@ from g2d.analysis.training_steps import MEASURES, RATIO_BOUND, binned, steps_of
 from g2d.report.phrases import percent
 from g2d.report.training_curves import course, mismatch_caveats
 from g2d.tables.captions import FILE
-from g2d.tables.dynamics import training_table
+from g2d.tables.trainings import training_table
 from tests.main_policies import main_policy
 
 GRPO = {"reward": 0.5, "entropy": 0.4, "completions/mean_length": 20.0, "frac_reward_zero_std": 0.25, "kl": 0.01}
