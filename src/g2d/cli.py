@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8
     try:
-        return arguments.run(arguments)
+        status: int = arguments.run(arguments)
+        return status
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error)
         if isinstance(error, OSError) and error.filename is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from g2d.analysis.comparisons import LEVEL
+from g2d.analysis.statistics import LEVEL
 from g2d.grid.runs import Policy, Run
 from g2d.tables.families import comparison_table
 from g2d.tables.win_rates import win_rate_table

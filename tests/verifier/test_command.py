@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from g2d.cli import main
-from g2d.verifier import verify_command
+from g2d.verifier import Verifier, verify_command
 
 ROWS = [
     {"answer": "5", "completion": r"\boxed{5}", "id": "a"},
@@ -158,10 +158,10 @@ def test_a_line_without_end_is_one_malformed_row(files, monkeypatch, capsys):
 
 
 def test_a_file_is_read_in_chunks(files, monkeypatch):
-    verify, sizes = verify_command.Verifier.verify, []
+    verify, sizes = Verifier.verify, []
     monkeypatch.setattr(verify_command, "CHUNK_BYTES", 60)
     monkeypatch.setattr(
-        verify_command.Verifier,
+        Verifier,
         "verify",
         lambda verifier, rows, *others: sizes.append(len(rows)) or verify(verifier, rows, *others),
     )
@@ -214,7 +214,7 @@ def test_nothing_is_left_of_an_interrupted_run(files, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verify_command.Verifier, "verify", interrupt)
+    monkeypatch.setattr(Verifier, "verify", interrupt)
     assert run(files) == 130
     assert files[1].read_text() == "before"
     assert sorted(path.name for path in files[0].parent.iterdir()) == ["in.jsonl", "out.jsonl"]

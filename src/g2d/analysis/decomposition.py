@@ -37,7 +37,8 @@ def factors(reached: np.ndarray) -> np.ndarray:
     before."""
     reached = np.asarray(reached, dtype=float)
     before = np.concatenate([np.ones_like(reached[:1]), reached[:-1]])
-    return np.divide(reached, before, out=np.full_like(reached, np.nan), where=before > 0)
+    shares: np.ndarray = np.divide(reached, before, out=np.full_like(reached, np.nan), where=before > 0)
+    return shares
 
 
 def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
@@ -49,7 +50,7 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
     of_policy = factors(policy)
     old = np.nan_to_num(np.where(np.isnan(of_reference), of_policy, of_reference))
     new = np.nan_to_num(np.where(np.isnan(of_policy), of_reference, of_policy))
-    total = np.zeros_like(old)
+    total: np.ndarray = np.zeros_like(old)
     orders = list(permutations(range(3)))
     for order in orders:
         current = old.copy()

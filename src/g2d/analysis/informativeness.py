@@ -92,7 +92,8 @@ def in_mid_band(counts: pd.DataFrame) -> pd.Series:
 
 def binary_entropy(p: np.ndarray) -> np.ndarray:
     """Return H(p) = -p log2 p - (1-p) log2(1-p) in bits, for 0 < p < 1 (section 2.3)."""
-    return -p * np.log2(p) - (1 - p) * np.log2(1 - p)
+    entropy: np.ndarray = -p * np.log2(p) - (1 - p) * np.log2(1 - p)
+    return entropy
 
 
 def informativeness(rollouts: pd.DataFrame) -> Informativeness:

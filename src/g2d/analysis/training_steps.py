@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -23,7 +22,7 @@ RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page wa
 
 
 def steps_of(
-    log: Sequence[Mapping[str, Any]], consumed: pd.DataFrame | None = None, beta: float | None = None
+    log: Sequence[Mapping[str, object]], consumed: pd.DataFrame | None = None, beta: float | None = None
 ) -> pd.DataFrame:
     """Return one row per gradient step: `tokens` so far and `MEASURES`, null if nothing was logged.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from g2d.checks.load import read_sources
 from g2d.checks.requirements import require_files, require_windows
@@ -14,7 +13,7 @@ from g2d.plain import say
 from g2d.settings import ConfigError
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("config", help="check a configuration")
     actions = parser.add_subparsers(dest="action", required=True)
     check = actions.add_parser("check", help="validate a configuration")

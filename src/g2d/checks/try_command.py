@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from jinja2 import TemplateError
 
@@ -83,7 +82,7 @@ class Trial:
     rewards: list[float] | None = None  # rewards by --reward, unless that is correctness
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "try",
         help="show the model's answers to a few problems, before anything is trained",

@@ -184,7 +184,7 @@ def to_trash(results: Path, paths: Iterable[Path]) -> str:
     return f"moved {moved} to {place}; to bring back: cp -a {place}/. {results}"
 
 
-def text_value(config: Mapping[str, Any], name: str) -> Any:
+def text_value(config: Mapping[str, object], name: str) -> Any:
     """Return a value of a model's config.json, or of its `text_config` if the model has other parts too."""
     if config.get(name) is not None:
         return config[name]
@@ -194,7 +194,7 @@ def text_value(config: Mapping[str, Any], name: str) -> Any:
     return None
 
 
-def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
+def write_json(path: str | Path, value: Mapping[str, object]) -> None:
     """Write indented JSON atomically; a ValueError for NaN."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -256,7 +256,7 @@ def parse_record(kind: type[Record], values: object, where: str) -> Record:
 @dataclass(frozen=True)
 class _Field:
     written: str  # its annotation
-    allowed: tuple[Any, ...]  # types, or the values of a Literal
+    allowed: tuple[object, ...]  # types, or the values of a Literal
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from g2d.jobs.files import read_json, text_value
 
@@ -80,7 +80,7 @@ def _shards(folder: Path) -> list[str]:
     return list(file_of)
 
 
-def attention_of(config: Mapping[str, Any]) -> str | None:
+def attention_of(config: Mapping[str, object]) -> str | None:
     """Return the attention that computes a model as published, by its config.json; None: transformers' default.
 
     Only transformers' attention `eager` caps the scores (Gemma 2); the others ignore the cap without a warning.

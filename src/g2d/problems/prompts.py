@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import field_validator
 
@@ -78,7 +78,7 @@ DATE = "date_string"  # variable of Llama's chat templates
 CLOCK = "strftime_now"  # function of transformers that chat templates call
 
 
-def with_values(template: str, values: Mapping[str, Any]) -> str:
+def with_values(template: str, values: Mapping[str, object]) -> str:
     """Return a chat template with variables set; `date_string` also replaces the clock."""
     # One line each: transformers strips the line break after a block.
     lines = [f"{{% set {name} = {value!r} %}}\n" for name, value in values.items()]
@@ -115,7 +115,8 @@ def require_faithful(tokenizer: PreTrainedTokenizerBase, conversation: Messages,
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> list[list[int]]:
     """Return the tokens of texts, without those that the tokenizer would add."""
-    return tokenizer([*texts], add_special_tokens=False)["input_ids"]
+    ids: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
+    return ids
 
 
 def render(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -> str:

@@ -7,10 +7,11 @@ import logging
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from g2d.jobs.files import parse_json, read_rows
 from g2d.lost_backslashes import doubtful_layout, require_backslashes
@@ -30,6 +31,9 @@ from g2d.problems.problem_keys import (
 )
 from g2d.verifier.extraction import last_boxed, require_answer, written_out
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 logger = logging.getLogger(__name__)
 
 NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
@@ -37,7 +41,8 @@ LEVEL = re.compile(r"(?:level\s*)?(?:(\d+)|\??)", re.IGNORECASE)  # MATH has two
 COMMIT = re.compile(r"[0-9a-f]{40}")  # revision of a Hub data set in the cache
 LOCAL_WAY_OUT = "or save the rows as JSONL and use source: local with its path"
 
-Row = tuple[str, Mapping[str, Any]]  # (place for messages, columns)
+Row = tuple[str, Mapping[str, object]]  # (place for messages, columns)
+Value = TypeVar("Value")
 
 
 class ProblemError(ValueError):
@@ -73,18 +78,19 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
     doubtful: list[str] = []
     columns: list[str] = []
     used_columns: set[str] = set()
+    read_answer = partial(reference_answer, answer_format=source.answer_format)
     for number, (place, row) in enumerate(rows):
         columns = list(row)
         used_columns.update(columns)
         cells = _Cells(key, source, place, row)
         problem = Problem(
-            problem_id=cells.read("id") or f"{name}-{number:05d}",
-            prompt=cells.read("prompt"),
-            answer=None if name in OPEN_ENDED_SETS else cells.read("answer"),
-            level=cells.read("level"),
-            subject=cells.read("subject"),
+            problem_id=cells.read_optional("id", _filled) or f"{name}-{number:05d}",
+            prompt=cells.read("prompt", _prompt),
+            answer=None if name in OPEN_ENDED_SETS else cells.read("answer", read_answer),
+            level=cells.read_optional("level", parse_level),
+            subject=cells.read_optional("subject", _subject),
             source=origin,
-            metadata=cells.read("metadata"),
+            metadata=cells.read_optional("metadata", _json),
         )
         first = places.setdefault(problem.problem_id, place)
         if first != place:
@@ -121,33 +127,27 @@ class _Cells:
     key: str  # place of the source in the configuration
     source: LocalProblems | HubProblems
     place: str
-    row: Mapping[str, Any]
+    row: Mapping[str, object]
 
-    def read(self, field: str) -> Any:
+    def read_optional(self, field: str, parse: Callable[[object], Value]) -> Value | None:
         """Return the value of a field of `Fields`; None if it has no column, or an optional one is missing."""
         column = getattr(self.source.fields, field)
         if column is None or (column not in self.row and field in OPTIONAL):
             return None
+        return self.read(field, parse)
+
+    def read(self, field: str, parse: Callable[[object], Value]) -> Value:
+        column = getattr(self.source.fields, field)
         if column not in self.row:
             raise ProblemError(f"{self.place}: {_no_column(column, list(self.row), f'{self.key}.fields.{field}')}")
+        value = self.row[column]
         try:
-            return self._parsed(field, self.row[column])
+            if isinstance(value, str) and field != "metadata":  # no model sees metadata
+                require_backslashes(value)
+            return parse(value)
         except (ValueError, TypeError) as error:
             key = f"{self.key}.answer_format" if field == "answer" else f"{self.key}.fields.{field}"
             raise ProblemError(f"{self.place}: column {column!r}: {error}: correct the row or {key}") from None
-
-    def _parsed(self, field: str, value: object) -> Any:
-        if field == "metadata":  # any JSON, which no model sees
-            return parse_json(json.dumps(value))
-        if isinstance(value, str):
-            require_backslashes(value)
-        if field == "answer":
-            return reference_answer(value, self.source.answer_format)
-        if field == "level":
-            return parse_level(value)
-        if field == "subject":
-            return None if value is None else _text(value)
-        return _filled(value, (str,) if field == "prompt" else (str, int, float))
 
 
 def _require_one_reference(problems: Sequence[Problem], places: Mapping[str, str]) -> None:
@@ -190,7 +190,7 @@ def parse_level(value: object) -> int | None:
     raise ValueError(f'{value!r} is not a level such as 3, "3" or "Level 3"')
 
 
-def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
+def reference_answer(value: object, answer_format: AnswerFormat) -> str:
     """Read the reference answer; a ValueError if there is none in this format.
 
     An empty box, as in two solutions of MATH, gives "".
@@ -220,7 +220,7 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
     return require_answer(answer)
 
 
-def _plain(value: str | int | float) -> str:
+def _plain(value: object) -> str:
     """Write 142.0 as "142": some publishers store integers as floats."""
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -238,11 +238,23 @@ def _text(value: object, kinds: tuple[type, ...] = (str, int, float)) -> str:
     return str(value)
 
 
-def _filled(value: object, kinds: tuple[type, ...]) -> str:
+def _filled(value: object, kinds: tuple[type, ...] = (str, int, float)) -> str:
     text = "" if value is None else _text(value, kinds)
     if not text.strip():
         raise ValueError("it is empty")
     return text
+
+
+def _prompt(value: object) -> str:
+    return _filled(value, (str,))
+
+
+def _subject(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _json(value: object) -> object:
+    return parse_json(json.dumps(value))
 
 
 def _no_column(column: str, available: Sequence[str], key: str) -> str:
@@ -264,7 +276,7 @@ def _hub_rows(key: str, source: HubProblems) -> Iterator[Row]:
         yield f"{source.id}, split {source.split}, row {number}", row
 
 
-def _load_from_hub(key: str, source: HubProblems) -> Any:
+def _load_from_hub(key: str, source: HubProblems) -> Dataset:
     if Path(source.id).is_dir():  # `datasets` would read the folder and ignore the revision
         raise ProblemError(
             f"{key}.id: {source.id} is also a folder here, which would hide the Hub's data set: run elsewhere, or read "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from g2d.analysis.comparisons import LEVEL
+from g2d.analysis.statistics import LEVEL
 from g2d.report.phrases import (
     at_most,
     listed,

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from g2d.analysis.comparisons import LEVEL
+from g2d.analysis.statistics import LEVEL
 from g2d.grid.runs import THEN, called
 from g2d.report.phrases import NBSP, percent, percent_of, sentence, signed, these_weights
 from g2d.tables.frames import Cells

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from g2d.jobs.digests import remembered_digest
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, in_groups
 from g2d.settings import Section, key
 from g2d.verifier.limits import Limits
-from g2d.verifier.pool import Pool, default_workers
+from g2d.verifier.pool import Pool, Reply, default_workers
 from g2d.verifier.user_code import UserCodeError, digest, signature
 
 # Arguments of the function; each is a list over the completions of a group.
@@ -73,18 +73,17 @@ def _arguments(group: Sequence[Attempt], names: Sequence[str]) -> dict[str, list
     return arguments
 
 
-def _judgements(reply: Any, n: int) -> list[Judgement]:
-    if reply == "timeout":
+def _judgements(reply: Reply, n: int) -> list[Judgement]:
+    if reply.status == "timeout":
         return [Judgement(None, "late")] * n
-    if not isinstance(reply, list):
-        reply = ["error", f"{reply} of memory or nesting"]
-    status, result = reply
-    if status == "error":
-        return [Judgement(None, "error", {"error": result})] * n
-    if len(result) != n:
-        why = f"{len(result)} numbers for {n} completions: return a list with one for each"
-        return [Judgement(None, "error", {"error": why})] * n
-    return [Judgement(number) for number in result]
+    if reply.status == "judged" and len(reply.numbers) == n:
+        return [Judgement(number) for number in reply.numbers]
+    why = reply.why
+    if reply.status == "judged":
+        why = f"{len(reply.numbers)} numbers for {n} completions: return a list with one for each"
+    elif reply.status == "limit":
+        why = "limit of memory or nesting"
+    return [Judgement(None, "error", {"error": why})] * n
 
 
 @cache

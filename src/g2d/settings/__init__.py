@@ -155,7 +155,7 @@ NO_NEUTRAL = object()
 
 
 def key(
-    default: Any = ...,
+    default: object = ...,
     doc: str = "",
     *,
     unit: str | None = None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
 
 GONE: dict[str, str] = {
     "contamination": "the check was removed: no model has seen generated problems, so add them as a benchmark",
@@ -98,12 +97,12 @@ def gone_sentence(path: str, value: object) -> str | None:
     return None
 
 
-def without_gone_keys(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def without_gone_keys(values: Mapping[str, object], path: str = "") -> dict[str, object]:
     """Return the values that an earlier version recorded, without the keys that are gone.
 
     Records have all keys, also keys without an effect. Values such as `regime: kto` stay, and are refused.
     """
-    kept = {}
+    kept: dict[str, object] = {}
     for key, value in values.items():
         name = f"{path}.{key}" if path else str(key)
         common = _in_common_section(name)

@@ -19,7 +19,7 @@ Path = tuple[str | int, ...]  # keys and positions in lists
 DISCRIMINATORS = ("source", "regime", "reward")  # select the type of a section
 
 
-def changed(where: str, common: AnySection, own: Mapping[str, Any]) -> AnySection:
+def changed(where: str, common: AnySection, own: Mapping[str, object]) -> AnySection:
     """Copy a section with other values for some keys, `changed` in the validators' context.
 
     Raises a ValueError with a line per mistake, each starting with `where`.
@@ -125,9 +125,9 @@ def _is_in(part: str | int, values: object) -> bool:
 
 
 def _known_keys(path: Path, root: type[Section]) -> list[str]:
-    kinds: list[Any] = [root]
+    kinds: list[object] = [root]
     for part in path:
-        inner: list[Any] = []
+        inner: list[object] = []
         for kind in kinds:
             inner += _inside(kind, part)
         kinds = inner
@@ -138,7 +138,7 @@ def _known_keys(path: Path, root: type[Section]) -> list[str]:
     return sorted(names)
 
 
-def _inside(kind: Any, part: str | int) -> Iterator[Any]:
+def _inside(kind: object, part: str | int) -> Iterator[object]:
     """Yield the types of a value at one step of a path."""
     if _is_section(kind):
         if part in kind.model_fields:
@@ -150,7 +150,7 @@ def _inside(kind: Any, part: str | int) -> Iterator[Any]:
             yield from _one_of(item)
 
 
-def _one_of(annotation: Any) -> Iterator[Any]:
+def _one_of(annotation: object) -> Iterator[object]:
     """Yield the members of an annotation that is a union, else the annotation itself."""
     origin = get_origin(annotation)
     if origin is Annotated:

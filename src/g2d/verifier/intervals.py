@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import sympy
 from latex2sympy2_extended.logic import And
@@ -73,12 +72,11 @@ def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | 
     return combined[0][0], combine(*(values for _, values in combined))
 
 
-def _ray(relation: Any) -> Solution | None:
+def _ray(reading: object) -> Solution | None:
     """Solve a relation between a letter and a number; None for any other."""
-    if not isinstance(relation, Relational) or isinstance(relation, sympy.Eq):
+    if not isinstance(reading, Relational) or isinstance(reading, sympy.Eq):
         return None
-    if not _is_letter(relation.lhs):
-        relation = relation.reversed  # 3 < x is x > 3
+    relation: Relational = reading if _is_letter(reading.lhs) else reading.reversed  # 3 < x is x > 3
     kind = type(relation)
     letter = relation.lhs
     bound = relation.rhs

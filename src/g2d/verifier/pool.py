@@ -16,11 +16,11 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from g2d.verifier.limits import Limits
 
-Arguments = tuple[Any, ...]  # of a call, as JSON
+Arguments = tuple[object, ...]  # of a call, as JSON
 
 START_S = 120.0  # to import sympy from a cold network file system
 REAP_S = 5.0  # to exit after closing the pipe
@@ -31,6 +31,14 @@ PACKAGE_ROOT = Path(__file__).parents[2]
 
 class VerifierError(RuntimeError):
     """A worker could not start; the message has its output."""
+
+
+class Reply(NamedTuple):
+    """Reply to a call; a worker sends it as JSON."""
+
+    status: str  # a verdict, or "judged" by a reward
+    why: str = ""  # why the user's function failed
+    numbers: Sequence[float | None] = ()  # rewards
 
 
 class StopRequest:
@@ -68,12 +76,12 @@ class Pool:
         self.lock = threading.RLock()
         _pools.add(self)
 
-    def replies(self, calls: Sequence[Arguments]) -> list[Any]:
+    def replies(self, calls: Sequence[Arguments]) -> list[Reply]:
         """Return replies in order, `timeout` or `limit` if there is none; a VerifierError if no worker can start."""
         with self.lock:
             return self._replies(calls)
 
-    def _replies(self, calls: Sequence[Arguments]) -> list[Any]:
+    def _replies(self, calls: Sequence[Arguments]) -> list[Reply]:
         batch = _Batch(self, calls)
         begun = time.monotonic()
         threads = ThreadPoolExecutor(self.size)
@@ -132,7 +140,7 @@ class _Batch:
         self.pool = pool
         self.calls = calls
         self.waiting = deque(range(len(calls)))
-        self.replies: dict[int, Any] = {}
+        self.replies: dict[int, Reply] = {}
         self.suspects: set[int] = set()
         self.given_up = False
 
@@ -173,9 +181,9 @@ class _Batch:
         if code == 0 and has_replied:  # probably exited because of its memory
             return
         if not worker.hung_up or code == -signal.SIGPROF:
-            self.replies[chunk.popleft()] = "timeout"
+            self.replies[chunk.popleft()] = Reply("timeout")
         elif chunk[0] in self.suspects:
-            self.replies[chunk.popleft()] = "limit"
+            self.replies[chunk.popleft()] = Reply("limit")
         else:  # an earlier call may have filled the memory
             self.suspects.add(chunk[0])
 
@@ -205,9 +213,11 @@ class _Worker:
         with suppress(OSError):  # the worker exited: `reply` reports it
             self.connection.send_bytes(json.dumps(calls).encode())
 
-    def reply(self, patience_s: float) -> Any:
+    def reply(self, patience_s: float) -> Reply | None:
         try:
-            return json.loads(self.connection.recv_bytes()) if self.connection.poll(patience_s) else None
+            if not self.connection.poll(patience_s):
+                return None
+            return Reply(*json.loads(self.connection.recv_bytes()))
         except (EOFError, OSError):
             self.hung_up = True
             return None

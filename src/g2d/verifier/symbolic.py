@@ -9,10 +9,9 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
 
 from antlr4.atn.PredictionMode import PredictionMode
-from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
+from latex2sympy2_extended.latex2sympy2 import PSParser, _Latex2Sympy
 from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex
 from math_verify import LatexExtractionConfig, parse, verify
 
@@ -163,17 +162,20 @@ def parse_in_two_stages() -> None:
     _Latex2Sympy.create_parser = in_two_stages(_Latex2Sympy.create_parser)
 
 
-def in_two_stages(create_parser: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+CreateParser = Callable[[_Latex2Sympy, str], PSParser]
+
+
+def in_two_stages(create_parser: CreateParser) -> CreateParser:
     """Try ANTLR's SLL prediction, which caches its decisions, and fall back to LL.
 
     ANTLR guarantees that SLL either gives the same tree as LL or reports a syntax error.
     """
 
-    def create(self: Any, latex: str) -> Any:
+    def create(self: _Latex2Sympy, latex: str) -> PSParser:
         parser = create_parser(self, latex)
         parse = parser.math
 
-        def math() -> Any:
+        def math() -> PSParser.MathContext:
             parser._interp.predictionMode = PredictionMode.SLL
             try:
                 return parse()

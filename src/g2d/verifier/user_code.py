@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 JUDGE = "judge"  # function of a verifier
+UserFunction = Callable[..., Any]
 
 
 class UserCodeError(ValueError):
@@ -39,7 +40,7 @@ def signature(file: str, name: str) -> ast.arguments:
     return functions[name].args
 
 
-def load_function(file: str, name: str, sha256: str) -> Callable[..., Any]:
+def load_function(file: str, name: str, sha256: str) -> UserFunction:
     """Execute the file, without a bytecode cache, and return its function; a UserCodeError names what fails."""
     code = _read(file)
     if hashlib.sha256(code).hexdigest() != sha256:
@@ -49,7 +50,7 @@ def load_function(file: str, name: str, sha256: str) -> Callable[..., Any]:
     sys.modules[module.__name__] = module  # dataclasses need it
     try:
         exec(compile(code, file, "exec", dont_inherit=True), vars(module))
-        function: Callable[..., Any] = vars(module)[name]
+        function: UserFunction = vars(module)[name]
     except BaseException as error:  # also `sys.exit`
         raise UserCodeError(f"{file} cannot be executed ({_reason(error, file)}): mend it") from None
     return function

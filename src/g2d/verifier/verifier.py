@@ -7,18 +7,18 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 from g2d.plain import plain
 from g2d.verifier.extraction import is_thinking, last_boxed
 from g2d.verifier.limits import Limits
-from g2d.verifier.pool import Pool
+from g2d.verifier.pool import Pool, Reply
 from g2d.verifier.user_code import JUDGE, digest
 from g2d.verifier.verdict import NO_REFERENCE, UNFINISHED_THINKING, Verdict, Verification
 
 logger = logging.getLogger(__name__)
 
-Reference = str | Mapping[str, Any] | None  # the answer, or the problem for a verifier in Python
+Reference = str | Mapping[str, object] | None  # the answer, or the problem for a verifier in Python
 Pair = tuple[str, str]  # reference, answer
 
 CACHE_SIZE = 2**16  # entries of a few hundred bytes
@@ -124,7 +124,7 @@ class Verifier:
                 hard.append(pair)
         if hard:
             for pair, reply in zip(hard, self._pool.replies(hard), strict=True):
-                judged[pair] = Verification(reply, pair[1])
+                judged[pair] = Verification(self._verdict(reply), pair[1])
         self._cache.update(judged)
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
@@ -153,15 +153,12 @@ class Verifier:
             return NO_REFERENCE
         return "limit" if len(attempt.text) > self.limits.max_completion_chars else None
 
-    def _verdict(self, reply: Any) -> Verdict:
+    def _verdict(self, reply: Reply) -> Verdict:
         """Return the verdict of a worker's reply, and log the first failure of the user's function."""
-        if isinstance(reply, str):
-            return cast("Verdict", reply)
-        verdict, why = reply
-        if why and not self._has_warned:
-            logger.warning("%s: %s: a completion has the verdict %s", self.file, plain(why), verdict)
+        if reply.why and not self._has_warned:
+            logger.warning("%s: %s: a completion has the verdict %s", self.file, plain(reply.why), reply.status)
             self._has_warned = True
-        return cast("Verdict", verdict)
+        return cast("Verdict", reply.status)
 
     def close(self) -> None:
         self._pool.close()

@@ -23,7 +23,7 @@ def own_file(verifier: PythonVerifier | None) -> str | None:
     return None if verifier is None else verifier.file
 
 
-def verifier_params(verifier: PythonVerifier | None) -> dict[str, Any]:
+def verifier_params(verifier: PythonVerifier | None) -> dict[str, dict[str, str]]:
     """Return the params of a job that judges, with a digest of the file; none for Math-Verify."""
     if verifier is None:
         return {}

@@ -31,11 +31,12 @@ from g2d.verifier.pool import default_workers
 from g2d.verifier.verifier import Reference, Verifier
 
 ADDED = ("verdict", "reward", "extracted_answer")
+Row = dict[str, Any]  # of the user's file
 CHUNK_BYTES = 2**20
 MAX_LINE = 64 * 2**20  # bytes; then it is no JSONL
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "verify", help="judge the completions in a JSONL file", description=(__doc__ or "").partition("\n\n")[2]
     )
@@ -103,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if malformed else 0
 
 
-def parse_problem(line: bytes) -> dict[str, Any]:
+def parse_problem(line: bytes) -> Row:
     """Return a row with a completion; a ValueError has reason and fix."""
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
@@ -114,7 +115,7 @@ def parse_problem(line: bytes) -> dict[str, Any]:
     return row
 
 
-def parse_row(line: bytes) -> dict[str, Any]:
+def parse_row(line: bytes) -> Row:
     """Return a row with an answer and a completion; a ValueError has reason and fix."""
     row = parse_problem(line)
     if isinstance(row.get("answer"), (int, float)) and not isinstance(row["answer"], bool):
@@ -129,7 +130,7 @@ def parse_row(line: bytes) -> dict[str, Any]:
     return row
 
 
-def _require_text(row: dict[str, Any], column: str, *, by_model: bool = False) -> None:
+def _require_text(row: Row, column: str, *, by_model: bool = False) -> None:
     if column not in row:
         raise ValueError(f'"{column}" is missing')
     if not isinstance(row[column], str):
@@ -140,14 +141,14 @@ def _require_text(row: dict[str, Any], column: str, *, by_model: bool = False) -
         raise ValueError(f'"{column}": {error}') from None
 
 
-def _reference(row: dict[str, Any], verifier: Verifier) -> Reference:
+def _reference(row: Row, verifier: Verifier) -> Reference:
     """Return the answer, or for a verifier in Python the row without its completion."""
     if verifier.file is None:
-        return row["answer"]
+        return str(row["answer"])
     return {name: value for name, value in row.items() if name not in ("completion", "finish_reason")}
 
 
-def dump(row: dict[str, Any]) -> str:
+def dump(row: Row) -> str:
     """Return a line of JSON, in ASCII only if UTF-8 cannot encode a lone surrogate."""
     text = json.dumps(row, ensure_ascii=False)
     return json.dumps(row) if re.search("[\ud800-\udfff]", text) else text

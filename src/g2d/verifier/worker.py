@@ -18,9 +18,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from g2d.verifier.pool import Reply
 from g2d.verifier.user_code import UserCodeError, first_words, load_function
 
-Reply = str | list[Any]  # a status, or a status and what belongs to it
 Call = Callable[..., Reply]
 
 
@@ -31,11 +31,11 @@ def math_verify() -> Call:
 
     def call(reference: str, answer: str) -> Reply:
         try:
-            return judge(reference, answer)
+            return Reply(judge(reference, answer))
         except (MemoryError, RecursionError):
             raise
         except Exception:  # Math-Verify and sympy raise many types
-            return "parse_error"
+            return Reply("parse_error")
 
     return call
 
@@ -43,11 +43,11 @@ def math_verify() -> Call:
 def verifier(*file: str) -> Call:
     judge = load_function(*file)
 
-    def call(problem: dict[str, Any], completion: str) -> Reply:
+    def call(problem: dict[str, object], completion: str) -> Reply:
         right = judge(problem, completion)
         if not isinstance(right, bool):
-            return ["not_bool", f"judge returned {reprlib.repr(right)}"]
-        return "correct" if right else "incorrect"
+            return Reply("not_bool", f"judge returned {reprlib.repr(right)}")
+        return Reply("correct" if right else "incorrect")
 
     return call
 
@@ -55,11 +55,12 @@ def verifier(*file: str) -> Call:
 def reward(*file: str) -> Call:
     function = load_function(*file)
 
-    def call(given: dict[str, list[Any]]) -> Reply:
+    def call(given: dict[str, list[object]]) -> Reply:
         numbers = function(**given)
         if isinstance(numbers, str | bytes | dict | set):
-            return ["error", f"a {type(numbers).__name__} is no list of numbers: return one number for each completion"]
-        return ["judged", [_number(item) for item in numbers]]
+            kind = type(numbers).__name__
+            return Reply("error", f"a {kind} is no list of numbers: return one number for each completion")
+        return Reply("judged", numbers=[_number(item) for item in numbers])
 
     return call
 
@@ -89,22 +90,22 @@ def main() -> None:
     _restrict(resource.RLIMIT_AS, imported + 2 * int(memory_bytes))
     _restrict(resource.RLIMIT_CORE, 0)
 
-    def bounded(arguments: list[Any]) -> Reply:
+    def bounded(arguments: list[object]) -> Reply:
         # The kernel kills this process, even inside C code.
         signal.setitimer(signal.ITIMER_PROF, float(deadline_s))
         try:
             return call(*arguments)
         except (MemoryError, RecursionError):
-            return "limit"
+            return Reply("limit")
         except BaseException as error:  # also `sys.exit`
-            return ["error", first_words(error)]
+            return Reply("error", first_words(error))
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
     def send(reply: Reply) -> None:
         parent.send_bytes(json.dumps(reply).encode())
 
-    send("ready")
+    send(Reply("ready"))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the parent reads stderr only at the start
     while True:
         try:
@@ -116,7 +117,7 @@ def main() -> None:
             if os.getpid() != own_pid:  # a fork by the user's function, which must not answer too
                 os._exit(0)
             exceeded = peak_memory() > int(memory_bytes)
-            send("limit" if exceeded else reply)
+            send(Reply("limit") if exceeded else reply)
             if exceeded:
                 return
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from g2d.jobs.files import read_json, sha256
 
@@ -15,8 +14,7 @@ RECIPE = "recipe.json"
 
 @cache
 def digests() -> dict[str, str]:
-    recipe: dict[str, Any] = read_json(FOLDER / RECIPE)
-    return dict(recipe["sha256"])
+    return dict(read_json(FOLDER / RECIPE)["sha256"])
 
 
 def copy_embedded(folder: Path) -> None:

@@ -173,7 +173,7 @@ class _History:
         self.probes.append(probe)
         self.meter.tokens_generated = self.tokens_generated
         record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
-        write_json(self.work / PROBES, {"job": self.job} | record)
+        write_json(self.work / PROBES, {"job": self.job, **record})
         say(f"probe at step {probe.step}: H={probe.entropy}, mu={probe.mid_band}")
         parts = ("adapter", "weights", "checkpoint")
         kept = {probe.step: parts, best(self.probes).step: parts}
