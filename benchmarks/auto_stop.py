@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit
 
 from g2d.analysis.informativeness import binary_entropy
-from g2d.regimes.run.auto_stop import Probe, best, has_declined
+from g2d.regimes.grpo.auto_stop import Probe, best, has_declined
 
 RUNS, PROBES, ROLLOUTS = 500, 20, 8
 

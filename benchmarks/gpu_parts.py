@@ -267,7 +267,7 @@ def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.offline.dpo import Dpo, train_dpo
-    from g2d.regimes.run.job import TrainingJob
+    from g2d.regimes.run.regime import TrainingJob
 
     folder = setting.out / f"shape-{name}"
     tokenizer().save_pretrained(folder)
@@ -335,7 +335,7 @@ def warmed_up(work: Path, k: int, resume_from: Path | None = None) -> None:
     from g2d.problems.synthetic import generate
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
-    from g2d.regimes.run.job import TrainingJob
+    from g2d.regimes.run.regime import TrainingJob
 
     warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
     problems = generate("arithmetic", "train", 40, seed=0)

@@ -226,7 +226,7 @@ def train(regime: str, base: Any, work: Path) -> None:
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.offline.dpo import Dpo, train_dpo
-    from g2d.regimes.run.job import TrainingJob
+    from g2d.regimes.run.regime import TrainingJob
 
     problems, prompt = generate("arithmetic", "train", 8, seed=0), Prompt()
     if regime == "grpo":

@@ -119,7 +119,7 @@ def _policy(model: Path) -> Any:
 
 def _job(model: Path, data: Any, settings: Any, work: str, code: str, **own: Any) -> Any:
     from g2d.policies.model_keys import Lora
-    from g2d.regimes.run.job import TrainingJob
+    from g2d.regimes.run.regime import TrainingJob
 
     if code == "g2d, bfloat16":
         own["precision"] = "bfloat16"

@@ -31,8 +31,8 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompt_choice import prompt_order
+from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.trainers import trainer_arguments
 from g2d.rewards.training_reward import completion_text
 from g2d.rollouts.rollout_keys import EngineSettings

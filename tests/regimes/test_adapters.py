@@ -21,7 +21,7 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.run import offline
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.trainers import export_trained
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy

@@ -16,9 +16,8 @@ from g2d.jobs.files import read_json
 from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run import auto_stop
-from g2d.regimes.run.auto_stop import (
+from g2d.regimes.grpo import auto_stop
+from g2d.regimes.grpo.auto_stop import (
     PROBES,
     Probe,
     best,
@@ -27,8 +26,9 @@ from g2d.regimes.run.auto_stop import (
     summarised,
     train_until_decline,
 )
-from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.trainers import AutoStop
+from g2d.regimes.grpo.keys import AutoStop
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.rollouts.draw import sampling
 from g2d.rollouts.rollout_keys import HarvestSettings
 from tests.frames import group
@@ -144,7 +144,7 @@ def test_its_probe_is_part_of_its_harvest(
     adapter = str(fixed[k][1] / "adapter")
     policy = PolicyRecord("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
     harvest = rollouts_of(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
-    probed = probe_rollouts(job_of(work), policy)
+    probed = probe_rollouts(job_of(work), policy, AUTO.prompts)
     assert probed == harvest[: 6 * 8]
     [probe] = [probe for probe in outcome.probes if probe.step == k]
     assert probe == summarised(k, probed)
@@ -157,13 +157,13 @@ def test_a_probe_is_summarised_by_its_rollouts() -> None:
 
 
 def test_a_probe_has_the_seed_of_its_job(tmp_path: Path) -> None:
-    rows = probe_rollouts(replace(job_of(tmp_path), seed=3), tiny_policy())
+    rows = probe_rollouts(replace(job_of(tmp_path), seed=3), tiny_policy(), AUTO.prompts)
     drawn = rollouts_of(tiny_policy(), easy(10)[:6], Prompt(), sampling(HARVEST, seed=3))
     assert [row.completion_text for row in rows] == [row.completion_text for row in drawn]
 
 
 def test_a_probe_is_judged_by_the_verifier_of_its_job(tmp_path: Path) -> None:
-    rows = probe_rollouts(replace(job_of(tmp_path), verifier=begins_with_first(tmp_path)), tiny_policy())
+    rows = probe_rollouts(replace(job_of(tmp_path), verifier=begins_with_first(tmp_path)), tiny_policy(), AUTO.prompts)
     correct = [row.verdict == "correct" for row in rows]
     assert correct == [row.completion_text.startswith("First") for row in rows]
     assert set(correct) == {True, False}

@@ -21,7 +21,7 @@ from g2d.regimes.distributed.messages import TYPE, read_message, write_message
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import right_completions
 from g2d.regimes.on_policy.groups import Group, groups
-from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.rewards.registry import reward_settings
 from tests.regimes.test_groups import PROBLEMS, rollouts
 

@@ -13,8 +13,8 @@ from g2d.policies.model_keys import Lora
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints, TrainingStoppedError
-from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches
+from g2d.regimes.run.regime import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.stops import terminated_after
 from tests.regimes.trainings import EVERY_STEP, WARMUP, adapter_digest, dpo, easy, warm_up

@@ -17,11 +17,10 @@ from g2d.jobs.cost import Meter
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import load_base
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.moving_reference import REFERENCE
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.grpo.trainer import Grpo, mixed_groups
+from g2d.regimes.grpo.trainer import REFERENCE, Grpo, mixed_groups
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.regime import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.conftest import Seen
 from tests.regimes.stops import assert_resumes, terminated_after

@@ -30,7 +30,6 @@ from g2d.regimes.offline.dpo import train_dpo
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact, step_of
-from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.processes import (
     NotTheFirstError,
     gathered,
@@ -39,6 +38,7 @@ from g2d.regimes.run.processes import (
     own_part,
     share,
 )
+from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.stopping import StopRequests
 from g2d.stages.train_policy import train_regime
 from tests.models import tiny_policy

@@ -22,7 +22,7 @@ from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.by_length import own_rows
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.regime import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.regimes.trainings import SETTINGS, easy, gradient, pairs

@@ -13,7 +13,7 @@ from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline import rft as rft_module
 from g2d.regimes.offline.rft import Rft, RightCompletion, chosen_completions, read_rft, right_completions, train_rft
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.regime import TrainingJob
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import harvest_of, text_of
 from tests.models import completion_logprobs, tiny_policy

@@ -20,8 +20,8 @@ from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run import microbatches, shared_prompts
 from g2d.regimes.run.checkpoints import Checkpoints
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches
+from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.shared_prompts import Packed, packed, share_prompts
 from tests.models import tiny_policy
 from tests.regimes.trainings import WARMUP, adapter_digest, dpo, easy, semi_online, warm_up

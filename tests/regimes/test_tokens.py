@@ -29,7 +29,7 @@ from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, chosen_completions, right_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.regime import TrainingJob
 from g2d.rewards.registry import reward_settings
 from g2d.rollouts.continuous_batching import ContinuousBatch
 from g2d.rollouts.engine import Decoding

@@ -28,7 +28,7 @@ from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.tracking import Logging, finish_tracking, tracking_arguments
 from g2d.regimes.run.trainers import write_metrics
 from g2d.regimes.grpo.keys import Warmup

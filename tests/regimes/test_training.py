@@ -21,9 +21,9 @@ from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, train_rft
-from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.online import completions_tokens
 from g2d.regimes.run.prompt_choice import prompt_order
+from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.trainers import write_metrics
 from g2d.report.provenance import steps_without_loss
 from g2d.rollouts.pairs import subsample

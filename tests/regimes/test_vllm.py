@@ -13,15 +13,14 @@ import pytest
 
 from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo import auto_stop
+from g2d.regimes.grpo.auto_stop import train_until_decline
+from g2d.regimes.grpo.keys import AutoStop, Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run import auto_stop
-from g2d.regimes.run.auto_stop import train_until_decline
 from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
-from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompt_choice import prompt_order
+from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.sampler import Sampler
-from g2d.regimes.run.trainers import AutoStop
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings

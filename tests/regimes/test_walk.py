@@ -15,7 +15,7 @@ from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.regime import TrainingJob
 from g2d.rewards.training_reward import TrainingReward
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy

@@ -23,7 +23,7 @@ from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.checkpoints import Checkpointing
-from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import tiny_policy
 

@@ -13,8 +13,8 @@ from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.regimes.distributed.launch import launched
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.processes import Processes
+from g2d.regimes.run.regime import TrainingJob
 from tests.regimes.trainings import pairs, saving, steps_of
 
 TWO = Processes(processes=2)

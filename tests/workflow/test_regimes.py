@@ -350,9 +350,9 @@ TOY = '''
 from typing import Any, Literal
 
 from g2d.regimes.run.microbatches import MicroBatches, longest
-from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.offline import read_harvest, train_offline
-from g2d.regimes.regime import OfflineEntry, Regime
+from g2d.regimes.run.regime import OfflineEntry, Regime
 from g2d.settings import key
 
 

@@ -41,7 +41,7 @@ try:
     from g2d.policies.model_keys import CONVERTED, model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.run.tracking import sync_command
-    from g2d.regimes.run.trainers import AUTO
+    from g2d.regimes.grpo.keys import AUTO
     from g2d.rewards.registry import reward_of
     from g2d.settings import ConfigError
     from g2d.tables import all_tables

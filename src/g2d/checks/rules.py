@@ -14,11 +14,10 @@ from g2d.policies.model_keys import LORA_RANKS
 from g2d.problems import synthetic
 from g2d.problems.problem_keys import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.catalogue import AnyEntry
-from g2d.regimes.grpo.keys import Warmup, check_group_sizes
-from g2d.regimes.regime import OnlineEntry
+from g2d.regimes.grpo.keys import AUTO, Warmup, check_group_sizes
 from g2d.regimes.run.processes import indivisible
 from g2d.regimes.run.prompt_choice import OnlineKeys, PromptMix
-from g2d.regimes.run.trainers import AUTO
+from g2d.regimes.run.regime import OnlineEntry
 from g2d.rewards.registry import reward_of
 from g2d.settings import Section, repeated
 

@@ -8,8 +8,8 @@ from g2d.config.sections import Config, ModelSettings
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy, Run
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.regime import OnlineEntry
 from g2d.regimes.run.prompt_choice import PromptMix
+from g2d.regimes.run.regime import OnlineEntry
 from g2d.rewards.registry import TRUTH, ByKind, reward_params
 from g2d.rollouts.rollout_keys import Evaluation, Sampling
 from g2d.settings import Section

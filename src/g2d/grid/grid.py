@@ -13,10 +13,9 @@ from g2d.grid.fingerprint import Fingerprint
 from g2d.grid.runs import M0, Harvest, OfflineRun, OnlineRun, Point, Policy, Reads, Role, Run, TrainedRun
 from g2d.policies.model_keys import MADE, EmbeddedModel
 from g2d.policies.record import read_policy
-from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.keys import AUTO, Warmup
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.regime import OnlineEntry
-from g2d.regimes.run.trainers import AUTO
+from g2d.regimes.run.regime import OnlineEntry
 from g2d.rewards.registry import AnyReward
 
 Runs = Mapping[str, TrainedRun]  # by name

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from g2d.config.sections import Ablation
-from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.keys import AUTO, Warmup
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.regime import OfflineEntry, OnlineEntry
 from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix
-from g2d.regimes.run.trainers import AUTO
+from g2d.regimes.run.regime import OfflineEntry, OnlineEntry
 from g2d.rewards.registry import TRUTH, words_of
 from g2d.settings import Section
 

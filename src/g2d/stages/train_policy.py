@@ -22,11 +22,10 @@ from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, writ
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import empty
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.prompt_choice import PromptMix
+from g2d.regimes.run.regime import Regime, Trained, TrainingJob
 from g2d.regimes.run.stopping import work_folder
 from g2d.regimes.run.tracking import finish_tracking, tracking_arguments
 from g2d.regimes.run.trainers import write_metrics
@@ -52,7 +51,7 @@ class GridTraining:
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
-            from g2d.regimes.run.auto_stop import train_until_decline
+            from g2d.regimes.grpo.auto_stop import train_until_decline
 
             try:
                 return train_until_decline(self.regime.train, job)

@@ -18,7 +18,7 @@ from g2d.grid.grid import Grid
 from g2d.grid.runs import Harvest, OnlineRun, Policy
 from g2d.jobs.cost import Cost, CostFile, read_cost
 from g2d.policies.record import PolicyRecord, read_policy
-from g2d.regimes.run.auto_stop import PROBE_COLUMNS
+from g2d.regimes.grpo.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import TEXTLESS, read_rollouts
 from g2d.tables import all_tables

@@ -14,7 +14,7 @@ from g2d.analysis.training_steps import MEASURES, binned
 from g2d.grid.runs import Policy
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
-from g2d.regimes.run.auto_stop import PROBE_COLUMNS
+from g2d.regimes.grpo.auto_stop import PROBE_COLUMNS
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 COST_COLUMNS = columns(

@@ -12,26 +12,38 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.modeling_outputs import ModelOutput
+from trl import import_utils
 
 from g2d.jobs.files import read_json, write_json
 from g2d.problems.prompts import Messages, conversation_ids
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.moving_reference import MovingReference
-from g2d.regimes.grpo.positions import from_first_token, has_absolute_positions
 from g2d.regimes.run.by_length import Order, regrouped
 from g2d.regimes.run.checkpoints import Checkpointed
 from g2d.regimes.run.prompt_choice import PromptChoice
 from g2d.regimes.run.sampler import Sampler
-from g2d.regimes.run.trainers import evaluation_mode
+from g2d.regimes.run.trainers import copy_to_reference, evaluation_mode, reference_weights
 from g2d.regimes.run.training_rollouts import TrainingRollouts
+from g2d.rollouts.rows import parameters
 
-PROMPTS = "prompts.json"  # file in a checkpoint
+# Without vLLM, TRL's backend that is not used here: its import takes 8 to 10 CPU seconds.
+is_vllm_available = import_utils.is_vllm_available
+import_utils.is_vllm_available = lambda *_, **__: False
+try:
+    from trl import GRPOTrainer
+finally:
+    import_utils.is_vllm_available = is_vllm_available
+
+# Files in a checkpoint:
+PROMPTS = "prompts.json"
+REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
 Row = dict[str, object]  # a prompt of the data set
 Batch = dict[str, torch.Tensor]  # with a row per completion of this process, or shared by all rows
 
 
-class Grpo(Checkpointed, MovingReference):
+class Grpo(Checkpointed, GRPOTrainer):
     """Trainer of a warm-up.
 
     Args:
@@ -70,7 +82,7 @@ class Grpo(Checkpointed, MovingReference):
         self.use_vllm = sampler.vllm is not None
         self.eos_token_ids = sorted(rollouts.eos_token_ids)  # TRL reads them from M0's file
         if warmup.reference == "sync":
-            self.move_reference(n_problems)
+            self.add_callback(ReferenceSync(self, n_problems))
 
     # A generation: prompts, completions, rewards, and the terms of the loss that only depend on them.
 
@@ -207,7 +219,7 @@ class Grpo(Checkpointed, MovingReference):
             )
         return scores
 
-    # Checkpoints.
+    # Checkpoints: the prompts that are left out, and a reference that follows the policy.
 
     def keep(self, checkpoint: Path) -> None:
         if self.choice is not None:
@@ -216,6 +228,38 @@ class Grpo(Checkpointed, MovingReference):
     def go_on(self, checkpoint: Path) -> None:
         if self.choice is not None:
             self.choice.restore(read_json(checkpoint / PROMPTS))
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        if self.warmup.reference == "sync":
+            folder = Path(output_dir or self.args.output_dir)
+            reference = reference_weights(self.model, self.ref_model)
+            save_file({name: weights.detach().cpu() for name, weights in reference.items()}, folder / REFERENCE)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.warmup.reference == "sync":
+            saved = load_file(Path(resume_from_checkpoint) / REFERENCE)
+            for name, reference in reference_weights(self.model, self.ref_model).items():
+                reference.data.copy_(saved[name])
+
+
+class ReferenceSync(TrainerCallback):
+    """Copies the policy to the reference of the KL term after a step, before it is saved (arXiv 2505.22257, algorithm
+    1: pi_ref := pi); a pass is over `n_problems`."""
+
+    def __init__(self, trainer: Grpo, n_problems: int) -> None:
+        self.trainer = trainer
+        self.n_problems = n_problems
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        trainer = self.trainer
+        if trainer.warmup.swaps_reference(state.global_step, trainer.num_generations, self.n_problems):
+            copy_to_reference(trainer.model, trainer.ref_model)
+            if trainer.warmup.reset_optimizer:
+                trainer.optimizer.state.clear()
 
 
 # Equations of arXiv 2505.22257, and weights above the cap. Tensors have a row per completion, (B,) or (B, T); the
@@ -257,3 +301,22 @@ def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_to
     of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
     n_above = (of_weights.exp() > cap).sum()
     return torch.stack([n_above, torch.tensor(len(of_weights), device=of_weights.device)])
+
+
+# Positions of the tokens of left-padded rows, for models in which they are absolute.
+
+
+def has_absolute_positions(model: PreTrainedModel) -> bool:
+    """Return whether states depend on where a row begins (GPT-2, OPT), not only on distances, as with rotary ones."""
+    config = model.config.get_text_config(decoder=True)
+    return getattr(config, "rope_parameters", None) is None and "position_ids" in parameters(model)
+
+
+def from_first_token(model: PreTrainedModel) -> Callable[..., ModelOutput]:
+    """Call a model with positions that are counted from the first token of each row, not from its padding."""
+
+    def call(*, attention_mask: torch.Tensor, **inputs: object) -> ModelOutput:
+        positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+        return model(attention_mask=attention_mask, position_ids=positions, **inputs)
+
+    return call

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.script import Values
 from g2d.memory.workload import Training
-from g2d.regimes.regime import Regime
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.regimes.run.offline import train_offline
+from g2d.regimes.run.regime import Regime, Trained, TrainingJob
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
 from g2d.rollouts.tokens import require_own_tokens
 from g2d.settings import Rows, Section, Steps, key

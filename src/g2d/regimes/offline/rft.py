@@ -13,10 +13,9 @@ from pydantic import model_validator
 from g2d.jobs.script import Values
 from g2d.memory.workload import Training
 from g2d.problems import Problem
-from g2d.regimes.regime import OfflineEntry, Regime
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.regimes.run.offline import read_harvest, train_offline
+from g2d.regimes.run.regime import OfflineEntry, Regime, Trained, TrainingJob
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
 from g2d.rollouts.rollout import IDS

@@ -17,13 +17,19 @@ from g2d.policies.model_keys import lora_config
 from g2d.policies.record import load_tokenizer
 from g2d.problems import Problem
 from g2d.regimes.on_policy.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
-from g2d.regimes.regime import OnlineEntry, Regime
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import begin, read_prompts, train_to_k
 from g2d.regimes.run.processes import seed_by_rank
-from g2d.regimes.run.trainers import OptimizerKeys, restore_token_count, starting_model, trainer_arguments
-from g2d.regimes.run.weights import copy_to_reference, load_weights, with_own_adapter
+from g2d.regimes.run.regime import OnlineEntry, Regime, Trained, TrainingJob
+from g2d.regimes.run.trainers import (
+    OptimizerKeys,
+    copy_to_reference,
+    load_weights,
+    restore_token_count,
+    starting_model,
+    trainer_arguments,
+    with_own_adapter,
+)
 from g2d.settings import key
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_j
 from g2d.plain import say
 from g2d.regimes.run import processes
 from g2d.regimes.run.stopping import stop_requests
-from g2d.regimes.run.trainers import require_rewards
-from g2d.regimes.run.weights import sort_target_modules
+from g2d.regimes.run.trainers import require_rewards, sort_target_modules
 from g2d.settings import Section, key
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from g2d.memory.workload import Training
 from g2d.plain import say
 from g2d.policies.model_keys import CONFIG
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
-from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.processes import largest, n_processes
+from g2d.regimes.run.regime import TrainingJob
 from g2d.rewards.model import RewardModel
 from g2d.rewards.registry import parts
 from g2d.rollouts.free_memory import GIB

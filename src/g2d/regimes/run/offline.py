@@ -13,18 +13,19 @@ from g2d.policies.model_keys import lora_config
 from g2d.policies.record import as_json, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.regimes.run.checkpoints import Checkpoints, train
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import Lengths, MicroBatches, choose_microbatches, recorded, share_prompts_as_chosen
 from g2d.regimes.run.processes import NotTheFirstError, is_first, seed_by_rank, share
+from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.trainers import (
     evaluation_mode,
     export_trained,
     read_log,
     restore_token_count,
+    save_trained,
     starting_model,
     trainer_arguments,
+    with_own_adapter,
 )
-from g2d.regimes.run.weights import save_trained, with_own_adapter
 from g2d.rollouts.tokens import read_own_rollouts
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from g2d.policies.record import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
 from g2d.regimes.run.prompt_choice import VERIFIABLE
+from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.trainers import LogRow, export_trained, read_log
 from g2d.rewards.registry import TRUTH, reward_params
 from g2d.rollouts.engine import require_room

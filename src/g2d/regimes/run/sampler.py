@@ -21,8 +21,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.run.online import OnlineJob
 from g2d.regimes.run.processes import n_processes
-from g2d.regimes.run.trainers import evaluation_mode
-from g2d.regimes.run.weights import merged, save_trained
+from g2d.regimes.run.trainers import evaluation_mode, merged, save_trained
 from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.weights_check import Reference, fixed_texts, is_due, require_adapter, trainer_reference
 

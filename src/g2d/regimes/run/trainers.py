@@ -1,4 +1,9 @@
-"""Common code of TRL trainers. Arguments are explicit so that an upgrade does not silently change results."""
+"""Common code of TRL trainers: arguments, models, and logs.
+
+Arguments are explicit so that an upgrade does not silently change results. The trained part of a model is an adapter,
+or all weights. TRL's reference is a frozen copy of the adapter, "ref", or a second model if all weights are trained,
+called `frozen`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +17,16 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from pydantic import field_validator
 
 from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
-from g2d.policies.model_keys import Lora
-from g2d.policies.record import PolicyRecord, load_base, precision, require_own_weights, with_adapter
+from g2d.policies.model_keys import ALL_FILES, Lora, lora_config
+from g2d.policies.record import (
+    PolicyRecord,
+    load_base,
+    precision,
+    require_own_weights,
+    require_whole_adapter,
+    with_adapter,
+    with_trained,
+)
 from g2d.regimes.run.processes import n_processes
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Status
@@ -21,6 +34,8 @@ from g2d.settings import Section, key
 
 if TYPE_CHECKING:
     import torch
+    from peft import PeftModel
+    from torch.nn import Module
     from transformers import PreTrainedModel, Trainer
 
 LogRow = dict[str, float]  # metrics that a trainer logs together
@@ -40,33 +55,6 @@ class OptimizerKeys(Section):
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"both must be at least 0 and below 1: {list(betas)}")
         return betas
-
-
-AUTO = "auto"  # folder of policies with auto-stop
-
-
-class AutoStop(Section):
-    """Stop when H and mu of a small harvest have begun to decline (recipe step 3)."""
-
-    every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
-    prompts: int = key(
-        200,  # docs/simulations.md has the effect of fewer
-        "Prompts per probe: the first of the training set.",
-        paper="not stated",
-        ge=1,
-    )
-    patience: int = key(3, "Stop after this many probes with H and mu below their maxima.", paper="not stated", ge=1)
-
-    @property
-    def first_decline(self) -> int:
-        # The first probe cannot decline.
-        return (1 + self.patience) * self.every
-
-    def too_late(self, unit: str, end: str) -> str:
-        return (
-            f"auto could never stop: a decline shows at {unit} {self.first_decline} at the earliest (1 + patience "
-            f"probes), beyond {end}: lower auto.every or auto.patience"
-        )
 
 
 class LearningRateKeys(Protocol):
@@ -170,6 +158,88 @@ def untie_head(model: PreTrainedModel) -> None:
 def restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
     counts = [row["num_tokens"] for row in read_log(checkpoint) if "num_tokens" in row]
     trainer._total_train_tokens = counts[-1] if counts else 0
+
+
+def with_own_adapter(model: PreTrainedModel, lora: Lora, seed: int) -> PeftModel:
+    """Add the adapter that TRL would create, so that TRL also keeps a reference adapter."""
+    from peft import get_peft_model
+    from transformers import set_seed
+
+    set_seed(seed)
+    return get_peft_model(model, lora_config(lora))
+
+
+def reference_weights(model: PreTrainedModel, frozen: PreTrainedModel | None = None) -> dict[str, torch.Tensor]:
+    if frozen is not None:
+        return dict(frozen.named_parameters())
+    return {name: parameter for name, parameter in model.named_parameters() if ".ref." in name}
+
+
+def copy_to_reference(model: PreTrainedModel, frozen: PreTrainedModel | None = None) -> None:
+    import torch
+
+    with torch.no_grad():
+        for name, reference in reference_weights(model, frozen).items():
+            reference.copy_(model.get_parameter(name.replace(".ref.", ".default.")))
+
+
+def sort_target_modules(model: PreTrainedModel) -> None:
+    """Let PEFT write the modules of an adapter in order; it has a set, and would write its arbitrary order."""
+    for config in getattr(model, "peft_config", {}).values():
+        if isinstance(config.target_modules, set):
+            config.target_modules = sorted(config.target_modules)
+
+
+def load_weights(model: PreTrainedModel, folder: Path, adapter: str, frozen: PreTrainedModel | None = None) -> None:
+    if not hasattr(model, "peft_config"):
+        with_trained(model if adapter == "default" else frozen, folder)
+        return
+    from peft import load_peft_weights, set_peft_model_state_dict
+
+    set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=adapter)
+    require_whole_adapter(model, folder, adapter)
+
+
+@contextmanager
+def merged(model: PreTrainedModel) -> Iterator[None]:
+    """Merge the adapter into float32 weights and bypass PEFT's layers; restore the original tensors afterwards."""
+    from peft.tuners.lora import LoraLayer
+
+    layers: list[tuple[Module, str, LoraLayer]] = []  # (module above it, name there, layer)
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, LoraLayer):
+                layers.append((parent, name, child))
+    before = [layer.get_base_layer().weight.data for *_, layer in layers]
+    if not layers:
+        yield
+        return
+    model.merge_adapter(safe_merge=True)  # creates new tensors; unmerging would subtract, with rounding errors
+    for parent, name, layer in layers:
+        setattr(parent, name, layer.get_base_layer())
+    try:
+        yield
+    finally:
+        for (parent, name, layer), weights in zip(layers, before, strict=True):
+            setattr(parent, name, layer)
+            layer.get_base_layer().weight.data = weights
+            layer.merged_adapters.clear()
+
+
+def save_trained(model: PreTrainedModel, folder: Path) -> None:
+    """Save the trained part byte for byte as PEFT would."""
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file, save_model
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if not hasattr(model, "peft_config"):
+        save_model(model, str(folder / Path(ALL_FILES[0]).name))
+        return
+    weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    save_file(on_cpu, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    sort_target_modules(model)
+    model.peft_config["default"].save_pretrained(folder)
 
 
 def export_trained(checkpoint: Path, work: Path, base: PolicyRecord) -> None:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,19 +15,18 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.policies.record import PolicyRecord
-from g2d.problems import Problem
+from g2d.regimes.grpo.keys import AUTO
+from g2d.regimes.grpo.train import WarmupJob
 from g2d.regimes.run.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
-from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import completions_tokens, identity
+from g2d.regimes.run.regime import Trained
 from g2d.regimes.run.stopping import stop_requests
-from g2d.regimes.run.trainers import AUTO, AutoStop, read_log
+from g2d.regimes.run.trainers import read_log
 from g2d.rollouts.draw import draw_rollouts, engine_for, sampling
 from g2d.rollouts.free_memory import free_unused
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.verifier import Verifier
 from g2d.verifier.verifier_keys import own_file
-
-WarmupJob = TrainingJob[Any, list[Problem]]  # its settings are `Warmup`, which imports this package
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,8 @@ PROBES = "probes.json"  # finished probes and the digest of their job
 
 def train_until_decline(train: Callable[[WarmupJob], object], job: WarmupJob) -> Trained:
     """Train until the policy's harvest declines, at most to K; leave the best probe's policy in the work folder."""
-    auto: AutoStop = job.settings.auto
+    auto = job.settings.auto
+    assert auto is not None
     everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
     to_a_step = replace(job, settings=job.settings.model_copy(update={"auto": None}))
     history = _History(job.work, everything, job.meter, job.settings.completions_per_generation(job.group_size))
@@ -108,7 +107,7 @@ def train_until_decline(train: Callable[[WarmupJob], object], job: WarmupJob) ->
         if requests:  # `train` ends normally if the signal comes in its last step
             raise TrainingStoppedError(f"stopped by {requests[0]} at step {step}{KEPT_STEP}")
         free_unused()
-        history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))
+        history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment), auto.prompts)))
         free_unused()
     return history.export_best()
 
@@ -127,8 +126,8 @@ def _policy(job: WarmupJob, step: int, segment: Path) -> PolicyRecord:
     )
 
 
-def probe_rollouts(job: WarmupJob, policy: PolicyRecord) -> list[Rollout]:
-    problems = job.data[: job.settings.auto.prompts]
+def probe_rollouts(job: WarmupJob, policy: PolicyRecord, n_prompts: int) -> list[Rollout]:
+    problems = job.data[:n_prompts]
     decoding = sampling(job.harvest, job.seed)
     engine = engine_for(policy, job.engine.model_copy(update={"tensor_parallel_size": 1}))
     with Verifier(job.workers, file=own_file(job.verifier)) as verifier:

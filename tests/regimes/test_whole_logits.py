@@ -8,8 +8,8 @@ import pytest
 import torch
 from trl.trainer import utils
 
-from g2d.regimes.run import head
-from g2d.regimes.run.head import WholeLogits, whole_logits
+from g2d.regimes.run import shared_prompts
+from g2d.regimes.run.shared_prompts import WholeLogits, whole_logits
 
 OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")
 
@@ -45,7 +45,7 @@ def test_values_and_gradients_equal_tiles(autocast: bool, apart: float, outputs:
 @pytest.mark.parametrize("trained", [True, False])
 def test_a_trained_head_and_many_tokens_have_tiles(monkeypatch: pytest.MonkeyPatch, trained: bool) -> None:
     monkeypatch.setattr(WholeLogits, "apply", lambda *_: pytest.fail("all logits at once"))
-    monkeypatch.setattr(head, "MOST_LOGITS", 2**26 if trained else 300 * 40 - 1)
+    monkeypatch.setattr(shared_prompts, "MOST_LOGITS", 2**26 if trained else 300 * 40 - 1)
     theirs = utils._ChunkedLogProbFunction
     with whole_logits():
         scored(torch.zeros(300, 32, requires_grad=trained), False, OUTPUTS)
