@@ -17,9 +17,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from g2d.analysis.crossed import Error, error_of_difference
-from g2d.analysis.margins import smallest_margins
-from g2d.analysis.statistics import accuracy_interval
+from g2d.analysis.comparisons import smallest_margins
+from g2d.analysis.statistics import Error, accuracy_interval, error_of_difference
 from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, smallest_difference
 from g2d.grid.runs import Policy, Run
 from g2d.report.answer import answer

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.kernels import pin_kernels
+from g2d.jobs.environment import pin_kernels
 from g2d.policies.embedded import FOLDER, RECIPE, digests
 
 SEEDS = range(5)
@@ -69,8 +69,8 @@ def main() -> None:
     import transformers
 
     from benchmarks.scratch import Recipe
+    from g2d.jobs.environment import kernels
     from g2d.jobs.files import sha256, write_json
-    from g2d.jobs.kernels import kernels
     from g2d.verifier import Verifier
 
     torch.set_num_threads(1)

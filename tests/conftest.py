@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from g2d.jobs.kernels import pin_kernels
+from g2d.jobs.environment import pin_kernels
 from tests import shared
 from tests.workflow import forked
 

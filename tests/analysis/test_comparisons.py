@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 
 from g2d.analysis.comparisons import compare
-from g2d.analysis.crossed import Error, error_of_difference, mean_squares
-from g2d.analysis.statistics import holm
+from g2d.analysis.statistics import Error, error_of_difference, holm, mean_squares
 from g2d.grid.runs import Policy, Run
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from tests.frames import answers, solved

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from g2d.analysis.comparisons import compare
-from g2d.analysis.margins import smallest_margins
+from g2d.analysis.comparisons import compare, smallest_margins
 
 N_QUESTIONS = 200
 

@@ -18,7 +18,7 @@ from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, holds_device, re
 from g2d.forecast.rates import measured_rates
 from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, write_cost
-from g2d.jobs.planned import PlannedJob
+from g2d.jobs.snakemake_jobs import PlannedJob
 from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.model_keys import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup

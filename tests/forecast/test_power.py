@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from g2d.analysis.crossed import error_of_difference
+from g2d.analysis.statistics import error_of_difference
 from g2d.checks.load import read
 from g2d.cli import main
 from g2d.config.sections import Config

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.jobs.cost import Cost, Meter, merge_costs, read_cost, write_cost
-from g2d.jobs.usage import Elsewhere, charge, visible_devices
+from g2d.jobs.cost import Cost, Elsewhere, Meter, charge, merge_costs, read_cost, visible_devices, write_cost
 
 
 def cost(job: str, seconds: float = 3600) -> Cost:
@@ -111,14 +110,14 @@ def test_a_block_is_measured():
 
 
 def test_without_torch_the_cpu_is_one_device(monkeypatch):
-    monkeypatch.setattr("g2d.jobs.usage._elsewhere", [])
+    monkeypatch.setattr("g2d.jobs.cost._elsewhere", [])
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert visible_devices() == ("cpu", 1)
     assert "torch" not in sys.modules
 
 
 def test_visible_gpus_are_counted(monkeypatch):
-    monkeypatch.setattr("g2d.jobs.usage._elsewhere", [])  # without charges of other tests in this process
+    monkeypatch.setattr("g2d.jobs.cost._elsewhere", [])  # without charges of other tests in this process
 
     class Cuda:
         is_available = staticmethod(lambda: True)
@@ -135,7 +134,7 @@ def test_visible_gpus_are_counted(monkeypatch):
 
 
 def test_usage_of_a_shared_process_is_charged_to_the_job(monkeypatch):
-    monkeypatch.setattr("g2d.jobs.usage._elsewhere", [])
+    monkeypatch.setattr("g2d.jobs.cost._elsewhere", [])
     meter = Meter("job", "evaluate")
     charge(Elsewhere(cpu_s=100, peak_memory_bytes=2**45, device="NVIDIA A100", devices=2))
     charge(Elsewhere(cpu_s=20, peak_memory_bytes=2**44, device="NVIDIA A100", devices=2))

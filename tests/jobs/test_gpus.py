@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from g2d.jobs.gpus import visible
+from g2d.jobs.environment import visible_gpus
 from tests.jobs.test_stage import command
 
 JOB = """
 import os, sys
-from g2d.jobs.gpus import take
-take({wanted})
+from g2d.jobs.environment import take_gpus
+take_gpus({wanted})
 print(os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
 sys.stdin.read()
 """
@@ -87,10 +87,10 @@ def test_a_stage_takes_its_gpus_before_torch_is_imported(tmp_path: Path) -> None
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("g2d.jobs.gpus.DRIVER", tmp_path)
-    assert visible() == []
+    monkeypatch.setattr("g2d.jobs.environment.DRIVER", tmp_path)
+    assert visible_gpus() == []
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:02:00.0").mkdir()
-    assert visible() == ["0", "1"]
+    assert visible_gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " GPU-a , GPU-b,")
-    assert visible() == ["GPU-a", "GPU-b"]
+    assert visible_gpus() == ["GPU-a", "GPU-b"]

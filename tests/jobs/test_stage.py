@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from g2d.jobs.environment import AVX2, pin_embedded
 from g2d.jobs.files import sha256
-from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.stage import require_clock
 from tests.attempts import read_attempts
 

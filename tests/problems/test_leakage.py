@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.problems import Problem
-from g2d.problems.leakage import assert_no_leakage, find_leaks, text_key
+from g2d.problems.audit import assert_no_leakage, find_leaks, text_key
 from g2d.problems.problem_keys import LocalProblems
 from g2d.problems.sources import load_problems
 

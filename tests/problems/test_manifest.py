@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from g2d.problems import Problem, read_problems, write_problems
-from g2d.problems.manifest import manifest
+from g2d.problems.audit import manifest
 from g2d.problems.problem_keys import LocalProblems, SyntheticProblems
 from g2d.problems.sources import load_problems
 from g2d.verifier import Verification

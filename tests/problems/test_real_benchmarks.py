@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from g2d.problems.leakage import assert_no_leakage
-from g2d.problems.manifest import manifest
+from g2d.problems.audit import assert_no_leakage, manifest
 from g2d.problems.problem_keys import Fields, LocalProblems
 from g2d.problems.sources import load_problems
 from g2d.verifier import Verification, verify_batch

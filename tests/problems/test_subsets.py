@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.problems import Problem
-from g2d.problems.subsets import draw_training_set, levels_of, sample_per_level
+from g2d.problems.problem import draw_training_set, levels_of, sample_per_level
 
 LEVELS = [1] * 5 + [2] * 20 + [3] * 20 + [None] * 3
 POOL = [Problem(f"p{i:02d}", f"prompt {i}", "1", level, None, "test") for i, level in enumerate(LEVELS)]

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.launchers import forget_launcher
+from g2d.jobs.environment import forget_launcher
 from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.model_keys import Lora
 from g2d.regimes.distributed.launch import launched

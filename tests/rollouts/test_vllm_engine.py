@@ -20,7 +20,7 @@ from subprocess import PIPE
 import pytest
 import torch
 
-from g2d.jobs.usage import cpu_seconds
+from g2d.jobs.cost import cpu_seconds
 from g2d.policies import PolicyRecord
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate

@@ -24,7 +24,7 @@ from g2d.jobs.attempts import BEAT_S, SILENT_S, JobAttempt, Process, Status, att
 from g2d.jobs.cost import Cost, Progress, write_cost
 from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
-from g2d.jobs.planned import PlannedJob, read_jobs, write_jobs
+from g2d.jobs.snakemake_jobs import PlannedJob, read_jobs, write_jobs
 from g2d.policies import PolicyRecord, write_policy
 from g2d.status.screen import screen, span
 from g2d.status.snapshot import Folder, Snapshot

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from g2d.analysis.comparisons import smallest_margins
 from g2d.analysis.informativeness import informativeness
-from g2d.analysis.margins import smallest_margins
 from g2d.analysis.statistics import accuracy_interval
 from g2d.config.sections import Ablation
 from g2d.grid.runs import Harvest, Policy, Run

@@ -7,7 +7,7 @@ def main(snakemake):
     # Imported in the fork (share_imports).
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems
-    from g2d.problems.subsets import sample_per_level
+    from g2d.problems.problem import sample_per_level
     from g2d.rollouts.draw import sampling
     from g2d.rollouts.rollout_keys import Calibration
     from g2d.stages.sample_rollouts import generate_rollouts

@@ -5,7 +5,7 @@ from pathlib import Path
 from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems
-from g2d.problems.leakage import assert_no_leakage
+from g2d.problems.audit import assert_no_leakage
 from g2d.problems.problem_keys import OPEN_ENDED, place_of
 
 

@@ -7,7 +7,7 @@ from g2d.checks.load import load
 from g2d.jobs.files import write_json
 from g2d.jobs.stage import stage
 from g2d.problems import write_problems
-from g2d.problems.manifest import manifest
+from g2d.problems.audit import manifest
 from g2d.problems.problem_keys import ProblemSource
 from g2d.problems.sources import load_problems
 from g2d.verifier import verify_batch

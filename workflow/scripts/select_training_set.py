@@ -4,8 +4,8 @@ from g2d.analysis.calibration import choose_levels, few_mixed, level_table, with
 from g2d.jobs.stage import stage
 from g2d.plain import say
 from g2d.problems import read_problems, write_problems
+from g2d.problems.problem import draw_training_set
 from g2d.problems.problem_keys import TrainingSet
-from g2d.problems.subsets import draw_training_set
 from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.rollout_keys import Calibration
 from g2d.tables.frames import write_table

@@ -10,9 +10,8 @@ from collections.abc import Collection, Sequence
 import pandas as pd
 
 from g2d.analysis.informativeness import pairable, success_counts
+from g2d.problems.problem import Level
 from g2d.rollouts.rollout_keys import Calibration
-
-Level = int | None  # None: the problem has no level
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # outcomes of a prompt's rollouts; exactly one holds
 LEVEL_COLUMNS = {  # levels.csv

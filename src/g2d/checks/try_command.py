@@ -31,7 +31,7 @@ from g2d.checks.requirements import (
 )
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
-from g2d.jobs.kernels import pin_kernels
+from g2d.jobs.environment import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
 from g2d.policies.model_keys import EmbeddedModel, GgufModel, ModelSource
@@ -48,7 +48,7 @@ from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.verdict import UNFINISHED_THINKING
+from g2d.verifier.verifier import UNFINISHED_THINKING
 from g2d.verifier.verifier_keys import own_file
 
 AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM has one batch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from g2d.jobs.cost import Cost
-from g2d.jobs.gpus import visible
+from g2d.jobs.environment import visible_gpus
 
 WIDTH = 1024
 ROUNDS = 3
@@ -34,7 +34,7 @@ CORE = Device(False, "CPU hours", "core-hours on this machine, guessed from a ma
 
 
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
-    if elsewhere or engine == "vllm" or visible():
+    if elsewhere or engine == "vllm" or visible_gpus():
         return CARD
     return CORE
 

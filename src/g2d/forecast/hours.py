@@ -16,7 +16,7 @@ from g2d.forecast.rates import measured_rates
 from g2d.grid.grid import Grid
 from g2d.grid.runs import OnlineRun, harvest_of
 from g2d.grid.versions import AUTO_STAGE, GPU_STAGES, OFFLINE_STAGES, ONLINE_STAGES
-from g2d.jobs.planned import PlannedJob
+from g2d.jobs.snakemake_jobs import PlannedJob
 
 
 @dataclass(frozen=True)

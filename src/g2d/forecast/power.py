@@ -1,8 +1,8 @@
 """Smallest differences that the tests of a design could find, for `g2d plan`.
 
-The test of `g2d.analysis.crossed` is assumed, with the variances that it is expected to estimate. A true difference is
-found with the power of a noncentral t of Satterthwaite's degrees of freedom (1946). docs/simulations.md has how often
-simulated differences of this size are found.
+The test is `g2d.analysis.statistics.error_of_difference`, with the variances that it is expected to estimate. A true
+difference is found with the power of a noncentral t of Satterthwaite's degrees of freedom (1946). docs/simulations.md
+has how often simulated differences of this size are found.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TypedDict
 
 import scipy
 
-from g2d.analysis.crossed import Error
-from g2d.analysis.statistics import LEVEL
+from g2d.analysis.statistics import LEVEL, Error
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.markdown import literal

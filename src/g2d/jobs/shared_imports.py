@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs import orphans
-from g2d.jobs.kernels import AVX2, pin_embedded
+from g2d.jobs.cost import Elsewhere, charge, cpu_seconds, memory_peak
+from g2d.jobs.environment import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import accept, connect, current_run, listen, only_one, socket_of
-from g2d.jobs.script import Snakemake
+from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.jobs.stage import LOGS, go_offline, set_trackio_folder
-from g2d.jobs.usage import Elsewhere, charge, cpu_seconds, memory_peak
 from g2d.plain import say
 
 IMPORTS = (

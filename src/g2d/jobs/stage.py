@@ -15,10 +15,9 @@ from typing import TextIO
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, write_cost
 from g2d.jobs.digests import remembered_digests, require_recorded, snapshots, write_digests
-from g2d.jobs.gpus import take as take_gpus
-from g2d.jobs.kernels import pin_embedded
+from g2d.jobs.environment import pin_embedded, take_gpus
 from g2d.jobs.orphans import end_with_snakemake
-from g2d.jobs.script import Snakemake
+from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.plain import say
 
 # Rules that may use the network; all others run offline and without a token.

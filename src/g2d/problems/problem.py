@@ -1,8 +1,15 @@
+"""A problem, its file, and subsets of a pool.
+
+Subsets do not depend on the order of the pool, and a larger n includes every problem of a smaller one.
+"""
+
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import random
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +17,7 @@ from g2d.jobs.files import parse_json, read_lines, write_text
 from g2d.verifier.verifier import Reference, Verifier
 
 Kind = Literal["verifiable", "open_ended"]
+Level = int | None  # None if the publisher gives none ("Level ?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +25,7 @@ class Problem:
     problem_id: str
     prompt: str  # without instruction and chat template
     answer: str | None  # LaTeX, without \boxed{}; None if open-ended
-    level: int | None  # None if the publisher gives none ("Level ?")
+    level: Level
     subject: str | None
     source: str  # like "hub:openai/gsm8k@<sha>"
     metadata: object = field(default=None, hash=False)  # JSON, for a verifier in Python
@@ -70,3 +78,41 @@ def read_problems(path: str | Path) -> list[Problem]:
                 f"{path}, line {number}: not a problem record: {error}; delete the file to have it made again"
             ) from None
     return problems
+
+
+def sample_per_level(
+    pool: Sequence[Problem], per_level: int, seed: int, only: Collection[Level] | None = None
+) -> list[Problem]:
+    """Draw up to `per_level` problems of every level, or of the levels `only`.
+
+    Problems without a level are left out; a pool without levels is one level.
+    """
+    sample: list[Problem] = []
+    for level in levels_of(pool):
+        if only is None or level in only:
+            sample += _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
+    return sample
+
+
+def levels_of(pool: Sequence[Problem]) -> list[Level]:
+    """`[None]` if no problem has a level."""
+    levels = sorted({problem.level for problem in pool if problem.level is not None})
+    return [*levels] or [None]
+
+
+def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int, seed: int) -> list[Problem]:
+    """Draw n different problems of the given levels, uniformly; a ValueError if there are fewer."""
+    candidates = _shuffled(pool, levels, f"training_set/{seed}")
+    if len(candidates) < n:
+        raise ValueError(
+            f"training_set.n: {n} problems asked for, but the pool has {len(candidates)} at levels {list(levels)} "
+            f"(it has levels {levels_of(pool)}): lower training_set.n, pin more calibration.levels, or enlarge the pool"
+        )
+    return candidates[:n]
+
+
+def _shuffled(pool: Sequence[Problem], levels: Collection[Level], seed: str) -> list[Problem]:
+    chosen = [problem for problem in pool if problem.level in levels]
+    chosen.sort(key=attrgetter("problem_id"))
+    random.Random(seed).shuffle(chosen)
+    return chosen

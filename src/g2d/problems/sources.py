@@ -17,7 +17,7 @@ from g2d.jobs.files import parse_json, read_rows
 from g2d.lost_backslashes import doubtful_layout, require_backslashes
 from g2d.plain import first_line, plain
 from g2d.problems import synthetic
-from g2d.problems.leakage import text_key
+from g2d.problems.audit import text_key
 from g2d.problems.problem import Problem
 from g2d.problems.problem_keys import (
     OPEN_ENDED,

@@ -15,8 +15,8 @@ from typing import Any, NotRequired, TypedDict
 from g2d import __version__
 from g2d.config.sections import Config
 from g2d.grid.versions import VERSIONS
+from g2d.jobs.environment import kernels
 from g2d.jobs.files import json_sha256
-from g2d.jobs.kernels import kernels
 from g2d.policies.model_keys import ModelSource
 from g2d.policies.record import PolicyRecord
 from g2d.tables.trainings import read_log

@@ -11,7 +11,7 @@ from typing import Literal
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Section, key
 from g2d.verifier import last_boxed
-from g2d.verifier.verdict import UNFINISHED_THINKING
+from g2d.verifier.verifier import UNFINISHED_THINKING
 
 
 class MathVerify(Section):

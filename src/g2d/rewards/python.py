@@ -13,8 +13,7 @@ from typing import Literal
 from g2d.jobs.digests import remembered_digest
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, in_groups
 from g2d.settings import Section, key
-from g2d.verifier.limits import Limits
-from g2d.verifier.pool import Pool, Reply, default_workers
+from g2d.verifier.pool import Limits, Pool, Reply, default_workers
 from g2d.verifier.user_code import UserCodeError, digest, signature
 
 # Arguments of the function; each is a list over the completions of a group.

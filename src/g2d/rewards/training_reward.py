@@ -18,7 +18,7 @@ from g2d.rewards.reward import Attempt, Context, Judgement, Status
 from g2d.settings import Section
 from g2d.verifier import Verification, shared_verifier
 from g2d.verifier.pool import default_workers
-from g2d.verifier.verdict import NO_REFERENCE, OfMathVerify
+from g2d.verifier.verifier import NO_REFERENCE, OfMathVerify
 from g2d.verifier.verifier_keys import PythonVerifier, own_file
 
 Completion = str | Sequence[Mapping[str, object]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from g2d.verifier.verdict import NO_REFERENCE
+from g2d.verifier.verifier import NO_REFERENCE
 
 if TYPE_CHECKING:
     import pandas as pd

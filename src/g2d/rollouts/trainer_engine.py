@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from g2d.jobs.launchers import of_a_launcher
+from g2d.jobs.cost import Elsewhere, charge, cpu_seconds
+from g2d.jobs.environment import of_a_launcher
 from g2d.jobs.orphans import name_of, when_ends
-from g2d.jobs.usage import Elsewhere, charge, cpu_seconds
 from g2d.policies.record import PolicyRecord
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout_keys import EngineSettings

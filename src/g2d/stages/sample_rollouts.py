@@ -14,7 +14,7 @@ import pandas as pd
 
 from g2d.checks.load import load
 from g2d.jobs.cost import Meter
-from g2d.jobs.script import Snakemake
+from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.plain import say
 from g2d.policies.record import as_json, read_own_policy
 from g2d.problems import Problem

@@ -13,9 +13,9 @@ from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy
 from g2d.jobs.cost import Meter
+from g2d.jobs.environment import forget_launcher
 from g2d.jobs.files import install, sha256
-from g2d.jobs.launchers import forget_launcher
-from g2d.jobs.script import Snakemake
+from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.jobs.stage import stage
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy

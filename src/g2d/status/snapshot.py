@@ -15,8 +15,8 @@ from g2d.forecast.devices import CARD, Device, device_here
 from g2d.forecast.hours import Line, hours_left
 from g2d.grid.grid import Grid
 from g2d.jobs.attempts import JobAttempt, log_of
-from g2d.jobs.planned import FILE, read_jobs
 from g2d.jobs.recover import is_locked
+from g2d.jobs.snakemake_jobs import JOBS, read_jobs
 from g2d.plain import plain
 from g2d.status.states import JobState, Records, State, job_states
 
@@ -110,7 +110,7 @@ class Folder:
     def _read_plan(self) -> None:
         """Read the configuration and the jobs, if a run has begun since."""
         file = self.results / "config.yaml"
-        jobs = self.results / FILE
+        jobs = self.results / JOBS
         jobs_changed = jobs.stat().st_mtime if jobs.exists() else 0.0
         recorded = (file.stat().st_mtime, jobs_changed)
         if recorded != self._recorded:

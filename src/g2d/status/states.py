@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from g2d.jobs.attempts import JobAttempt, is_alive, read_attempt
-from g2d.jobs.planned import PlannedJob
+from g2d.jobs.snakemake_jobs import PlannedJob
 
 State = Literal[
     "finished",  # its files are there

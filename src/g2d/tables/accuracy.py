@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis import decomposition
-from g2d.analysis.margins import smallest_margins
+from g2d.analysis.comparisons import smallest_margins
 from g2d.analysis.statistics import mean_interval, standard_deviation
 from g2d.grid.runs import Policy
 from g2d.tables.evaluations import (

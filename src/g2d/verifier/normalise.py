@@ -10,10 +10,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 
-from g2d.verifier.characters import plain_characters
 from g2d.verifier.extraction import BOX
-from g2d.verifier.program_notation import as_latex
-from g2d.verifier.typesetting import without_typesetting
+from g2d.verifier.notation import as_latex, plain_characters, without_typesetting
 from g2d.verifier.units import with_units_as_text
 
 _PLAIN = re.compile(r"-?[0-9]+(?:[,.][0-9]+)*|-?\\frac\{-?[0-9]+\}\{-?[0-9]+\}")

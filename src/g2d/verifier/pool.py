@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,11 +15,10 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import NamedTuple
-
-from g2d.verifier.limits import Limits
 
 Arguments = tuple[object, ...]  # of a call, as JSON
 
@@ -27,6 +27,32 @@ REAP_S = 5.0  # to exit after closing the pipe
 STOP_S = 20.0  # for calls that run, after a request to stop
 CHUNK = 32
 PACKAGE_ROOT = Path(__file__).parents[2]
+MIB = 2**20
+_BRACKET = re.compile(r"[{(\[]|[)\]}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits per pair; answers of MATH, MATH-500 and GSM8K are far below the defaults."""
+
+    deadline_s: float = 5.0  # CPU seconds, so that the load does not change verdicts
+    wall_s: float = 60.0  # for a worker that hangs without using CPU
+    memory_bytes: int = 1024 * MIB  # resident memory of a worker; an idle one holds 80 MiB
+    max_completion_chars: int = 4_000_000
+    max_answer_chars: int = 2_000
+    max_nesting: int = 16
+
+    def allow(self, answer: str) -> bool:
+        return len(answer) <= self.max_answer_chars and _nesting(answer) <= self.max_nesting
+
+
+def _nesting(text: str) -> int:
+    """Return the depth of brackets of any kind; `[1,2)` is balanced."""
+    depth = deepest = 0
+    for match in _BRACKET.finditer(text):
+        depth = depth + 1 if match.group() in "{([" else max(depth - 1, 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 class VerifierError(RuntimeError):

@@ -19,7 +19,7 @@ from g2d.verifier import guards, statements, units
 from g2d.verifier.guards import Readings
 from g2d.verifier.intervals import same_interval
 from g2d.verifier.normalise import normalise
-from g2d.verifier.verdict import Verdict
+from g2d.verifier.verifier import Verdict
 from g2d.verifier.words import letters_differ, same_choice, same_words
 
 # Math-Verify logs a warning for calls without a timeout.

@@ -1,3 +1,5 @@
+"""Verdicts on completions; only `correct` is rewarded."""
+
 from __future__ import annotations
 
 import atexit
@@ -7,14 +9,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import Literal, cast
 
 from g2d.plain import plain
 from g2d.verifier.extraction import is_thinking, last_boxed
-from g2d.verifier.limits import Limits
-from g2d.verifier.pool import Pool, Reply
+from g2d.verifier.pool import Limits, Pool, Reply
 from g2d.verifier.user_code import JUDGE, digest
-from g2d.verifier.verdict import NO_REFERENCE, UNFINISHED_THINKING, Verdict, Verification
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +25,41 @@ CACHE_SIZE = 2**16  # entries of a few hundred bytes
 
 # Math-Verify compares these as integers (checked by a property test), so they need no worker.
 _SMALL_INTEGER = re.compile(r"-?[0-9]{1,15}")
+
+OfMathVerify = Literal[
+    "correct",
+    "incorrect",
+    "no_boxed",
+    "truncated",
+    "unfinished_thinking",
+    "parse_error",
+    "timeout",
+    "limit",
+    "no_reference",
+]
+Verdict = OfMathVerify | Literal["error", "not_bool"]  # the others are those of a verifier in Python
+NO_REFERENCE: Verdict = "no_reference"
+UNFINISHED_THINKING: Verdict = "unfinished_thinking"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    r"""The verdict on one completion and the answer it is based on.
+
+    Attributes:
+        verdict: `no_boxed`: no terminated box; `truncated`: not right, and the token budget ran out;
+            `unfinished_thinking`: `<think>` without `</think>`; `parse_error`: Math-Verify cannot read the answer;
+            `limit`: of size, nesting or memory; `no_reference`: there is no right answer; `error`: the user's function
+            raised an exception; `not_bool`: it returned something else.
+        extracted_answer: content of the last terminated \boxed{}; None if a user's function judged.
+    """
+
+    verdict: Verdict
+    extracted_answer: str | None
+
+    @property
+    def reward(self) -> float:
+        return float(self.verdict == "correct")
 
 
 @dataclass(frozen=True, slots=True)

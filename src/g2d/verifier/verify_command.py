@@ -26,8 +26,7 @@ from g2d.lost_backslashes import require_backslashes
 from g2d.plain import plain, say
 from g2d.settings.arguments import at_least
 from g2d.verifier.extraction import require_answer, written_out
-from g2d.verifier.limits import Limits
-from g2d.verifier.pool import default_workers
+from g2d.verifier.pool import Limits, default_workers
 from g2d.verifier.verifier import Reference, Verifier
 
 ADDED = ("verdict", "reward", "extracted_answer")

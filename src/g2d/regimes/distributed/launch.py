@@ -14,9 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.cost import Meter
+from g2d.jobs.cost import Meter, charge, cpu_seconds
 from g2d.jobs.orphans import name_of
-from g2d.jobs.usage import charge, cpu_seconds
 from g2d.regimes.distributed.messages import read_message, write_message
 from g2d.regimes.distributed.rank import (
     CALL,

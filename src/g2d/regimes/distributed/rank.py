@@ -16,10 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.cost import Meter
+from g2d.jobs.cost import Elsewhere, Meter, gpu_memory_peak, this_process
 from g2d.jobs.files import write_text
 from g2d.jobs.orphans import stop, when_ends
-from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.distributed.messages import read_message, write_message
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.processes import NotTheFirstError, is_first

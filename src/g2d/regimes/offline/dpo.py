@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from g2d.jobs.script import Values
+from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import Training
 from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.regimes.run.offline import train_offline

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import model_validator
 
-from g2d.jobs.script import Values
+from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import Training
 from g2d.problems import Problem
 from g2d.regimes.run.microbatches import MicroBatches, longest

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from g2d.jobs.script import Values
+from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import Training
 from g2d.plain import say
 from g2d.policies.model_keys import lora_config

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.files import copy_folder, disk_errors
-from g2d.jobs.script import Values
+from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import Training
 from g2d.policies.record import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from g2d.jobs.usage import charge, gpu_memory_peak, this_process
+from g2d.jobs.cost import charge, gpu_memory_peak, this_process
 from g2d.settings import Section, key
 
 

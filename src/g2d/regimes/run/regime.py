@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 from pydantic import field_validator, model_validator
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.script import Values
+from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import Training
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, as_json

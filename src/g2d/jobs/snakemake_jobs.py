@@ -1,14 +1,36 @@
-"""Jobs of a plan of Snakemake, written when a run starts and read by `g2d status`."""
+"""Jobs of Snakemake, which the package does not import: the object that a script gets, and the jobs of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from g2d.jobs.files import read_json, write_json
 
-FILE = "jobs.json"
+JOBS = "jobs.json"  # written when a run starts, for `g2d status`
+
+
+class Values(Protocol):
+    """Files, params or resources of a job, by position and by the name in the rule."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def __getitem__(self, position: int) -> Any: ...
+    def __getattr__(self, name: str) -> Any: ...
+    def get(self, name: str, default: Any = None) -> Any: ...
+
+
+class Snakemake(Protocol):
+    rule: str
+    input: Values
+    output: Values
+    params: Values
+    resources: Values
+    log: Values
+    wildcards: Mapping[str, str]
+    threads: int
+    config: dict[str, Any]
 
 
 def model_of(wildcards: Mapping[str, str]) -> str:
@@ -46,7 +68,7 @@ class PlannedJob:
 
 
 def write_jobs(results: Path, jobs: Iterable[PlannedJob]) -> None:
-    write_json(results / FILE, {"jobs": [asdict(job) for job in jobs]})
+    write_json(results / JOBS, {"jobs": [asdict(job) for job in jobs]})
 
 
 def read_jobs(results: Path) -> list[PlannedJob]:
@@ -56,7 +78,7 @@ def read_jobs(results: Path) -> list[PlannedJob]:
         FileNotFoundError: no run of this version has begun in the folder.
         ValueError: the file cannot be read.
     """
-    file = results / FILE
+    file = results / JOBS
     if not file.is_file():
         raise FileNotFoundError(f"{file} is not there: it lists the jobs of a run, and the next snakemake writes it")
     try:
