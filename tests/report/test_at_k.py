@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from g2d.report.at_k import accuracies_at
+from g2d.report.sentences import accuracies_at
 from tests.report.rows import BASE, main
 
 

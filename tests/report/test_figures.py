@@ -13,8 +13,8 @@ from g2d.checks.load import read
 from g2d.grid.grid import Grid
 from g2d.grid.runs import Harvest, Policy
 from g2d.report import charts
-from g2d.report.figures import Panels, below_each_other, panels, save_figure
 from g2d.report.styles import series_styles
+from g2d.report.vega import Panels, below_each_other, panels, save_figure
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import decomposition_table, main_table
 from g2d.tables.harvest import harvest_table

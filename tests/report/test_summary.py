@@ -6,8 +6,14 @@ import pandas as pd
 import pytest
 
 from g2d.checks.load import load
-from g2d.report.summary import calibration_words, loss_caveats, rounding_caveats, untrained_caveats, zero_caveats
-from g2d.report.training_curves import mismatch_caveats
+from g2d.report.summary import (
+    calibration_words,
+    loss_caveats,
+    mismatch_caveats,
+    rounding_caveats,
+    untrained_caveats,
+    zero_caveats,
+)
 from tests.configs import MINIMAL
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from g2d.report.win_rate_sentences import win_rate_sentences
+from g2d.report.sentences import win_rate_sentences
 from g2d.tables.frames import frame
 from g2d.tables.win_rates import WIN_RATE_COLUMNS
 

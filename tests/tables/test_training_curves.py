@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from g2d.analysis.training_steps import MEASURES, RATIO_BOUND, binned, steps_of
-from g2d.report.phrases import percent
-from g2d.report.training_curves import course, mismatch_caveats
+from g2d.report.charts import course
+from g2d.report.sentences import percent
+from g2d.report.summary import mismatch_caveats
 from g2d.tables.captions import FILE
 from g2d.tables.trainings import training_table
 from tests.main_policies import main_policy

@@ -108,7 +108,7 @@ def say_accuracies_of_targets():
     """Print the accuracies of each K that is a target, such as k50."""
     for k in KS:
         if renamed(f"k{k}") in workflow.dag_settings.targets:
-            from g2d.report.at_k import accuracies_at  # imports pandas
+            from g2d.report.sentences import accuracies_at  # imports pandas
             from g2d.tables.results import Results
 
             print("\n".join(accuracies_at(k, Results(RESULTS).build("main"))))

@@ -4,8 +4,8 @@ from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.jobs.stage import stage
 from g2d.report import charts
-from g2d.report.figures import below_each_other, panels, save_figure
 from g2d.report.styles import series_styles
+from g2d.report.vega import below_each_other, panels, save_figure
 from g2d.tables.results import read_by_name
 
 NOTHING = "Nothing was evaluated."

@@ -8,13 +8,14 @@ margin.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from g2d.analysis.statistics import LEVEL
-from g2d.report.phrases import (
+from g2d.report.sentences import (
     at_most,
     listed,
     percent,
@@ -133,15 +134,16 @@ class _Grid:
     def __init__(
         self, benchmark: str, sampling: str, rows: pd.DataFrame, margin: float, comparisons: pd.DataFrame | None
     ) -> None:
-        policies = _rows(rows)
+        by_policy: dict[str, list[Row]] = defaultdict(list)
+        for row in _rows(rows):
+            by_policy[row.policy].append(row)
         self.margin = margin
         self.where = f"{benchmark} ({sampling})"
         self.where_with_margin = f"{benchmark} ({sampling}, margin {_points(margin)})"
         self.tests = _tests(comparisons)
-        self.base = _most_accurate([row for row in policies if row.policy == "base"])
+        self.base = _most_accurate(by_policy["base"])
         # DPO at each K: the answer chooses from these.
-        self.candidates = [row for row in policies if row.policy in ("dpo", "g2d")]
-        self.candidates.sort(key=lambda row: row.k)
+        self.candidates = sorted(by_policy["dpo"] + by_policy["g2d"], key=lambda row: row.k)
         self.none = next((row for row in self.candidates if row.k == 0), None)
         self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
         self.bounded: list[Row] = []  # candidates with a bound on their distance from the best K
@@ -152,10 +154,10 @@ class _Grid:
                 if row.margin_shown <= margin:
                     self.enough.append(row)
         # GRPO at its last K, not at the best of its learning curve.
-        grpo = [row for row in policies if row.policy == "grpo"]
+        grpo = by_policy["grpo"]
         last = max((row.k for row in grpo), default=0)
         self.grpo = _most_accurate([row for row in grpo if row.k == last])
-        self.stopped = _most_accurate([row for row in policies if row.policy == "g2d-auto"])
+        self.stopped = _most_accurate(by_policy["g2d-auto"])
 
     def ahead_of(self, none: Row, margin: float = 0.0) -> Row | None:
         """Return the most accurate K > 0 that is shown to be better than K=0, by at least a margin."""
@@ -170,10 +172,13 @@ class _Grid:
     def nothing_beats_m0(self) -> bool:
         if self.base is None:
             return False
-        against_m0 = [test for (_, other), test in self.tests.items() if other == self.base.at]
-        if not against_m0:
-            return False
-        return not any(test.p_holm <= LEVEL and test.difference > 0 for test in against_m0)
+        is_tested = False
+        for (_, other), test in self.tests.items():
+            if other == self.base.at:
+                is_tested = True
+                if test.p_holm <= LEVEL and test.difference > 0:
+                    return False
+        return is_tested
 
     @property
     def best(self) -> Row:
@@ -326,9 +331,10 @@ def _against(grid: _Grid) -> str:
 def _bounds(grid: _Grid) -> tuple[str, ...]:
     if len(grid.bounded) < 2 or grid.nothing_beats_m0:
         return ()
-    first, *others = [(row.name, at_most(row.margin_shown or 0.0)) for row in grid.bounded]
-    worse = [f"{first[0]} is at most {first[1]} points worse than the best K"]
-    worse += [f"{name} at most {bound}" for name, bound in others]
+    first, *others = grid.bounded
+    worse = [f"{first.name} is at most {at_most(first.margin_shown or 0.0)} points worse than the best K"]
+    for row in others:
+        worse.append(f"{row.name} at most {at_most(row.margin_shown or 0.0)}")
     names = listed([row.name for row in grid.enough])
     verb = "are" if len(grid.enough) > 1 else "is"
     start = sentence(these_weights(grid.best.n_seeds, before=True))

@@ -17,7 +17,7 @@ from g2d.policies.gguf import origin
 from g2d.policies.record import PolicyRecord
 from g2d.regimes.catalogue import REGIMES
 from g2d.report.provenance import without_folders
-from g2d.report.win_rate_sentences import TRAINED_ON
+from g2d.report.sentences import TRAINED_ON
 from g2d.tables.frames import Cells
 
 PAPER = "https://arxiv.org/abs/2605.21266"

@@ -55,18 +55,21 @@ def cells_of(frame: pd.DataFrame) -> PageTable:
         else:
             columns.append(column)
     digits = {column: _digits(frame, column, qualified_by.get(column, ())) for column in (*columns, *constant)}
-    rows: list[dict[str, Cell]] = []
-    for record in frame.head(MAX_ROWS).to_dict("records"):
-        cells = {}
-        for column, of_column in digits.items():
-            decimals_shown = of_column.get(record.get("measure"), of_column[None])
-            cells[column] = _cell(record, column, qualified_by.get(column, ()), decimals_shown)
-        rows.append(cells)
+
+    def cell(record: Cells, column: str) -> Cell:
+        of_column = digits[column]
+        decimals_shown = of_column.get(record.get("measure"), of_column[None])
+        return _cell(record, column, qualified_by.get(column, ()), decimals_shown)
+
+    records = frame.head(MAX_ROWS).to_dict("records")
+    rows = []
+    for record in records:
+        rows.append(tuple(cell(record, column) for column in columns))
     return PageTable(
         columns=tuple(columns),
         numeric=tuple(_is_number(frame[column]) for column in columns),
-        rows=tuple(tuple(cells[column] for column in columns) for cells in rows),
-        constant=tuple((column, rows[0][column].text) for column in constant),
+        rows=tuple(rows),
+        constant=tuple((column, cell(records[0], column).text) for column in constant),
         n_rows=len(frame),
     )
 

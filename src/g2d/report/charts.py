@@ -14,7 +14,7 @@ import pandas as pd
 
 from g2d.grid.runs import POLICY_NAMES
 from g2d.grid.versions import GPU_STAGES
-from g2d.report.phrases import time_unit
+from g2d.report.sentences import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
 from g2d.tables.families import OF_K
@@ -23,12 +23,13 @@ WIDTH = 900  # pixels of a chart on the page
 PHONE_WIDTH = 200  # pixels between the axes of a chart on a phone
 NARROW = 600  # pixels of a chart with its axes, below which names are short
 ROW_HEIGHT = 26  # pixels, of a bar
+CURVE_HEIGHT = 200  # pixels, of one of several training curves
 NAME_LIMIT = alt.ExprRef("min(220, 0.4 * width)")  # pixels of a policy's name on an axis
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
 # A training has the colour of its policies.
-STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
+STAGE_COLORS = {f"train_{method}": color for method, color in COLORS.items()} | {
     "train_grpo_auto": COLORS["grpo"],
     "calibrate": "#000000",
     "harvest_rollouts": "#999999",
@@ -50,7 +51,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     base = rows[rows["policy"] == "base"]
     trained = rows[rows["policy"] != "base"]
     of_warmup = pd.Series([style.of_warmup for style in styles_of(trained, styles)], trained.index, bool)
-    ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
+    ks = sorted(trained.loc[of_warmup, "K"].unique().tolist()) or [0]
     reach = ks[-1] - ks[0] or 1
     trained = trained.assign(at=_places_at_k(trained, of_warmup, ks[-1], reach))
     end = max([ks[-1], *trained["at"]]) + 0.05 * reach
@@ -64,7 +65,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     curves = alt.Chart(_curves(trained[of_warmup], base.assign(at=0.0))).mark_line(strokeWidth=1.8)
     lines = curves.encode(x=x, y=y, order="K:Q", **channels)
     bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, color=channels["color"], **interval)
-    layers: list[Any] = []
+    layers: list[alt.Chart] = []
     if len(base):
         layers += [
             alt.Chart(base).mark_rect(opacity=0.1, color="#444").encode(**interval),
@@ -116,7 +117,7 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
         points.encode(x=x, y=y, tooltip=_tooltip(rows), **channels),
     ]
     layers += _names_beside_marks(rows, span, high - low, WIDTH, f"width >= {NARROW}", {"x": x, "y": y})
-    short = rows.assign(name=[f"K={k}" for k in rows["K"]]).where(rows["policy"] != "base", rows)
+    short = rows.assign(name="K=" + rows["K"].astype(str)).where(rows["policy"] != "base", rows)
     layers += _names_beside_marks(short, span, high - low, PHONE_WIDTH, f"width < {NARROW}", {"x": x, "y": y})
     return finished(*layers)
 
@@ -163,7 +164,7 @@ def placed(rows: pd.DataFrame, span: float, height: float, width: int = WIDTH) -
     """Return the rows whose names fit beside their marks in a chart of this width, with the number of their place."""
     to_x = width / span
     to_y = HEIGHT / height
-    marks = [(at * to_x, accuracy * to_y) for at, accuracy in zip(rows["at"], rows["accuracy"], strict=True)]
+    marks = list(zip(rows["at"] * to_x, rows["accuracy"] * to_y, strict=True))
     boxes: list[Box] = [(x - 5, x + 5, y - 5, y + 5) for x, y in marks]
     place_of: dict[Hashable, int] = {}
     for index, name, (x, y) in zip(rows.index, rows["name"], marks, strict=True):
@@ -205,7 +206,7 @@ def informativeness_by_k(harvest: pd.DataFrame, _: Styles | None = None) -> Spec
         parts.append(part.set_axis(["K", "value", "low", "high"], axis=1).assign(series=name))
     rows = pd.concat(parts).dropna(subset=["value"])
     rows["interval"] = _between(rows["low"], rows["high"])
-    ks = sorted(int(k) for k in rows_of_size["K"].unique())
+    ks = sorted(rows_of_size["K"].unique().tolist())
     margin = 0.04 * (ks[-1] - ks[0]) or 1
     around = alt.Scale(domain=[ks[0] - margin, ks[-1] + margin], nice=False, zero=False)
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=around)
@@ -244,8 +245,7 @@ def cost_by_stage(cost: pd.DataFrame, _: Styles | None = None) -> Spec:
     hours["device_hours"] /= hours["name"].map(seeds)
     unit, factor = time_unit(hours.groupby("name")["device_hours"].sum().max())
     present = set(hours["stage"])
-    stages = [stage for stage in GPU_STAGES if stage in present]
-    stages += [stage for stage in hours["stage"].unique() if stage not in GPU_STAGES]
+    stages = [stage for stage in dict.fromkeys([*GPU_STAGES, *hours["stage"]]) if stage in present]
     colors = [STAGE_COLORS.get(stage, "#bbbbbb") for stage in stages]
     hours = hours.assign(time=hours["device_hours"] * factor, order=hours["stage"].map(stages.index))
     chart = _stacked(hours).encode(
@@ -350,7 +350,7 @@ def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows), interval=_between(rows["ci_low"], rows["ci_high"]))
-    ks = sorted(int(k) for k in rows["k"].unique())
+    ks = sorted(rows["k"].unique().tolist())
     x = alt.X(
         "k:Q", title="number of samples k", axis=alt.Axis(values=ks, grid=False), scale=alt.Scale(type="log", base=2)
     )
@@ -359,6 +359,22 @@ def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
     tooltip = tips(shown, series="policy", share="pass@k", interval="95 %")
     lines = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(by_line))
     return finished(lines.mark_line(), lines.mark_point(filled=True, size=60, opacity=1))
+
+
+def course(training: pd.DataFrame, styles: Styles) -> Spec:
+    rows = training.assign(series=[style.series for style in styles_of(training, styles)])
+    measure = str(training["measure"].iloc[0])
+    axis = alt.Axis(format="~s", grid=False, tickCount=5)
+    x = alt.X("tokens:Q", title="tokens trained on", axis=axis)
+    y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    seen = {"series": None, "step": "", "tokens": "~s", "value": ".3g", "value_low": ".3g", "value_high": ".3g"}
+    tooltip = tips(seen, series="training", value=measure, value_low="lowest seed", value_high="highest seed")
+    channels = series_channels(legend(training, styles))
+    del channels["shape"]
+    chart = alt.Chart(rows)
+    seeds = chart.mark_area(opacity=0.18).encode(x=x, y="value_low:Q", y2="value_high:Q", color=channels["color"])
+    mean = chart.mark_line().encode(x=x, y=y, tooltip=tooltip, **channels)
+    return finished(seeds, mean, height=CURVE_HEIGHT)
 
 
 def _stacked(rows: pd.DataFrame) -> alt.Chart:
@@ -391,7 +407,7 @@ def _accuracy_axis(main: pd.DataFrame, column: str = "accuracy") -> alt.Y:
     return alt.Y(f"{column}:Q", title=ACCURACY, scale=scale, axis=alt.Axis(format=".1~%", tickCount=6))
 
 
-def _interval(main: pd.DataFrame) -> dict[str, Any]:
+def _interval(main: pd.DataFrame) -> dict[str, alt.Y | str]:
     return {"y": _accuracy_axis(main, "ci_low"), "y2": "ci_high:Q"}
 
 

@@ -125,8 +125,10 @@ def _serialised(element: Element) -> str:
 
 def _text(text: str | None) -> str:
     """Return text inside a formula, without HTML elements; the converter writes symbols as entities (&#x0003C;)."""
-    characters = [_code(c) if _hidden(c) else c for c in html.unescape(text or "")]
-    return html.escape("".join(characters))
+    shown = ""
+    for character in html.unescape(text or ""):
+        shown += _code(character) if _hidden(character) else character
+    return html.escape(shown)
 
 
 def _hidden(character: str) -> bool:

@@ -37,9 +37,9 @@ from g2d.report.browsers import (
 from g2d.report.cells import PageTable, cells_of
 from g2d.report.markup import coded
 from g2d.report.provenance import Provenance, without_folders
+from g2d.report.sentences import win_rate_sentences
 from g2d.report.styles import Styles, series_styles
 from g2d.report.vega import Spec
-from g2d.report.win_rate_sentences import win_rate_sentences
 from g2d.tables.all_tables import OPEN_ENDED, OTHERS, SECTIONS, figure, table
 from g2d.tables.captions import Caption
 from g2d.tables.results import read_by_name
@@ -167,10 +167,12 @@ def vega_bundle() -> str:
 
 def content_security_policy(scripts: Sequence[str]) -> str:
     """Allow these scripts, inline styles, because Vega writes style attributes, and no loading."""
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    allowed = []
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        allowed.append(f"'sha256-{digest}'")
     return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src {' '.join(allowed)}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
 

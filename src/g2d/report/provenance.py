@@ -81,7 +81,19 @@ def provenance(
         workflow: a file of the repository whose commit is recorded.
         lost_losses: `steps_without_loss` by policy.
     """
-    base = {policy.model: policy for policy in policies if policy.regime == "base"}
+    base: dict[str, PolicyRecord] = {}
+    weights: dict[str, str | None] = {}
+    effects: dict[str, float] = {}
+    untrained: list[str] = []
+    for policy in policies:
+        if policy.regime == "base":
+            base[policy.model] = policy
+        else:
+            weights[policy.policy_id] = policy.weights_sha256
+        if policy.effect_left is not None:
+            effects[policy.policy_id] = policy.effect_left
+        if policy.settings.get("gradient_steps") == 0:
+            untrained.append(policy.policy_id)
     record: Provenance = {
         "workflow": {"g2d": __version__, **commit(workflow), "stage_versions": dict(VERSIONS)},
         "software": {
@@ -95,14 +107,12 @@ def provenance(
         "seeds": list(config.seeds),
         "models": {name: _model_facts(source, base.get(name)) for name, source in config.models.items()},
         "problems": {name: _problem_facts(manifest) for name, manifest in manifests.items()},
-        "policies": {policy.policy_id: policy.weights_sha256 for policy in policies if policy.regime != "base"},
+        "policies": weights,
     }
-    effects = {policy.policy_id: policy.effect_left for policy in policies if policy.effect_left is not None}
     if effects:
         record["effect_left"] = effects
     if lost_losses:
         record["lost_losses"] = dict(lost_losses)
-    untrained = [policy.policy_id for policy in policies if policy.settings.get("gradient_steps") == 0]
     if untrained:
         record["untrained"] = untrained
     return record

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import pandas as pd
@@ -19,8 +20,8 @@ OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
 
-METHODS = ("base", "dpo", *(name for name in REGIMES if name != "dpo"))
-COLORS = {kind: OKABE_ITO[i % len(OKABE_ITO)] for i, kind in enumerate(METHODS)}
+METHODS = tuple(dict.fromkeys(["base", "dpo", *REGIMES]))
+COLORS = dict(zip(METHODS, cycle(OKABE_ITO), strict=False))
 SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grpo": "GRPO alone"}
 
 

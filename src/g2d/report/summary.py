@@ -9,14 +9,15 @@ from itertools import chain
 import pandas as pd
 
 from g2d.analysis.calibration import few_mixed
+from g2d.analysis.training_steps import RATIO_BOUND
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
-from g2d.grid.runs import called
+from g2d.grid.runs import POLICY_NAMES, called
 from g2d.policies.gguf import origin
-from g2d.report import charts, training_curves
+from g2d.report import charts
 from g2d.report.answer import Answer, answer
-from g2d.report.phrases import listed, percent
 from g2d.report.provenance import Provenance
+from g2d.report.sentences import listed, percent
 from g2d.report.styles import Styles
 from g2d.report.vega import Spec
 from g2d.tables.captions import sampling_words
@@ -97,8 +98,25 @@ def _answer(tables: Mapping[str, pd.DataFrame], rows: pd.DataFrame, grid: Grid, 
 def _caveats(tables: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
     caveats = zero_caveats(tables["main"])
     if "training" in tables:
-        caveats += training_curves.mismatch_caveats(tables["training"])
+        caveats += mismatch_caveats(tables["training"])
     return caveats
+
+
+def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
+    caveats = []
+    for (policy, size), rows in training.groupby(["policy", "group_size"], sort=False):
+        mean = rows.groupby("measure")["value"].mean()
+        if abs(mean.get("ratio", 1.0) - 1) > RATIO_BOUND:
+            capped = ""
+            if "capped" in mean:
+                capped = f"; {percent(mean['capped'], 0)} of the ratios exceeded their cap"
+            regime = str(policy).removesuffix("/grpo")
+            called = f"{POLICY_NAMES.get(regime, regime)}, G={size}"
+            caveats.append(
+                f"In the training of {called} the probabilities of trainer and sampler differ: their "
+                f"ratio is {mean['ratio']:.2f} on average, off 1 by more than {RATIO_BOUND:g}{capped}."
+            )
+    return tuple(caveats)
 
 
 def calibration_words(main: pd.DataFrame) -> str:

@@ -1,14 +1,18 @@
-"""Parts of all Vega-Lite figures: theme, scales, and series."""
+"""Vega-Lite: theme, scales and series of all charts; and figures, the charts of the page as SVG with text as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 import pandas as pd
+import vl_convert
 
-from g2d.report.styles import Style
+from g2d.jobs.files import write_text
+from g2d.report.styles import Style, Styles
 
 Spec = dict[str, Any]  # a Vega-Lite specification, or a part of one
 
@@ -84,3 +88,52 @@ def finished(*layers: alt.Chart, height: int = HEIGHT) -> Spec:
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec["config"] = THEME
     return spec
+
+
+# ---------------------------------------------------------------------------------------------- figures as SVG
+
+PANEL_WIDTH = 460  # pixels
+OWN_LEGENDS = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")}
+Panels = Mapping[str, Sequence[Spec]]  # model: panels from top to bottom
+
+
+def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Styles) -> Panels:
+    specs: dict[str, list[Spec]] = {}
+    for model, rows in table.groupby("model", sort=False):
+        spec = draw(rows, *more)
+        if spec is not None:
+            specs[str(model)] = [spec]
+    return specs
+
+
+def below_each_other(upper: Panels, lower: Panels) -> Panels:
+    return {model: [*upper.get(model, ()), *lower.get(model, ())] for model in {**upper, **lower}}
+
+
+def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str) -> None:
+    """Write a figure as SVG, with a note below its panels, or with `nothing` if it has no panel; bytes are
+    reproducible."""
+    blank: Spec = {"data": {"values": [{}]}, "mark": {"type": "text", "text": nothing}, "width": PANEL_WIDTH}
+    columns = [_column(model, specs) for model, specs in panels.items()]
+    datasets: dict[str, object] = {}
+    for spec in chain.from_iterable(panels.values()):
+        datasets.update(spec["datasets"])
+    figure: Spec = {
+        "hconcat": columns or [blank],
+        "resolve": OWN_LEGENDS,
+        "config": THEME | {"legend": THEME["legend"] | {"columns": 2}},
+        "datasets": datasets,
+    }
+    if note:
+        figure["title"] = {"text": note, "orient": "bottom", "anchor": "start", "fontSize": 10, "fontWeight": "normal"}
+    write_text(path, vl_convert.vegalite_to_svg(figure))
+
+
+def _column(model: str, specs: Sequence[Spec]) -> Spec:
+    parts = ("layer", "mark", "encoding", "data", "height")
+    panels = []
+    for spec in specs:
+        panel = {key: spec[key] for key in parts if key in spec}
+        panel["width"] = PANEL_WIDTH
+        panels.append(panel)
+    return {"title": model, "vconcat": panels, "resolve": OWN_LEGENDS}

@@ -134,7 +134,7 @@ TABLES = (
           "probes", (PROBES,), enabled=lambda grid: bool(grid.automatic_warmups)),
     Table("training", "Training curves", "trainings:training_table",
           "logs", (LOGS, TRAINING_ROLLOUTS), section=TRAINING,
-          charts=(Chart("training_curves:course", "model measure"),),
+          charts=(Chart("charts:course", "model measure"),),
           enabled=lambda grid: bool(grid.trajectories)),
     Table("selection", "Checkpoint selection", "accuracy:selection_table",
           "answers select_by", (ANSWERS, RECORDS), section=TRAINING,

@@ -1,15 +1,79 @@
-"""Sentences about win rates against M0."""
+"""Words of the page: numbers, intervals and lists; sentences about win rates; lines of a run of one K."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 
 from g2d.analysis.statistics import LEVEL
 from g2d.grid.runs import THEN, called
-from g2d.report.phrases import NBSP, percent, percent_of, sentence, signed, these_weights
+from g2d.report.styles import names
 from g2d.tables.frames import Cells
+
+NBSP = "\u00a0"  # keeps a number and its unit on one line
+
+
+def listed(items: Sequence[str]) -> str:
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def these_weights(n_seeds: int, before: bool = False) -> str:
+    if n_seeds > 1:
+        return ""
+    if before:
+        return "with these weights, "
+    return " with these weights"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f}{NBSP}%"
+
+
+def percent_interval(share: float, low: float, high: float, digits: int = 1) -> str:
+    return f"{percent(share, digits)} [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
+
+
+def percent_of(row: Cells, name: str, bounds: str = "") -> str:
+    """Return "12.3 % [10.1, 14.5]" from a column and its bounds (names begin with `bounds`)."""
+    bounds = bounds or name
+    return percent_interval(row[name], row[f"{bounds}_low"], row[f"{bounds}_high"])
+
+
+def signed(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-", "−")
+
+
+def signed_interval(low: float, high: float) -> str:
+    """Write an interval in percentage points: [−0.1, +2.5]."""
+    return f"[{signed(low)}, {signed(high)}]"
+
+
+def points(share: float, low: float, high: float) -> str:
+    return f"{signed(share)} points {signed_interval(low, high)}"
+
+
+def time_unit(hours: float) -> tuple[str, int]:
+    """Return the unit that suits a time, and how many of it make an hour."""
+    if hours >= 1:
+        return "hours", 1
+    if hours >= 1 / 60:
+        return "minutes", 60
+    return "seconds", 3600
+
+
+def at_most(share: float) -> str:
+    return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"
+
+
+# ------------------------------------------------------------------------------------------------------ win rates
 
 FEW = 0.05  # share of comparisons with the shorter or longer reply below which equal length is extrapolated
 TRAINED_ON = {
@@ -23,13 +87,13 @@ def win_rate_sentences(table: pd.DataFrame) -> list[str]:
     sentences = []
     for model, rows in table.groupby("model", sort=False):
         open_ended = rows["prompts"] != "verifiable"
-        sentences += [_sentence(row) for row in rows[open_ended].to_dict("records")]
+        sentences += [_win_rate(row) for row in rows[open_ended].to_dict("records")]
         if not open_ended.all():
             sentences.append(_others(str(model), rows[~open_ended]))
     return sentences
 
 
-def _sentence(row: Cells) -> str:
+def _win_rate(row: Cells) -> str:
     longer = row["length"] / row["base_length"] - 1 if row["base_length"] else 0.0
     has_equal_length = not math.isnan(row["equal_length"])
     trained_on = " and then on ".join(TRAINED_ON[kind] for kind in row["prompts"].split(THEN))
@@ -90,3 +154,18 @@ def _others(model: str, rows: pd.DataFrame) -> str:
         f"Of {len(rows)} {policies} of {model} trained on verifiable prompts only, {better} {verb} preferred to M0 "
         f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {worse} less often."
     )
+
+
+# -------------------------------------------------------------------------------------------- a run of one K
+
+
+def accuracies_at(k: int, main: pd.DataFrame) -> list[str]:
+    """Return a line per benchmark and policy of this K, and of M0, from Table 1; accuracies with 95 % intervals."""
+    is_at_k = (main["K"] == k) & (main["policy"] != "g2d-auto")
+    rows = main[is_at_k | (main["policy"] == "base")]
+    lines = []
+    for name, row in zip(names(rows), rows.to_dict("records"), strict=True):
+        seeds = "1 seed" if row["n_seeds"] == 1 else f"{row['n_seeds']} seeds"
+        score = percent_interval(row["accuracy"], row["ci_low"], row["ci_high"])
+        lines.append(f"{row['model']}, {row['benchmark']}: {name} {score}, {seeds}")
+    return sorted(lines, key=lambda line: line.split(":")[0])
