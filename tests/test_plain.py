@@ -18,7 +18,7 @@ from g2d.markdown import code, fenced, literal
 from g2d.plain import is_hidden, plain, say
 from g2d.report import page
 from g2d.rewards import registry
-from g2d.rewards.judging import require_numbers
+from g2d.rewards.registry import require_numbers
 from g2d.rewards.reward import Reward
 from g2d.settings import ConfigError
 from tests.configs import MINIMAL

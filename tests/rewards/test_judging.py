@@ -10,7 +10,7 @@ import pytest
 
 from g2d.problems import Problem
 from g2d.rewards import registry
-from g2d.rewards.judging import judge, require_numbers
+from g2d.rewards.registry import judge, require_numbers
 from g2d.rewards.reward import Attempt, Judgement, Reward
 from g2d.settings import Section, key
 from g2d.verifier import Verification

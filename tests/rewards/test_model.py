@@ -16,9 +16,8 @@ from g2d.checks.load import load
 from g2d.checks.requirements import require_files
 from g2d.jobs.files import read_json
 from g2d.problems import Problem
-from g2d.rewards.judging import judge
 from g2d.rewards.model import Scorer
-from g2d.rewards.registry import AnyReward, reward_params, reward_settings, words_of
+from g2d.rewards.registry import AnyReward, judge, reward_params, reward_settings, words_of
 from g2d.rewards.reward import Attempt, Judgement, UnusableError
 from g2d.settings import ConfigError, Section
 from g2d.verifier import Verification

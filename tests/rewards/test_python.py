@@ -18,9 +18,8 @@ from g2d.checks.load import load
 from g2d.checks.requirements import require_files
 from g2d.problems import Problem
 from g2d.regimes.run.stopping import stop_requests
-from g2d.rewards.judging import judge
 from g2d.rewards.python import PythonReward
-from g2d.rewards.registry import is_scalar, reward_of, reward_params, reward_settings, words_of
+from g2d.rewards.registry import is_scalar, judge, reward_of, reward_params, reward_settings, words_of
 from g2d.rewards.reward import Attempt, Judgement
 from g2d.settings import ConfigError
 from g2d.verifier import Verification, VerifierError, pool

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from g2d.problems import Problem
 from g2d.rewards.controls import Format, Random, Wrong
-from g2d.rewards.judging import judge
-from g2d.rewards.registry import REWARDS, TRUTH, reward_params, reward_settings
+from g2d.rewards.registry import REWARDS, TRUTH, judge, reward_params, reward_settings
 from g2d.rewards.reward import Attempt, Context, group_name
 from g2d.settings import Section
 from g2d.verifier import Verifier

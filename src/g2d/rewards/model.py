@@ -220,7 +220,8 @@ class Scorer:
         mask = pad_sequence([torch.ones_like(row) for row in every], batch_first=True).to(self.device)
         with torch.inference_mode():
             scores: torch.Tensor = self.model(input_ids=ids, attention_mask=mask).logits
-        return [float(score) for score in scores.float().reshape(len(rows), 1)[:, 0]]
+        values: list[float] = scores.float().reshape(len(rows)).tolist()
+        return values
 
 
 def _words(settings: RewardModel) -> str:

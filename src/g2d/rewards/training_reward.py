@@ -12,8 +12,7 @@ from typing import Any, get_args
 
 from g2d.problems import Problem
 from g2d.problems.problem import references
-from g2d.rewards.judging import judge
-from g2d.rewards.registry import TRUTH, ByKind, is_scalar, parts, reward_of
+from g2d.rewards.registry import TRUTH, ByKind, is_scalar, judge, parts, reward_of
 from g2d.rewards.reward import Attempt, Context, Judgement, Status
 from g2d.settings import Section
 from g2d.verifier import Verification, shared_verifier
@@ -132,9 +131,10 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None,
         log_metric: Callable[[str, float], None],
     ) -> None:
-        kinds = [self.problems[name].kind for name in problem_id]
-        for kind in dict.fromkeys(kinds):
-            positions = [position for position, other in enumerate(kinds) if other == kind]
+        by_kind: dict[str, list[int]] = {}
+        for position, name in enumerate(problem_id):
+            by_kind.setdefault(self.problems[name].kind, []).append(position)
+        for kind, positions in by_kind.items():
             rewards = []
             for position in positions:
                 reward = judgements[position].reward

@@ -14,8 +14,7 @@ from g2d.policies.record import PolicyRecord, ends_in_words, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.problems.prompts import Prompt, conversation
-from g2d.rewards.judging import judge
-from g2d.rewards.registry import TRUTH
+from g2d.rewards.registry import TRUTH, judge
 from g2d.rewards.reward import Attempt, Context
 from g2d.rollouts.engine import Completion, Decoding, Engine, ModelEngine, Request
 from g2d.rollouts.rollout import Rollout

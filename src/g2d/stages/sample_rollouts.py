@@ -21,8 +21,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import is_usable, job_digest, seal
 from g2d.regimes.run.stopping import work_folder
-from g2d.rewards.judging import require_numbers
-from g2d.rewards.registry import TRUTH, words_of
+from g2d.rewards.registry import TRUTH, require_numbers, words_of
 from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_parts, part_of, read_rollouts, to_frame, write_rollouts

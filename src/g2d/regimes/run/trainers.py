@@ -28,7 +28,7 @@ from g2d.policies.record import (
     with_trained,
 )
 from g2d.regimes.run.processes import n_processes
-from g2d.rewards.judging import require_numbers
+from g2d.rewards.registry import require_numbers
 from g2d.rewards.reward import Status
 from g2d.settings import Section, key
 
