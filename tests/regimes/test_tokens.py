@@ -34,8 +34,7 @@ from g2d.rewards.registry import reward_settings
 from g2d.rollouts.continuous_batching import ContinuousBatch
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs, read_pairs
-from g2d.rollouts.rollout import IDS, read_rollouts, to_frame, write_rollouts
-from g2d.rollouts.tokens import require_own_tokens
+from g2d.rollouts.rollout import IDS, read_rollouts, require_own_tokens, to_frame, write_rollouts
 from tests.models import adapted, rollouts_of
 
 Drawn = tuple[tuple[int, ...], tuple[int, ...]]  # tokens of a prompt and of a completion

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from g2d.rollouts import attention, sampling
+from g2d.rollouts import rows, sampling
 from g2d.rollouts.continuous_batching import PREFIX, ContinuousBatch, Sample, shared_prefix
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import Rows, shares_keys
@@ -85,8 +85,8 @@ def test_keys_and_values_are_not_repeated_for_query_heads(monkeypatch: pytest.Mo
     calls = []
     monkeypatch.setitem(
         AttentionInterface._global_mapping,
-        attention.NAME,
-        lambda *args, **kwargs: calls.append(args[2].shape[1]) or attention.attend(*args, **kwargs),
+        rows.BY_ROW,
+        lambda *args, **kwargs: calls.append(args[2].shape[1]) or rows.attend(*args, **kwargs),
     )
     for kind, heads in (("grouped", {2}), ("learned positions", set())):
         calls.clear()

@@ -10,8 +10,8 @@ from g2d.policies import read_own_policy
 from g2d.problems import read_problems
 from g2d.problems.prompts import Prompt
 from g2d.rollouts.pairs import build_pairs, truncated_sides, why_no_pairs
+from g2d.rollouts.rollout import read_own_rollouts
 from g2d.rollouts.rollout_keys import Pairs
-from g2d.rollouts.tokens import read_own_rollouts
 
 
 def main(snakemake):

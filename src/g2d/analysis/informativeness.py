@@ -21,7 +21,7 @@ import scipy
 
 from g2d.analysis.statistics import wilson_interval
 from g2d.jobs.files import read_json, write_json
-from g2d.rollouts.labels import is_binary, labels, lengths
+from g2d.rollouts.pairs import is_binary, labels, lengths
 
 PARSEABLE = ("correct", "incorrect")  # verdicts on a terminated box that parses
 

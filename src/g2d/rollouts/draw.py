@@ -15,9 +15,9 @@ from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.problems.prompts import Prompt, conversation
 from g2d.rewards.registry import TRUTH, judge
-from g2d.rewards.reward import Attempt, Context
+from g2d.rewards.reward import Attempt, Context, Status
 from g2d.rollouts.engine import Completion, Decoding, Engine, ModelEngine, Request
-from g2d.rollouts.rollout import Rollout
+from g2d.rollouts.rollout import FinishReason, Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, Evaluation, Sampling
 from g2d.settings import Section
 from g2d.verifier import Verification, Verifier
@@ -80,12 +80,17 @@ def draw_rollouts(
     """
     tokenizer = tokenizer_sha256(policy.base) if token_ids else None
     drawn = list(completed(engine, problems, prompt, decoding))
-    compared = references([problem for problem, *_ in drawn], verifier)
-    verifications = verifier.verify(
-        [(reference, done.text) for reference, (*_, done) in zip(compared, drawn, strict=True)],
-        [done.finish_reason for *_, done in drawn],
-        in_thinking=[request.in_thinking for _, request, *_ in drawn],
-    )
+    problem_of: list[Problem] = []
+    texts: list[str] = []
+    finish_reasons: list[FinishReason] = []
+    in_thinking: list[bool] = []
+    for problem, request, _, completion in drawn:
+        problem_of.append(problem)
+        texts.append(completion.text)
+        finish_reasons.append(completion.finish_reason)
+        in_thinking.append(request.in_thinking)
+    items = list(zip(references(problem_of, verifier), texts, strict=True))
+    verifications = verifier.verify(items, finish_reasons, in_thinking=in_thinking)
     rollouts: list[Rollout] = []
     for (problem, request, sample, completion), verification in zip(drawn, verifications, strict=True):
         answer = verification.extracted_answer
@@ -125,7 +130,8 @@ def with_rewards(
     import pandas as pd
 
     if reward == TRUTH:
-        plain = rollouts.drop(columns=["reward_status", "reward_details"], errors="ignore")  # of rollouts judged before
+        # Rollouts that were judged before have these columns.
+        plain = rollouts.drop(columns=["reward_status", "reward_details"], errors="ignore")
         return plain.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
     by_id = {problem.problem_id: problem for problem in problems}
     columns = ["problem_id", "sample", "completion_text", "verdict", "extracted_answer"]
@@ -135,13 +141,15 @@ def with_rewards(
         attempts.append(Attempt(by_id[name], name, int(sample), text, verified))
     judgements = judge(reward, attempts, Context(seed, stream))
     rewards: list[float] = []
+    statuses: list[Status] = []
     details: list[str | None] = []
     for judgement in judgements:
         rewards.append(math.nan if judgement.reward is None else judgement.reward)
+        statuses.append(judgement.status)
         details.append(json.dumps(dict(judgement.details)) if judgement.details else None)
     return rollouts.assign(
         reward=rewards,
-        reward_status=[judgement.status for judgement in judgements],
+        reward_status=statuses,
         reward_details=pd.Series(details, rollouts.index, dtype="object"),
     )
 
@@ -157,5 +165,5 @@ def completed(
 
 
 def well_formed(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
+    """Replace lone surrogates by question marks: UTF-8 cannot encode them."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Interface of engines, which complete prompts."""
+"""Interface of engines: an engine completes prompts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,14 @@
-"""Preference pairs from a harvest (paper, section 2.1, stage 2), in TRL's conversational preference format.
+"""Positive and negative rollouts, and preference pairs from a harvest (paper, section 2.1, stage 2).
+
+A binary reward is the label. With a scalar reward, a prompt's best rollouts are positive and its worst are negative
+(arXiv 2506.21495, section 4.2). Others, and rollouts without a reward, are neither.
+
+A pair has TRL's conversational preference format.
 
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
-With a scalar reward, y+ is one of the best rollouts and y- one of the worst (`labels`). Random numbers are hashes of
-seed and problem_id, so a prompt's pair does not depend on other prompts or library versions.
+Random numbers are hashes of seed and problem_id, so a prompt's pair does not depend on other prompts or library
+versions.
 """
 
 from __future__ import annotations
@@ -18,10 +23,54 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from g2d.jobs.files import parse_json, read_lines
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, conversation
-from g2d.rollouts.labels import labels
+from g2d.verifier.verifier import NO_REFERENCE
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def is_binary(rewards: pd.Series) -> bool:
+    return bool(rewards.dropna().isin((0, 1)).all())
+
+
+def is_open_ended(rollouts: pd.DataFrame) -> pd.Series:
+    return rollouts["verdict"] == NO_REFERENCE
+
+
+def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
+    """Return True for positive, False for negative and NA for other rollouts, with their (unique) index.
+
+    `margin` is the smallest difference between a prompt's best and worst scalar reward; None: above 0.
+    """
+    open_ended = is_open_ended(rollouts)
+    if open_ended.any() and not open_ended.all():  # a mixed batch: label each kind by its reward
+        verifiable = labels(rollouts[~open_ended])
+        return labels(rollouts[open_ended], margin).reindex(rollouts.index).where(open_ended, verifiable)
+    reward = rollouts["reward"]
+    if is_binary(reward):
+        return (reward == 1).astype("boolean").mask(reward.isna())
+    by_prompt = reward.groupby(rollouts["problem_id"])
+    best = by_prompt.transform("max")
+    worst = by_prompt.transform("min")
+    apart = (best > worst) & (best - worst >= (margin or 0))
+    return (reward == best).astype("boolean").where(apart & ((reward == best) | (reward == worst)))
+
+
+def lengths(rollouts: pd.DataFrame) -> tuple[float | None, float | None]:
+    """Return the mean length in tokens of positive and of negative rollouts; None without any.
+
+    A mixed batch uses only its open-ended prompts.
+    """
+    open_ended = is_open_ended(rollouts)
+    if open_ended.any():
+        rollouts = rollouts[open_ended]
+    tokens = rollouts["token_count"]
+    label = labels(rollouts)
+    return _mean(tokens[label.eq(True).fillna(False)]), _mean(tokens[label.eq(False).fillna(False)])
+
+
+def _mean(tokens: pd.Series) -> float | None:
+    return float(tokens.mean()) if len(tokens) else None
 
 
 class Pair(TypedDict):
@@ -66,12 +115,21 @@ def build_pairs(
     for problem in problems:
         name = problem.problem_id
         by_sample = drawn[name]
-        right = [sample for sample, row in by_sample.items() if row["label"]]
-        wrong = [sample for sample, row in by_sample.items() if not row["label"]]
+        right: list[int] = []
+        wrong: list[int] = []
+        ended: list[int] = []  # right ones that are not truncated
+        for sample, row in by_sample.items():
+            if not row["label"]:
+                wrong.append(sample)
+                continue
+            right.append(sample)
+            if row["finish_reason"] != "length":
+                ended.append(sample)
         if not right or not wrong:
             continue
-        ended = [sample for sample in right if by_sample[sample]["finish_reason"] != "length"]
-        candidates = right if truncated_chosen == "keep" else ended or right
+        candidates = right
+        if truncated_chosen == "avoid" and ended:
+            candidates = ended
         chosen_sample, rejected_sample = one_pair(name, candidates, wrong, seed)
         chosen = by_sample[chosen_sample]
         rejected = by_sample[rejected_sample]

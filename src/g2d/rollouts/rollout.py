@@ -1,13 +1,17 @@
-"""`Rollout`: one completion of one prompt with its verdict; its Parquet format and parts."""
+"""`Rollout`: one completion of one prompt with its verdict; its Parquet format, parts and tokens.
+
+Trainings use the sampled tokens, because chat templates change thinking blocks, and decoding loses special tokens.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from g2d.jobs.files import atomic
+from g2d.policies.record import PolicyRecord, tokenizer_sha256
 from g2d.verifier import Verdict
 
 if TYPE_CHECKING:
@@ -58,11 +62,11 @@ def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, list[object]] = {}
     for name in COLUMNS:
         columns[name] = [getattr(rollout, name) for rollout in rollouts]
     for name in IDS:
-        arrays: list[Any] = []
+        arrays: list[object] = []
         for ids in columns[name]:
             arrays.append(None if ids is None else np.array(ids, dtype=np.int32))
         columns[name] = arrays
@@ -83,7 +87,7 @@ def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout])
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-    """Read columns; only those of `LEFT_OUT` may be missing. A ValueError names a file that cannot be read."""
+    """Read columns; only `LEFT_OUT` may be missing. A ValueError names a file that cannot be read."""
     import pandas as pd
     import pyarrow.parquet
 
@@ -99,6 +103,25 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
         ) from None
 
 
+def read_own_rollouts(file: str | Path, base: PolicyRecord) -> pd.DataFrame:
+    """Read a harvest that was drawn with M0's tokenizer; otherwise raise a ValueError."""
+    rollouts = read_rollouts(file)
+    if "tokenizer_sha256" not in rollouts:
+        raise ValueError(f"{file}: has no sampled tokens, as files of 0.1.0: delete it to have it drawn again")
+    require_own_tokens(rollouts["tokenizer_sha256"], base, "the rollouts")
+    return rollouts
+
+
+def require_own_tokens(digests: Iterable[str], base: PolicyRecord, what: str) -> None:
+    """Raise a ValueError if rollouts or pairs with these digests are not of M0's tokenizer."""
+    foreign = set(digests) - {tokenizer_sha256(base.base)}
+    if foreign:
+        raise ValueError(
+            f"{base.base}: not the tokenizer that {what} were drawn with (sha256 {foreign.pop()[:12]}...): use those "
+            "of this model"
+        )
+
+
 def part_of(problems: Sequence[Problem], number: int, count: int) -> list[Problem]:
     """Return every `count`-th problem from `number` (1 to `count`)."""
     return list(problems[number - 1 :: count])
@@ -108,8 +131,10 @@ def merge_parts(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.
     """Merge the rollouts of all parts, ordered by problem and sample; a ValueError names a wrong file."""
     import pandas as pd
 
-    frames = [read_rollouts(file) for file in files]
-    for number, (file, frame) in enumerate(zip(files, frames, strict=True), 1):
+    frames = []
+    for number, file in enumerate(files, 1):
+        frame = read_rollouts(file)
+        frames.append(frame)
         expected = [problem.problem_id for problem in part_of(problems, number, len(files))]
         if list(frame["problem_id"].unique()) != expected:
             raise ValueError(f"{file}: not the rollouts of part {number} of {len(files)}; delete it to draw it again")

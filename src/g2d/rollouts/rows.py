@@ -2,27 +2,32 @@
 
 Every row is written from column 0, and a mask hides unused columns. A prefix of all prompts may be stored once, without
 columns.
+
+transformers repeats shared keys and values for every query head: a copy of the cache per layer and step. `attend`
+copies nothing: it multiplies heads that share keys together, and all rows with their common prefix.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
+from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, get_layer_types_and_kwargs
 
-from g2d.rollouts.attention import by_row
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.sampling import choose_tokens
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
+BY_ROW = "g2d_rows"  # name of `attend` among transformers' attention functions
 
 
 def is_supported(model: PreTrainedModel) -> bool:
@@ -37,7 +42,7 @@ def is_supported(model: PreTrainedModel) -> bool:
     )
 
 
-def kinds_of_layers(config: Any) -> frozenset[str]:
+def kinds_of_layers(config: PreTrainedConfig) -> frozenset[str]:
     return frozenset(get_layer_types_and_kwargs(config.get_text_config(decoder=True))[0])
 
 
@@ -47,13 +52,13 @@ def parameters(model: PreTrainedModel) -> frozenset[str]:
 
 
 def attends_by_row(model: PreTrainedModel) -> bool:
-    """Return whether `g2d.rollouts.attention` can replace a model's attention: PyTorch's, with a mask."""
+    """Return whether `attend` can replace a model's attention: PyTorch's, with a mask."""
     return bool(model.config._attn_implementation == "sdpa")
 
 
 def shares_keys(model: PreTrainedModel) -> bool:
-    config = model.config.get_text_config(decoder=True)
     """Return whether several query heads share keys and values."""
+    config = model.config.get_text_config(decoder=True)
     heads: int = config.num_attention_heads
     return (getattr(config, "num_key_value_heads", None) or heads) < heads
 
@@ -81,7 +86,9 @@ class RowLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self.cache.width - 1
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: object, **__: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return self._written(self.keys, key_states), self._written(self.values, value_states)
 
     def _written(self, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -90,7 +97,7 @@ class RowLayer(DynamicLayer):
 
 
 class RowCache(Cache):
-    """Cache of all layers. `by_row`: each row and head is contiguous in memory, for `g2d.rollouts.attention`."""
+    """Cache of all layers. `by_row`: each row and head is contiguous in memory, for `attend`."""
 
     def __init__(self, columns: int, by_row: bool) -> None:
         self.columns = columns
@@ -109,7 +116,8 @@ class RowCache(Cache):
     def prefix_of(self, rows: int) -> DynamicCache:
         read = DynamicCache()
         for index, states in enumerate(self.prefix or ()):
-            read.update(*(prefix.expand(rows, -1, -1, -1) for prefix in states[:2]), index)
+            keys, values = states[:2]
+            read.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1), index)
         return read
 
     def write(self, rows: torch.Tensor, read: DynamicCache, which: torch.Tensor, padding: torch.Tensor, n: int) -> None:
@@ -148,6 +156,64 @@ class RowCache(Cache):
             part.values = part.values[: len(rows)]
 
 
+def attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    attention_mask: torch.Tensor,
+    *,
+    row_cache: RowCache,
+    scaling: float | None = None,
+    **_: object,
+) -> tuple[torch.Tensor, None]:
+    """Compute attention for one query per row and head: (rows, 1, heads, head size), for transformers.
+
+    Args:
+        query: (rows, heads, 1, head size).
+        keys: (rows, key heads, columns, head size); so are the values.
+        attention_mask: added to the scores, (rows, 1, 1, columns of the prefix and of the row).
+        row_cache: has the prefix of every layer.
+    """
+    rows, heads, _, size = query.shape
+    kv_heads = keys.shape[1]
+    prefix = row_cache.parts[module.layer_idx].prefix
+    scaled = query * (size**-0.5 if scaling is None else scaling)
+    scaled = scaled.reshape(rows, kv_heads, heads // kv_heads, size)
+    scores = scaled @ keys.transpose(2, 3)
+    if prefix is not None:
+        scores = torch.cat([_with_all(scaled, prefix[0].transpose(1, 2)), scores], dim=-1)
+    weights = (scores + attention_mask).softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    if prefix is None:
+        output = weights @ values
+    else:
+        shared, of_row = weights.split([prefix[1].shape[1], values.shape[2]], dim=-1)
+        output = _with_all(shared, prefix[1]) + of_row @ values
+    return output.reshape(rows, 1, heads, size), None
+
+
+def _with_all(by_row: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+    """Multiply (rows, heads, group, n) by the shared (heads, n, m): (rows, heads, group, m)."""
+    rows, heads, group, n = by_row.shape
+    product = by_row.transpose(0, 1).reshape(heads, rows * group, n) @ shared
+    return product.view(heads, rows, group, -1).transpose(0, 1)
+
+
+AttentionInterface.register(BY_ROW, attend)
+
+
+@contextmanager
+def by_row(model: PreTrainedModel) -> Iterator[None]:
+    """Use `attend` in the model's attention; its forward pass then needs `row_cache`."""
+    config = model.config.get_text_config(decoder=True)
+    before = config._attn_implementation
+    config._attn_implementation = BY_ROW
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
 class Rows:
     """Rows of a batch; each is free or holds an unfinished completion.
 
@@ -175,7 +241,7 @@ class Rows:
 
         budget = decoding.max_completion_length
         self.free = ~zeros(rows, dtype=torch.bool)
-        # The last column is for free rows, which keep sampling without advancing.
+        # The last column is for free rows: these keep sampling without advancing.
         self.tokens = zeros(rows, budget + 1)
         self.uniforms = zeros(rows, budget + 1, dtype=torch.float64)
         self.counts = zeros(rows)  # tokens sampled
@@ -185,7 +251,7 @@ class Rows:
         self.cache = RowCache(columns, self.by_row)
         self.end_ids = torch.tensor(sorted(end_ids), dtype=torch.long, device=self.device)
         self.every = torch.arange(rows, device=self.device)
-        self.options: dict[str, Any] = {"use_cache": True}  # arguments of every pass
+        self.options: dict[str, object] = {"use_cache": True}  # arguments of every pass
         if "logits_to_keep" in parameters(model):
             self.options["logits_to_keep"] = 1
         self.kinds = kinds_of_layers(model.config)
@@ -217,8 +283,8 @@ class Rows:
             ).logits
         self.draw(self.every, logits[:, -1])
 
-    def _mask(self, width: int) -> Any:
-        """Additive mask, (rows, 1, 1, prefix + width), by kind of layer if they differ."""
+    def _mask(self, width: int) -> torch.Tensor | dict[str, torch.Tensor]:
+        """Return the additive mask, (rows, 1, 1, prefix + width), by kind of layer if they differ."""
         # Columns of the prefix come before column 0.
         columns = torch.arange(-self.cache.prefix_length, width, device=self.device)
         back = (self.lengths - 1).unsqueeze(-1) - columns

@@ -1,4 +1,4 @@
-"""vLLM in a subprocess of each process of a distributed training, which already is in a process group.
+"""vLLM in a subprocess of each process of a distributed training: the process itself is in a process group already.
 
     python -m g2d.rollouts.trainer_engine TRAINER SOCKET       started by each training process
 
@@ -23,6 +23,7 @@ from g2d.jobs.cost import Elsewhere, charge, cpu_seconds
 from g2d.jobs.environment import of_a_launcher
 from g2d.jobs.orphans import name_of, when_ends
 from g2d.policies.record import PolicyRecord
+from g2d.problems.prompts import Messages
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.rollouts.weights_check import Reference
@@ -30,7 +31,7 @@ from g2d.rollouts.weights_check import Reference
 if TYPE_CHECKING:
     from g2d.rollouts.vllm_engine import VllmEngine
 
-Call = tuple[str, tuple[Any, ...]]  # method of the engine, arguments
+Call = tuple[str, tuple[object, ...]]  # method of the engine, arguments
 Answer = tuple[bool, Any, float]  # whether it failed, its result or error, CPU seconds of the subprocess so far
 
 
@@ -49,7 +50,7 @@ class SubprocessEngine:
         self._connection = Connection(ours.detach())
         self._ask("open", policy, settings, keywords)
 
-    def request(self, problem_id: str, conversation: Any) -> Request:
+    def request(self, problem_id: str, conversation: Messages) -> Request:
         request: Request = self._ask("request", problem_id, conversation)
         return request
 
@@ -69,8 +70,10 @@ class SubprocessEngine:
     def compare(self, name: str, reference: Reference) -> None:
         self._ask("compare", name, reference)
 
-    def draw(self, *arguments: Any) -> tuple[list[list[int]], list[list[float]]]:
-        drawn: tuple[list[list[int]], list[list[float]]] = self._ask("draw", *arguments)
+    def draw(
+        self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        drawn: tuple[list[list[int]], list[list[float]]] = self._ask("draw", prompts, names, decoding)
         return drawn
 
     def close(self) -> None:
@@ -78,7 +81,7 @@ class SubprocessEngine:
         self._process.wait()
         charge(Elsewhere(-self._charged, 0))  # `wait` has counted them again
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
+    def _ask(self, method: str, *arguments: object) -> Any:
         call: Call = (method, arguments)
         try:
             self._connection.send(call)

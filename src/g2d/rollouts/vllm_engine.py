@@ -1,7 +1,7 @@
 """Completions from vLLM in this process.
 
-vLLM only sees tokens. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: bit
-for bit on a CPU in float32, and except for near-ties on a GPU in bfloat16.
+vLLM only sees tokens. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts. This
+holds bit for bit on a CPU in float32, and except for near-ties on a GPU in bfloat16.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class VllmEngine(ModelEngine):
             arguments["gpu_memory_utilization"] = self.memory_utilization
             arguments["tensor_parallel_size"] = self.settings.tensor_parallel_size
         else:
-            # vLLM's CPU build cannot rewind a random generator, which prompts read in chunks need.
+            # Prompts that are read in chunks rewind a random generator, and vLLM's CPU build cannot.
             arguments["enable_chunked_prefill"] = False
             arguments["max_num_batched_tokens"] = max(context, CPU_BATCH)
             arguments["enforce_eager"] = True  # compiling takes longer than a small model's whole harvest

@@ -1,12 +1,12 @@
 """Check that an engine answers with the weights of a policy.
 
-Before vLLM's first completion for a policy, its log-probabilities of tokens in two fixed texts are compared with those
-that transformers computes from the policy's files. The mean absolute difference may be 0.001 nats per token if both
-compute in float32, else 0.15.
+Before vLLM's first completion for a policy, vLLM and transformers compute the log-probabilities of tokens in two fixed
+texts, transformers from the policy's files. The mean absolute difference may be 0.001 nats per token if both compute in
+float32, else 0.15.
 
-In bfloat16 the effect of an adapter can be smaller. So its missing share, 0 for the policy and 1 for M0, is estimated
-by regressing the differences from the policy on those from M0, and must not exceed 0.75 by four standard errors. An
-adapter that changes less than rounding always passes.
+The effect of an adapter can be smaller than that in bfloat16. So its missing share is estimated: 0 for the policy, 1
+for M0. It is the slope of the differences from the policy, regressed on the differences from M0, and must not exceed
+0.75 by four standard errors. An adapter that changes less than rounding always passes.
 
 Beside a trainer, the engine is compared with the trainer's model at the syncs 1, 4, 16, 64, ... of a process. Other
 transformers engines only compare the adapter with its file.
@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import psutil
 
@@ -30,6 +30,8 @@ from g2d.problems.prompts import conversation_ids, plain_ids
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
+    from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TEXTS = (
@@ -40,13 +42,26 @@ BOUNDS = {"float32": 1e-3, "bfloat16": 0.15}  # nats per token
 MISSING = 0.75  # share of an adapter's effect
 ERRORS = 4  # standard errors
 LONGEST = 96  # tokens, so that the texts fit a small context
-PREFIXES = 8  # of each text; vLLM allows 20 scored tokens, so at most 16
+PREFIXES = 8  # prefixes of each text; vLLM allows 20 scored tokens, so at most 16
 ROWS = 64  # rows of a layer that `require_adapter` compares
 MEMORY = Path(".snakemake/g2d_scores.json")  # a cache of references
 
 
 class WrongWeightsError(RuntimeError):
     """An engine answers with other weights than the policy's."""
+
+
+class ComparedEngine(Protocol):
+    name: str
+
+    @property
+    def dtype(self) -> str:
+        """Type in which it computes, a key of `BOUNDS`."""
+
+
+class ScoringEngine(ComparedEngine, Protocol):
+    def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the `log_probabilities` of its policy."""
 
 
 class Reference(NamedTuple):
@@ -106,14 +121,14 @@ def is_due(sync: int) -> bool:
 
 
 def trainer_reference(model: PreTrainedModel, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
-    """Score the texts with a trainer's model in evaluation mode, which computes in `dtype`."""
+    """Score the texts with a trainer's model in evaluation mode; it computes in `dtype`."""
     with_base = dtype == "bfloat16" and hasattr(model, "disable_adapter")
     with model.disable_adapter() if with_base else nullcontext():
         base = log_probabilities(model, texts) if with_base else None
     return Reference(log_probabilities(model, texts), base, dtype)
 
 
-def require_policy(engine: Any, policy: PolicyRecord, texts: Sequence[Sequence[int]]) -> None:
+def require_policy(engine: ScoringEngine, policy: PolicyRecord, texts: Sequence[Sequence[int]]) -> None:
     """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
 
     The reference is cached for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
@@ -140,7 +155,7 @@ def require_policy(engine: Any, policy: PolicyRecord, texts: Sequence[Sequence[i
             write_json(MEMORY, known | {key: reference})
 
 
-def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], reference: Reference) -> None:
+def require_same(name: str, engine: ComparedEngine, scores: Sequence[Sequence[float]], reference: Reference) -> None:
     """Raise a WrongWeightsError if an engine's scores differ from the reference by more than rounding does."""
     import numpy as np
 
@@ -201,11 +216,12 @@ def require_adapter(model: PreTrainedModel, policy: PolicyRecord) -> None:
             )
 
 
-def _effective_rows(layer: Any, linear: Any) -> Any:
+def _effective_rows(layer: Any, linear: nn.Linear) -> torch.Tensor:
     """Return the first rows of a layer's weights with its active adapters, in float32 on the CPU."""
     rows = linear.weight[:ROWS].detach().float().cpu()
     if layer is not linear and not layer.merged and not layer.disable_adapters:
         for name in layer.active_adapters:
-            a, b = (part[name].weight.detach().float().cpu() for part in (layer.lora_A, layer.lora_B))
+            a = layer.lora_A[name].weight.detach().float().cpu()
+            b = layer.lora_B[name].weight.detach().float().cpu()
             rows = rows + layer.scaling[name] * b[:ROWS] @ a
     return rows

@@ -10,7 +10,7 @@ from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.regimes.run.offline import train_offline
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
-from g2d.rollouts.tokens import require_own_tokens
+from g2d.rollouts.rollout import require_own_tokens
 from g2d.settings import Rows, Section, Steps, key
 
 if TYPE_CHECKING:

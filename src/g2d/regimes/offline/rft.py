@@ -16,10 +16,8 @@ from g2d.problems import Problem
 from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.regimes.run.offline import read_harvest, train_offline
 from g2d.regimes.run.regime import OfflineEntry, Regime, Trained, TrainingJob
-from g2d.rollouts.labels import labels
-from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
-from g2d.rollouts.rollout import IDS
-from g2d.rollouts.tokens import require_own_tokens
+from g2d.rollouts.pairs import Pair, labels, read_pairs, require_known_problems, uniform
+from g2d.rollouts.rollout import IDS, require_own_tokens
 from g2d.settings import MistakeInKeyError, Rows, key
 
 if TYPE_CHECKING:

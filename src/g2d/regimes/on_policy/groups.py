@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from g2d.rewards.reward import Status
-from g2d.rollouts.labels import is_binary, is_open_ended, labels, lengths
-from g2d.rollouts.pairs import all_pairs, one_pair
+from g2d.rollouts.pairs import all_pairs, is_binary, is_open_ended, labels, lengths, one_pair
 from g2d.settings import Section, key
 
 if TYPE_CHECKING:

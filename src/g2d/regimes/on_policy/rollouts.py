@@ -28,7 +28,7 @@ from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.labels import labels
+from g2d.rollouts.pairs import labels
 from g2d.rollouts.rollout import to_frame
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers

@@ -26,7 +26,7 @@ from g2d.regimes.run.trainers import (
     trainer_arguments,
     with_own_adapter,
 )
-from g2d.rollouts.tokens import read_own_rollouts
+from g2d.rollouts.rollout import read_own_rollouts
 
 if TYPE_CHECKING:
     import pandas as pd
