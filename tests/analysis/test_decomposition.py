@@ -56,19 +56,35 @@ def test_the_parts_add_up_to_the_gain_and_swap_sign_with_the_sides(reference, tr
             assert part * (new - old) >= -1e-15, "a factor that grows never costs accuracy"
 
 
-def test_the_table_by_hand():
+@pytest.fixture
+def by_hand():
+    """M0, and two seeds of DPO that have more right answers."""
     evaluations = {
         (BASE, "id"): judged("correct", "truncated", "truncated", "incorrect"),
         (policy("dpo", 150, 0), "id"): judged("correct", "correct", "no_boxed", "incorrect"),
         (policy("dpo", 150, 1), "id"): judged("correct", "correct", "incorrect", "incorrect").iloc[::-1],
     }
-    table = decomposition_table(evaluations)
-    assert tuple(table.columns) == tuple(DECOMPOSITION_COLUMNS)
-    base, trained = table.to_dict("records")
+    return decomposition_table(evaluations)
+
+
+def test_the_table_has_its_columns(by_hand):
+    assert tuple(by_hand.columns) == tuple(DECOMPOSITION_COLUMNS)
+
+
+def test_m0_has_factors_and_no_gain(by_hand):
+    base = by_hand.iloc[0]
     assert (base["finished"], base["parseable"], base["correct"], base["accuracy"]) == (0.5, 1, 0.5, 0.25)
     assert math.isnan(base["gain"])
+
+
+def test_factors_are_shares_over_all_seeds(by_hand):
+    trained = by_hand.iloc[1]
     assert (trained["n_seeds"], trained["finished"], trained["parseable"]) == (2, 1, 0.875)
     assert trained["correct"] == pytest.approx(4 / 7)
+
+
+def test_a_gain_has_positive_and_negative_parts(by_hand):
+    trained = by_hand.iloc[1]
     parts = [trained[f"from_{name}"] for name in ("finishing", "format", "reasoning")]
     assert trained["gain"] == pytest.approx(0.25)
     assert sum(parts) == pytest.approx(0.25)

@@ -15,17 +15,27 @@ from g2d.rollouts.rollout import to_frame
 from tests.frames import SUCCESSES, groups, rollout
 
 
-def test_a_harvest_worked_out_by_hand():
-    # p = 0, 1/8, 3/8, 4/8, 5/8, 6/8, 8/8: five of seven are pairable, three of the five are in [3/8, 5/8].
-    measured = informativeness(groups([(c, 8) for c in (0, 1, 3, 4, 5, 6, 8)]))
-    assert (measured.n_prompts, measured.n_rollouts, measured.n_pairable) == (7, 56, 5)
-    assert measured.pass_at_1 == pytest.approx(27 / 56)
-    assert measured.pairability == pytest.approx(5 / 7)
-    assert measured.mid_band == pytest.approx(3 / 5)
-    assert measured.all_wrong == measured.all_correct == pytest.approx(1 / 7)
+@pytest.fixture
+def by_hand():
+    """p = 0, 1/8, 3/8, 4/8, 5/8, 6/8, 8/8: five of seven are pairable, three of the five are in [3/8, 5/8]."""
+    return informativeness(groups([(c, 8) for c in (0, 1, 3, 4, 5, 6, 8)]))
+
+
+def test_prompts_rollouts_and_right_ones_are_counted(by_hand):
+    assert (by_hand.n_prompts, by_hand.n_rollouts, by_hand.n_pairable) == (7, 56, 5)
+    assert by_hand.pass_at_1 == pytest.approx(27 / 56)
+
+
+def test_shares_worked_out_by_hand(by_hand):
+    assert by_hand.pairability == pytest.approx(5 / 7)
+    assert by_hand.mid_band == pytest.approx(3 / 5)
+    assert by_hand.all_wrong == by_hand.all_correct == pytest.approx(1 / 7)
+
+
+def test_the_entropy_worked_out_by_hand(by_hand):
     # H(1/8) = 3 - 7/8 log2 7, H(1/4) = 2 - 3/4 log2 3, H(3/8) = 3 - 3/8 log2 3 - 5/8 log2 5
     eighth, quarter, three_eighths = 0.5435644432, 0.8112781245, 0.9544340029
-    assert measured.entropy == pytest.approx((eighth + quarter + 2 * three_eighths + 1) / 5)
+    assert by_hand.entropy == pytest.approx((eighth + quarter + 2 * three_eighths + 1) / 5)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +96,28 @@ def test_a_broken_file_is_named(tmp_path, content):
 
 
 @settings(deadline=None, max_examples=30)
-@given(SUCCESSES, st.integers(0, 2**32 - 1))
-def test_laws(successes, seed):
-    rollouts = groups(successes)
-    measured = informativeness(rollouts)
+@given(SUCCESSES)
+def test_shares_are_within_their_bounds(successes):
+    measured = informativeness(groups(successes))
     assert measured.pairability + measured.all_wrong + measured.all_correct == pytest.approx(1)
     assert measured.all_correct <= measured.pass_at_1 + 1e-12
     assert measured.pass_at_1 + measured.all_wrong <= 1 + 1e-12
     if measured.n_pairable:
         assert 0.954 * measured.mid_band < measured.entropy <= 1  # H(3/8) bounds the band from below
+
+
+@settings(deadline=None, max_examples=30)
+@given(SUCCESSES, st.integers(0, 2**32 - 1))
+def test_the_order_of_rollouts_does_not_matter(successes, seed):
+    rollouts = groups(successes)
     shuffled = rollouts.iloc[np.random.default_rng(seed).permutation(len(rollouts))]
-    assert informativeness(shuffled) == measured
+    assert informativeness(shuffled) == informativeness(rollouts)
+
+
+@settings(deadline=None, max_examples=30)
+@given(SUCCESSES)
+def test_wrong_instead_of_right_rollouts_are_as_informative(successes):
+    measured = informativeness(groups(successes))
     mirrored = informativeness(groups([(n - correct, n) for correct, n in successes]))
     assert mirrored.mid_band == measured.mid_band
     assert mirrored.pairability == measured.pairability

@@ -92,19 +92,31 @@ def test_a_file_without_the_newer_fields_and_with_former_ones_is_read(grid):
     assert read_cost(grid["base"]).own == cost("base")
 
 
-def test_a_block_is_measured():
+@pytest.fixture(scope="module")
+def measured():
+    """Cost of a block with a child process."""
     meter = Meter("seed0/harvest", "harvest")
     deadline = time.process_time() + 0.05
     while time.process_time() < deadline:
         pass
     subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)
     meter.tokens_generated += 7
-    measured = meter.end()
-    assert meter.spent() is measured, "nothing after its end counts"
+    cost = meter.end()
+    assert meter.spent() is cost, "nothing after its end counts"
+    return cost
+
+
+def test_a_cost_names_its_job_and_counts_tokens(measured):
     assert (measured.job, measured.stage, measured.tokens_generated) == ("seed0/harvest", "harvest", 7)
+
+
+def test_time_is_measured(measured):
     assert measured.wall_s >= 0.05
     assert measured.cpu_s > 0.055, "the child's time counts"
     assert measured.device_s == measured.wall_s * measured.devices
+
+
+def test_memory_is_measured(measured):
     assert 2**20 < measured.peak_memory_bytes < 2**40
     assert measured.peak_gpu_memory_bytes is None  # nothing here has a GPU in use
 
@@ -143,13 +155,34 @@ def test_usage_of_a_shared_process_is_charged_to_the_job(monkeypatch):
     assert (measured.peak_memory_bytes, measured.device, measured.devices) == (2**45, "NVIDIA A100", 2)
 
 
-def test_attempts_of_one_job_add_up():
+@pytest.fixture
+def later():
+    return replace(cost("a", 4), device="NVIDIA A100", peak_gpu_memory_bytes=7)
+
+
+@pytest.fixture
+def total(later):
+    """Cost of two attempts on different devices."""
     earlier = replace(cost("a", 10), devices=2, peak_memory_bytes=2**30, peak_gpu_memory_bytes=5)
-    later = replace(cost("a", 4), device="NVIDIA A100", peak_gpu_memory_bytes=7)
-    total = merge_costs(earlier, later)
+    return merge_costs(earlier, later)
+
+
+def test_attempts_of_one_job_add_up(total):
     assert (total.wall_s, total.cpu_s, total.device_s, total.tokens_generated) == (14, 14, 14, 200)
-    assert (total.devices, total.device) == (2, "cpu, NVIDIA A100")
+
+
+def test_the_largest_memory_of_attempts_counts(total):
     assert (total.peak_memory_bytes, total.peak_gpu_memory_bytes) == (2**30, 7)
+
+
+def test_devices_of_attempts_are_named_once(total, later):
+    assert (total.devices, total.device) == (2, "cpu, NVIDIA A100")
     assert merge_costs(total, later).device == "cpu, NVIDIA A100"
+
+
+def test_a_first_attempt_is_the_cost(later):
     assert merge_costs(None, later) == later
+
+
+def test_attempts_with_different_threads_have_none(later):
     assert [merge_costs(replace(later, threads=n), replace(later, threads=2)).threads for n in (2, 4)] == [2, None]

@@ -54,7 +54,7 @@ def test_the_lists_have_the_format_of_sha256sum(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("hours", [-5, 0, 24])  # the copy is older, is mixed, comes from a clock that was ahead
-def test_all_results_are_equally_old_afterwards(folder: Path, capsys: pytest.CaptureFixture[str], hours: float) -> None:
+def test_all_results_are_equally_old_afterwards(folder: Path, hours: float) -> None:
     for i, path in enumerate(sorted(folder.rglob("*"))):
         os.utime(path, (0, time.time() + hours * 3600 - i))
     outside = (folder / POOL).stat().st_mtime
@@ -62,6 +62,10 @@ def test_all_results_are_equally_old_afterwards(folder: Path, capsys: pytest.Cap
     assert len(stamps(folder / "results")) == 1
     assert stamps(folder / "results").pop() <= time.time()
     assert (folder / POOL).stat().st_mtime == outside
+
+
+def test_files_with_and_without_a_digest_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recover", "--times"]) == 0
     output = capsys.readouterr().out
     assert "3 files are as their jobs left them, 0 differ" in output
     assert "1 files have no digest" in output  # the pairs

@@ -60,16 +60,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_nothing_is_done_without_yes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_done_without_yes(folder: Path) -> None:
     assert main(["recover"]) == 1
+    assert all(Path(file).exists() for file in HALF)
+    assert (folder / ".snakemake/locks").exists()
+
+
+def test_it_says_what_it_would_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["recover"])
     output = capsys.readouterr().out
     for file in HALF:
         assert f"move {file} to results/.trash: its job was started and did not finish it" in output
-        assert Path(file).exists()
     assert f"leave {FINISHED}: its job finished it; " in output
     assert f"leave {ELSEWHERE}: it is not among the results; " in output
     assert NEVER_STARTED not in output
-    assert (folder / ".snakemake/locks").exists()
 
 
 def test_it_refuses_while_a_snakemake_runs_in_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,14 +105,16 @@ def test_it_waits_for_jobs_on_this_machine(folder: Path, capsys: pytest.CaptureF
     assert not (folder / ".snakemake/locks").exists()
 
 
-def test_yes_moves_unfinished_outputs_and_prints_how_to_restore_them(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_yes_moves_unfinished_outputs_and_the_lock(folder: Path) -> None:
     assert main(["recover", "--yes"]) == 0
     for file in (FINISHED, ELSEWHERE, NEVER_STARTED):
         assert Path(file).read_text() == "an output"
     assert not any(Path(file).exists() for file in HALF)
     assert not (folder / ".snakemake/locks").exists()
+
+
+def test_yes_prints_how_to_restore_what_it_moved(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["recover", "--yes"])
     [line] = [line for line in capsys.readouterr().out.splitlines() if "to bring back: " in line]
     subprocess.run(line.partition("to bring back: ")[2], shell=True, check=True)
     for file in (HALF[0], f"{HALF[1]}/optimizer.pt", HALF[2]):

@@ -100,12 +100,19 @@ def test_a_clock_that_is_a_little_behind_is_waited_for(tmp_path: Path) -> None:
     assert time.time() >= newer
 
 
+FAILING = "raise ValueError('pairs.jsonl: no pairs')"
+
+
 def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> None:
-    done = run(tmp_path, "raise ValueError('pairs.jsonl: no pairs')")
+    done = run(tmp_path, FAILING)
     assert done.returncode == 1
     assert done.stderr == "train_dpo: pairs.jsonl: no pairs\n  details: logs/a.log\n"
     assert "Traceback" in (tmp_path / "logs/a.log").read_text()
     assert not (tmp_path / "cost.json").exists()
+
+
+def test_a_failure_is_recorded_with_its_cost(tmp_path: Path) -> None:
+    run(tmp_path, FAILING)
     (attempt,) = read_attempts(tmp_path / "attempts")
     assert (attempt.status, attempt.cost.tokens_generated) == ("failed", 7)
     assert (attempt.cost.job, attempt.cost.stage) == ("cost", "train_dpo")

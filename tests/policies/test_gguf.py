@@ -158,16 +158,27 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_ends_and_padding_come_from_the_file(tiny: Path, tmp_path: Path) -> None:
-    base = make_base("tiny", here(tiny), tmp_path / "base/model")
-    tokenizer = load_tokenizer(base)
+@pytest.fixture(scope="module")
+def converted(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> PolicyRecord:
+    return make_base("tiny", here(tiny), tmp_path_factory.mktemp("base") / "model")
+
+
+def test_ends_and_padding_come_from_the_file(converted: PolicyRecord) -> None:
+    tokenizer = load_tokenizer(converted)
     assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == ("<|begin|>", "<|end|>", "<|end|>")
-    assert end_tokens(base, tokenizer) == {259, 260}
+    assert end_tokens(converted, tokenizer) == {259, 260}
+    assert load_base(converted).generation_config.eos_token_id == [259, 260]
+
+
+def test_the_vocabulary_comes_from_the_file(converted: PolicyRecord) -> None:
+    tokenizer = load_tokenizer(converted)
     assert tokenizer("12 a")["input_ids"] == [256, *tokenizer(" a")["input_ids"]]
-    assert base.converted_from is not None
-    assert base.converted_from["quantization"] == "F16"
-    assert "numbers are not those" not in origin(base.converted_from)
-    assert load_base(base).generation_config.eos_token_id == [259, 260]
+
+
+def test_unquantized_weights_are_those_of_the_original(converted: PolicyRecord) -> None:
+    assert converted.converted_from is not None
+    assert converted.converted_from["quantization"] == "F16"
+    assert "numbers are not those" not in origin(converted.converted_from)
 
 
 def test_a_file_that_names_no_end_is_refused(tiny: Path, tmp_path: Path) -> None:

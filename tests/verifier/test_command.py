@@ -39,9 +39,19 @@ def lines(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_rows_come_out_judged_and_in_order(files, capsys):
+@pytest.fixture
+def judged(files):
+    """The output for `ROWS`."""
     files[0].write_text("\n".join(map(json.dumps, ROWS)))
     assert run(files) == 0
+    return lines(files[1])
+
+
+def test_rows_come_out_in_order(judged):
+    assert [row["answer"] for row in judged] == [NUMBERS.get(row["answer"], str(row["answer"])) for row in ROWS]
+
+
+def test_rows_get_columns(judged):
     added = [
         {"verdict": "correct", "reward": 1.0, "extracted_answer": "5"},
         {"verdict": "correct", "reward": 1.0, "extracted_answer": "0.5"},
@@ -49,20 +59,29 @@ def test_rows_come_out_judged_and_in_order(files, capsys):
         {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "five"},
         {"verdict": "incorrect", "reward": 0.0, "extracted_answer": "6"},
     ]
-    answers = [NUMBERS.get(row["answer"], str(row["answer"])) for row in ROWS]
-    judged = lines(files[1])
-    assert judged[:5] == [
-        row | {"answer": answer} | columns for row, answer, columns in zip(ROWS, answers, added, strict=False)
-    ]
-    assert [row["answer"] for row in judged] == answers
+    for before, after, columns in zip(ROWS, judged, added, strict=False):
+        assert after == before | {"answer": str(before["answer"])} | columns
+
+
+def test_infinities_and_numbers_of_any_size_are_judged(judged):
     assert [row["reward"] for row in judged[5:]] == [0] + [1] * 8
+
+
+def test_other_columns_may_have_infinities(judged):
     assert judged[5]["logprob"] == -math.inf
+
+
+def test_verdicts_are_counted(files, capsys):
+    files[0].write_text("\n".join(map(json.dumps, ROWS)))
+    assert run(files) == 0
     summary = capsys.readouterr().out
     assert "14 rows judged" in summary
     assert " 71.4%  correct" in summary
 
 
-def test_malformed_rows_are_reported_and_the_rest_is_judged(files, capsys):
+@pytest.fixture
+def with_malformed_rows(files, capsys):
+    """Output and reports of two good rows with 15 malformed ones between them."""
     good = json.dumps(ROWS[0]).encode()
     bad = [
         b"{",
@@ -83,14 +102,27 @@ def test_malformed_rows_are_reported_and_the_rest_is_judged(files, capsys):
     ]
     files[0].write_bytes(b"\n".join([good, b"", *bad, good]))
     assert run(files) == 1
-    assert [row["verdict"] for row in lines(files[1])] == ["correct", "correct"]
     captured = capsys.readouterr()
     reported = [line for line in captured.err.splitlines() if line.startswith(str(files[0]))]
-    assert [int(line.removeprefix(f"{files[0]}:").partition(":")[0]) for line in reported] == list(range(3, 18))
+    return captured.out, [line.removeprefix(f"{files[0]}:") for line in reported]
+
+
+def test_rows_beside_malformed_ones_are_judged(files, with_malformed_rows):
+    summary, _ = with_malformed_rows
+    assert [row["verdict"] for row in lines(files[1])] == ["correct", "correct"]
+    assert "2 rows judged, 15 malformed" in summary
+
+
+def test_each_malformed_row_is_reported_with_its_line_and_column(with_malformed_rows):
+    _, reported = with_malformed_rows
+    assert [int(line.partition(":")[0]) for line in reported] == list(range(3, 18))
     assert all('"answer"' in reported[i] for i in (2, 9, 12))
+
+
+def test_lost_backslashes_are_reported_with_the_command(with_malformed_rows):
+    _, reported = with_malformed_rows
     assert r"""16: "answer": a form feed before 'rac', perhaps \frac:""" in reported[13]
     assert r"""17: "completion": a backspace before 'oxed', perhaps \boxed:""" in reported[14]
-    assert "2 rows judged, 15 malformed" in captured.out
 
 
 def test_a_byte_order_mark_is_tolerated_and_utf_16_is_one_line(files, capsys):
