@@ -61,7 +61,7 @@ class Informativeness:
 
 
 NEEDED = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
-# Keys of earlier versions, which are ignored.
+# Keys of earlier versions. They are ignored.
 FORMER = ("disputed_share", "mid_band_corrected", "entropy_corrected")
 OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_worst", "n_not_read_whole")
 

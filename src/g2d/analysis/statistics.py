@@ -216,13 +216,13 @@ def simultaneous(
     """
     members: list[tuple[float, float, float]] = []
     for p, ends, effect in zip(holm(p_values), intervals, effects, strict=True):
-        low, high = _beyond_zero(*ends, effect > 0) if p <= LEVEL else ends
+        low, high = ends
+        if p <= LEVEL and effect > 0:
+            low = max(low, 0.0)
+        elif p <= LEVEL:
+            high = min(high, 0.0)
         members.append((float(p), low, high))
     return members
-
-
-def _beyond_zero(low: float, high: float, above: bool) -> tuple[float, float]:
-    return (max(low, 0.0), high) if above else (low, min(high, 0.0))
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:

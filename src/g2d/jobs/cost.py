@@ -1,4 +1,4 @@
-"""Resources that a job uses, and its cost with that of all jobs it depends on: the GPU-hours of the paper's Table 1."""
+"""Resources of a job, and costs of it and all jobs it depends on: the GPU-hours of the paper's Table 1."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from g2d.jobs.run_process import own_folder
 from g2d.jobs.snakemake_jobs import Snakemake, model_of
 from g2d.plain import say
 
-# For the embedded model and the tests, because AVX-512 kernels compute other bits. MKL reads its variable only on Intel
-# CPUs; `MKL_CBWR=COMPATIBLE` also works on AMD, but M0 then trains 50 % slower.
+# The embedded model and the tests use AVX2, because AVX-512 kernels compute other bits. MKL reads its variable only on
+# Intel CPUs; `MKL_CBWR=COMPATIBLE` also works on AMD, but M0 then trains 50 % slower.
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

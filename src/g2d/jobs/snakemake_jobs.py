@@ -1,4 +1,4 @@
-"""Jobs of Snakemake, which the package does not import: the object that a script gets, and the jobs of a plan."""
+"""Jobs of Snakemake: the object that a script gets, and the jobs of a plan. The package does not import Snakemake."""
 
 from __future__ import annotations
 

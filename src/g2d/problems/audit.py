@@ -1,6 +1,7 @@
 """Audit of problems: a manifest with the reference answers that the verifier rejects, and train/test leakage.
 
-Leakage is a benchmark problem in the training pool, also in another layout, but not paraphrased. No problem is dropped.
+Leakage is a benchmark problem in the training pool, also in another layout; paraphrases are not found. No problem is
+dropped.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ProblemsManifest(TypedDict):
     subjects: dict[str, int]
     duplicate_prompts: int
     reference_failures: list[ReferenceFailure]
-    source_sha256: NotRequired[str]  # of a local file
+    source_sha256: NotRequired[str]  # digest of a local file
 
 
 def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify | None) -> ProblemsManifest:
@@ -57,7 +58,7 @@ def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], veri
 
 
 def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[ReferenceFailure]:
-    """Judge each reference answer as if it were a completion; return those that are not right."""
+    """Judge each reference answer as if it were a completion; return the wrong ones."""
     answered = [problem for problem in problems if problem.answer is not None]
     verifications = verify([(problem.answer, f"\\boxed{{{problem.answer}}}") for problem in answered])
     failures: list[ReferenceFailure] = []

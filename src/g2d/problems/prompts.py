@@ -114,7 +114,7 @@ def require_faithful(tokenizer: PreTrainedTokenizerBase, conversation: Messages,
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> list[list[int]]:
-    """Return the tokens of texts, without those that the tokenizer would add."""
+    """Return the tokens of texts, without tokens that the tokenizer would add."""
     ids: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
     return ids
 
@@ -126,7 +126,7 @@ def render(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -> str:
 def opens_thinking(tokenizer: PreTrainedTokenizerBase, prompt: str) -> bool:
     """Return whether a rendered prompt ends in `<think>`, and completions show the `</think>` that closes it.
 
-    Some tokenizers have it as a special token, which decoding leaves out.
+    Decoding leaves `</think>` out if the tokenizer has it as a special token.
     """
     if not prompt.rstrip().endswith(THINK):
         return False
@@ -165,10 +165,10 @@ def conversation_ids(
 
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids: list[int] = []
-    begin = 0  # of the text behind the last special token
+    begin = 0  # start of the text behind the last special token
     since: list[int] = []  # tokens of that text
     for token, (first, last) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-        # From the template. Unknown tokens may be special too, but do not match the text.
+        # This token is from the template. Unknown tokens may be special too, but do not match the text.
         if token in special and special[token] in text[first:last]:
             ids += unmasked(text[begin:first], since)
             ids.append(token)

@@ -1,4 +1,4 @@
-"""Problems of a configured source. Only the Hub needs `datasets`, which takes seconds to import."""
+"""Problems of a configured source. Only the Hub needs `datasets`: its import takes seconds."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _require_one_reference(problems: Sequence[Problem], places: Mapping[str, str
 
 
 def _require_distinct(key: str, problems: Sequence[Problem], places: Mapping[str, str]) -> None:
-    """Raise a ProblemError if a benchmark asks a question twice, which intervals would count as two."""
+    """Raise a ProblemError if a benchmark has a question twice: intervals would count it as two."""
     seen: dict[str, Problem] = {}
     repeats = []
     for problem in problems:

@@ -29,12 +29,12 @@ _NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
 
 RELATIVE_TOLERANCE = 0.01
 
-Readings = Sequence[object]  # of an answer by Math-Verify: a sympy object if it can be parsed, and the text
+Readings = Sequence[object]  # an answer as Math-Verify reads it: a sympy object if it can be parsed, and the text
 Equal = Callable[[Sequence[object], Sequence[object]], bool]
 
 
 def bases_differ(reference: str, answer: str) -> bool:
-    """Reject `11_3` for `11_2`: Math-Verify ignores the base, which one side may omit."""
+    """Reject `11_3` for `11_2`: Math-Verify ignores the base. One side may omit it."""
     expected = sorted(_BASE.findall(reference))
     answered = sorted(_BASE.findall(answer))
     return bool(expected and answered) and expected != answered
@@ -76,7 +76,7 @@ def ratio_for_integer(reference: str, answer: str) -> bool:
 
 
 def not_a_number(reference: str, answer: str) -> bool:
-    """Reject `nan`: Math-Verify reads it as a word, which equals itself."""
+    """Reject `nan`: Math-Verify reads it as a word, and a word equals itself."""
     return bool(_NAN.search(reference) or _NAN.search(answer))
 
 

@@ -163,7 +163,7 @@ def _as_root(bare: re.Match[str]) -> str:
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:
-    """Write `0.1\\overline{6}`, whose digits `once` and `repeated` are 1 and 6, as a fraction."""
+    """Write a repeating decimal as a fraction; in `0.1\\overline{6}` `once` is 1, and `repeated` is 6."""
     once = decimal["once"]
     repeated = decimal["digits"] or decimal["digit"]
     nines = 10 ** len(repeated) - 1

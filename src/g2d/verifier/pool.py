@@ -20,11 +20,11 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import NamedTuple
 
-Arguments = tuple[object, ...]  # of a call, as JSON
+Arguments = tuple[object, ...]  # arguments of a call, as JSON
 
-START_S = 120.0  # to import sympy from a cold network file system
-REAP_S = 5.0  # to exit after closing the pipe
-STOP_S = 20.0  # for calls that run, after a request to stop
+START_S = 120.0  # importing sympy from a cold network file system takes long
+REAP_S = 5.0  # until a worker exits after its pipe is closed
+STOP_S = 20.0  # until running calls end after a request to stop
 CHUNK = 32
 PACKAGE_ROOT = Path(__file__).parents[2]
 MIB = 2**20
@@ -36,7 +36,7 @@ class Limits:
     """Limits per pair; answers of MATH, MATH-500 and GSM8K are far below the defaults."""
 
     deadline_s: float = 5.0  # CPU seconds, so that the load does not change verdicts
-    wall_s: float = 60.0  # for a worker that hangs without using CPU
+    wall_s: float = 60.0  # ends a worker that hangs without using CPU
     memory_bytes: int = 1024 * MIB  # resident memory of a worker; an idle one holds 80 MiB
     max_completion_chars: int = 4_000_000
     max_answer_chars: int = 2_000
@@ -141,7 +141,7 @@ class Pool:
                 self.workers.pop().end()
 
     def after_fork(self) -> None:
-        """Drop the parent's workers without stopping them, and the lock, which another thread may have held."""
+        """Drop the parent's workers without stopping them, and the lock: another thread may have held it."""
         self.lock = threading.RLock()
         while self.workers:
             self.workers.pop().abandon()
@@ -225,7 +225,7 @@ class _Worker:
             self.process = subprocess.Popen(
                 [*command, str(limits.deadline_s), str(limits.memory_bytes), str(pipe), *function],
                 pass_fds=[pipe],
-                start_new_session=True,  # a group of processes, with those that the user's function starts
+                start_new_session=True,  # a process group, also of processes that the user's function starts
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

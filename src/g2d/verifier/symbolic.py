@@ -1,6 +1,6 @@
 """Strict use of Math-Verify: one boxed answer, no anchors, no timeouts, gold before answer.
 
-A worker process enforces the deadline: Math-Verify's timeouts use SIGALRM, which does not interrupt C code.
+A worker process enforces the deadline: the SIGALRM of Math-Verify's timeouts does not interrupt C code.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _case_differs(gold: Prepared, target: Prepared) -> bool:
 
 
 def _sets_differ(gold: Prepared, target: Prepared) -> bool:
-    """Reject `k \\in N` for `k \\in Z`, which one side may omit."""
+    """Reject `k \\in N` for `k \\in Z`; one side may omit its set."""
     return gold.numbers is not None and target.numbers is not None and gold.numbers != target.numbers
 
 
@@ -166,7 +166,7 @@ CreateParser = Callable[[_Latex2Sympy, str], PSParser]
 
 
 def in_two_stages(create_parser: CreateParser) -> CreateParser:
-    """Try ANTLR's SLL prediction, which caches its decisions, and fall back to LL.
+    """Try ANTLR's SLL prediction, because it caches its decisions, and fall back to LL.
 
     ANTLR guarantees that SLL either gives the same tree as LL or reports a syntax error.
     """

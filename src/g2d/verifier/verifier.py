@@ -37,7 +37,7 @@ OfMathVerify = Literal[
     "limit",
     "no_reference",
 ]
-Verdict = OfMathVerify | Literal["error", "not_bool"]  # the others are those of a verifier in Python
+Verdict = OfMathVerify | Literal["error", "not_bool"]  # these two are verdicts of a verifier in Python
 NO_REFERENCE: Verdict = "no_reference"
 UNFINISHED_THINKING: Verdict = "unfinished_thinking"
 
@@ -47,10 +47,14 @@ class Verification:
     r"""The verdict on one completion and the answer it is based on.
 
     Attributes:
-        verdict: `no_boxed`: no terminated box; `truncated`: not right, and the token budget ran out;
-            `unfinished_thinking`: `<think>` without `</think>`; `parse_error`: Math-Verify cannot read the answer;
-            `limit`: of size, nesting or memory; `no_reference`: there is no right answer; `error`: the user's function
-            raised an exception; `not_bool`: it returned something else.
+        verdict:
+            - `no_boxed`: no terminated box
+            - `truncated`: not right, and the token budget ran out
+            - `unfinished_thinking`: `<think>` without `</think>`
+            - `parse_error`: Math-Verify cannot read the answer
+            - `limit`: of size, nesting or memory
+            - `no_reference`: there is no right answer
+            - `error`, `not_bool`: the user's function raised an exception, or returned no bool
         extracted_answer: content of the last terminated \boxed{}; None if a user's function judged.
     """
 

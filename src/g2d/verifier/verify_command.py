@@ -30,7 +30,7 @@ from g2d.verifier.pool import Limits, default_workers
 from g2d.verifier.verifier import Reference, Verifier
 
 ADDED = ("verdict", "reward", "extracted_answer")
-Row = dict[str, Any]  # of the user's file
+Row = dict[str, Any]  # a row of the user's file
 CHUNK_BYTES = 2**20
 MAX_LINE = 64 * 2**20  # bytes; then it is no JSONL
 

@@ -68,7 +68,7 @@ def same_choice(reference: str, answer: str) -> bool:
 
 
 def _choice(latex: str) -> tuple[str, str] | None:
-    """Return the letter of a choice and its text, which may be empty."""
+    """Return the letter of a choice and its text, perhaps empty."""
     choice = _CHOICE.fullmatch(_plain(latex))
     if choice is None or (choice["open"] and choice["mark"] != ")"):
         return None

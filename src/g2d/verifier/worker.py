@@ -1,8 +1,8 @@
 """A worker process: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES PIPE KIND ...`.
 
 Standard input is a `Connection`. The parent sends lists of arguments as JSON; the worker calls the function of `KINDS`
-with each and sends one reply per call. It is a fresh interpreter, so without torch, CUDA or threads. Its process group
-ends with the parent, which has the other end of the file descriptor PIPE.
+with each and sends one reply per call. It is a fresh interpreter, so without torch, CUDA or threads. The parent has the
+other end of the file descriptor PIPE; the worker's process group ends with it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def main() -> None:
         sys.exit(str(error))
     # Math-Verify treats a failed allocation as a failed comparison, so the peak is checked; this limit only stops huge
     # allocations.
-    imported = address_space() if file else 0
+    imported = 0
+    if file:
+        imported = _size_of("VmSize") or 0
     _restrict(resource.RLIMIT_AS, imported + 2 * int(memory_bytes))
     _restrict(resource.RLIMIT_CORE, 0)
 
@@ -114,7 +116,7 @@ def main() -> None:
             return
         for arguments in calls:
             reply = bounded(arguments)
-            if os.getpid() != own_pid:  # a fork by the user's function, which must not answer too
+            if os.getpid() != own_pid:  # a fork by the user's function must not answer too
                 os._exit(0)
             exceeded = peak_memory() > int(memory_bytes)
             send(Reply("limit") if exceeded else reply)
@@ -142,10 +144,6 @@ def _number(item: Any) -> float | None:
 def peak_memory() -> int:
     """Return the largest resident size in bytes; `ru_maxrss` would include the parent's on Linux."""
     return _size_of("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
-
-
-def address_space() -> int:
-    return _size_of("VmSize") or 0
 
 
 def _size_of(name: str) -> int | None:
