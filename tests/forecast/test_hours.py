@@ -14,8 +14,7 @@ from g2d.checks.load import load, read
 from g2d.forecast import guess as guesses
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
-from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, holds_device, report
-from g2d.forecast.rates import measured_rates
+from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, holds_device, measured_rates, report
 from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.snakemake_jobs import PlannedJob

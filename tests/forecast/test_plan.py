@@ -16,8 +16,7 @@ from transformers import LlamaConfig
 from g2d.checks.load import load, read
 from g2d.cli import main
 from g2d.config.file import merged, read_file
-from g2d.forecast.changes import training_change
-from g2d.forecast.plan import _screen
+from g2d.forecast.plan import _screen, training_change
 from g2d.forecast.workloads import trainings
 from g2d.grid.grid import Grid
 from g2d.memory.model_shape import config_file, model_config, model_shape

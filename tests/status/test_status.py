@@ -26,9 +26,8 @@ from g2d.jobs.files import write_json, write_text
 from g2d.jobs.orphans import this_machine
 from g2d.jobs.snakemake_jobs import PlannedJob, read_jobs, write_jobs
 from g2d.policies import PolicyRecord, write_policy
-from g2d.status.screen import screen, span
-from g2d.status.snapshot import Folder, Snapshot
-from g2d.status.states import JobState, State
+from g2d.status.command import screen, span
+from g2d.status.states import Folder, JobState, Snapshot, State
 from tests.configs import MINIMAL
 
 TRAINING = "demo/seed0/grpo/g2/k2"

@@ -30,8 +30,7 @@ from g2d.regimes.run.checkpoints import require_intact
 from g2d.regimes.run.stopping import work_folder
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
-from g2d.status.snapshot import Folder
-from g2d.status.states import JobState
+from g2d.status.states import Folder, JobState
 from g2d.tables.frames import read_table
 from tests.attempts import read_attempts
 from tests.workflow.conftest import Project, copy_of_micro

@@ -21,8 +21,8 @@ from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies import read_policy
 from g2d.rollouts.pairs import read_pairs
-from g2d.status.screen import screen
-from g2d.status.snapshot import Folder, Snapshot
+from g2d.status.command import screen
+from g2d.status.states import Folder, Snapshot
 from g2d.tables.all_tables import tables_of
 from g2d.tables.reads import Read
 from g2d.tables.results import Results

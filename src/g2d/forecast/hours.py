@@ -5,18 +5,23 @@ A rate is the mean over finished jobs of the stage and model, or a guess.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
-from g2d.forecast.rates import measured_rates
 from g2d.grid.grid import Grid
 from g2d.grid.runs import OnlineRun, harvest_of
 from g2d.grid.versions import AUTO_STAGE, GPU_STAGES, OFFLINE_STAGES, ONLINE_STAGES
+from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.snakemake_jobs import PlannedJob
+from g2d.policies.record import read_policy
+from g2d.regimes.catalogue import ENTRIES
+
+Rates = dict[tuple[str, str], list[float]]  # hours per unit of every finished job, by (stage, model)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def holds_device(grid: Grid, job: PlannedJob) -> bool:
     return job.rule in GPU_STAGES
 
 
-def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
+def estimate(jobs: Iterable[GpuJob], measured: Rates) -> list[Line]:
     """Return the hours by stage and source of the rate."""
     hours_by_line: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
@@ -105,7 +110,39 @@ def hours_left(grid: Grid, jobs: Iterable[PlannedJob], results: str | Path, devi
     return estimate([gpu_job(grid, job, device) for job in on_device], rates)
 
 
-def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tuple[str, str], float]:
+def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:
+    """Return the rates of all finished jobs whose cost file can be read."""
+    rates: Rates = {}
+    for model in models:
+        for path in sorted(Path(results, model).rglob("*cost.json")):
+            try:
+                cost = read_cost(path)
+                stage = cost.own.stage
+                units = _completions_trained(path.parent) if stage in ONLINE_STAGES else 1
+            except (OSError, ValueError, KeyError):
+                continue
+            spent = worth(cost.own)
+            if spent:
+                rates.setdefault((stage, model), []).append(spent / units)
+    return rates
+
+
+def _completions_trained(folder: Path) -> int:
+    policy = read_policy(folder / "policy.json")
+    last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
+    return int(last - (policy.continued_from or 0)) * _completions_per_step(policy.settings)
+
+
+def _completions_per_step(settings: Mapping[str, Any]) -> int:
+    for regime in ENTRIES:
+        entry = settings.get(regime.name)
+        if entry is not None:
+            return int(entry["prompts_per_update"] * entry["responses"])
+    warmup = settings["warmup"]  # prompts_per_step is recorded as accumulation steps
+    return int(warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"])
+
+
+def mean_rates(measured: Rates) -> dict[tuple[str, str], float]:
     return {key: mean(rates) for key, rates in measured.items() if rates}
 
 
@@ -121,16 +158,23 @@ def report(lines: Sequence[Line], device: Device = CARD) -> str:
         return ""
     width = max(len("job"), *(len(line.stage) for line in lines))
     rows = [f"{'job':<{width}}  count  {device.unit}  rate from"]
+    jobs = 0
+    hours = 0.0
+    is_known = True
+    title = f"Estimated {device.unit}"
     for line in lines:
-        shown = "?" if line.hours is None else f"{line.hours:.1f}"
+        jobs += line.jobs
+        shown = "?"
+        if line.hours is None:
+            is_known = False
+        else:
+            hours += line.hours
+            shown = f"{line.hours:.1f}"
+        if SOURCE in line.source:
+            title = f"Estimated {device.unit} ({device.caveat})"
         rows.append(f"{line.stage:<{width}}  {line.jobs:>5}  {shown:>9}  {line.source}")
-    jobs = sum(line.jobs for line in lines)
-    hours = sum(line.hours or 0.0 for line in lines)
     total = f"{'total':<{width}}  {jobs:>5}  {hours:>9.1f}"
-    if any(line.hours is None for line in lines):
+    if not is_known:
         total += ", and what is marked ?"
     rows.append(total)
-    title = f"Estimated {device.unit}"
-    if any(SOURCE in line.source for line in lines):
-        title += f" ({device.caveat})"
     return f"{title}:\n" + "\n".join(rows)

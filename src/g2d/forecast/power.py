@@ -8,6 +8,8 @@ has how often simulated differences of this size are found.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TypedDict
 
@@ -90,8 +92,8 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
         "Columns: the standard deviation of a policy's accuracy over seeds, which a finished grid shows. With one "
         f"seed, differences between these weights. Two policies are assumed to differ in {DIFFER:.0%} of their answers."
     ]
-    for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
-        mine = [row for row in rows if row["benchmark"] == benchmark]
+    for benchmark, of_benchmark in groupby(rows, key=itemgetter("benchmark")):
+        mine = list(of_benchmark)
         size = f"{mine[0]['n_problems']:,} problems"
         if n_problems[benchmark] is None:
             size += " (a guess: not loaded yet)"

@@ -7,15 +7,18 @@ import gc
 import shutil
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from g2d.plain import say
+from g2d.forecast.devices import Device
+from g2d.forecast.hours import Line
+from g2d.plain import plain, say
 from g2d.settings.arguments import at_least
-from g2d.status.screen import screen
-from g2d.status.snapshot import Folder, Snapshot
+from g2d.status.states import TROUBLE, Folder, JobState, Snapshot, State
 
 CLEAR = "\033[H\033[2J"
 UNCUT = 1_000_000  # if the output is no terminal
+COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -66,3 +69,169 @@ def _print(snapshot: Snapshot, *, again: bool) -> None:
     if again:
         sys.stdout.write(CLEAR)
     say(screen(snapshot, width, height - 1))
+
+
+def screen(snapshot: Snapshot, width: int, height: int) -> str:
+    """Return at most `height` lines of `width` characters; the most urgent come first."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
+    done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
+    table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]
+    foot = list(_foot(snapshot))
+    running = snapshot.of("running")
+    trouble = snapshot.of(*TROUBLE)
+    room = height - len(foot) - len(table)
+    n_running, n_trouble = _shared(max(2, room), len(running), len(trouble))
+    running_lines = [_running(state, snapshot.now) for state in running[:n_running]]
+    trouble_lines = [_trouble(state, snapshot) for state in trouble[:n_trouble]]
+    lines = [
+        *table,
+        *_listed(running_lines, len(running), "running"),
+        *_listed(trouble_lines, len(trouble), "in trouble"),
+        *foot,
+    ]
+    return "\n".join(_cut(line, width) for line in lines[:height])
+
+
+def _cut(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    return f"{line[: max(0, width - 3)]}..."
+
+
+def _table(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a row per stage; stages with all jobs finished or waiting share a line."""
+    shown = [state for state in COLUMNS if snapshot.counts[state]]
+    whole: dict[State, list[str]] = {"finished": [], "waiting": []}
+    rows: list[list[str]] = []
+    for stage, counts in snapshot.stages.items():
+        states = list(counts)
+        if len(states) == 1 and states[0] in whole:
+            whole[states[0]].append(f"{stage} {counts.total()}")
+        else:
+            numbers = [str(counts[state] or "-") for state in shown]
+            rows.append([stage, *numbers])
+    if rows:
+        cells = [["", *shown], *rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for stage, *numbers in cells:
+            yield "  ".join(["", stage.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
+    for state, stages in whole.items():
+        if stages:
+            yield f"{state}: {', '.join(stages)}"
+
+
+def _running(state: JobState, now: float) -> str:
+    last = state.last
+    assert last is not None
+    parts = [f"for {span(now - last.started)}"]
+    if state.position:
+        step, steps = state.position
+        parts.insert(0, f"step {step} of {steps}")
+    if len(state.attempts) > 1:
+        parts.append(f"attempt {len(state.attempts)}")
+    where = plain(str(last.host))
+    slurm = last.process.slurm_job
+    if slurm:
+        where += f", Slurm job {plain(slurm)}"
+    return f"{_named(state)}: {', '.join(parts)}; {where}, heard of {span(now - last.updated)} ago"
+
+
+def _trouble(state: JobState, snapshot: Snapshot) -> str:
+    last = state.last
+    assert last is not None
+    when = time.strftime("%d %b %H:%M", time.localtime(last.updated))
+    if state.state == "silent":
+        text = f"no sign of life since {when}"
+    elif state.state == "missing":
+        text = f"ended well {when}, its files are not there"
+    else:
+        text = f"{state.state} {when}"
+    if len(state.attempts) > 1:
+        text += f", attempt {len(state.attempts)}"
+    if state.kept_step:
+        text += f", kept up to step {state.kept_step}"
+    if state.state != "missing":
+        words = snapshot.words(state)
+        if words and state.state == "failed":
+            text += f": {words}"
+        elif words:
+            text += f", last logged: {words}"
+    return f"{_named(state)}: {text}"
+
+
+def _named(state: JobState) -> str:
+    name = plain(state.job.name).removeprefix("results/")
+    if name.endswith(("/cost", ".cost")):  # the file that is written last
+        name = name[: -len("/cost")]
+    return f"{state.job.rule} {name}"
+
+
+def _shared(room: int, first: int, second: int) -> tuple[int, int]:
+    """Return how many lines of two lists are shown; each list has a line above it."""
+    if first > 0:
+        room -= 1
+    if second > 0:
+        room -= 1
+    of_first = min(first, max(1, room - second, (room + 1) // 2))
+    of_second = min(second, max(1, room - of_first))
+    return of_first, of_second
+
+
+def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
+    if total == 0:
+        return
+    title = f"{what}: {total}"
+    if len(lines) < total:
+        title += f", {total - len(lines)} not shown"
+    yield title
+    for line in lines:
+        yield f"  {line}"
+
+
+def hours_to_go(lines: Sequence[Line], device: Device) -> Iterator[str]:
+    if not lines:
+        return
+    total = 0.0
+    sources: list[str] = []
+    unknown: list[str] = []
+    for line in lines:
+        if line.hours is None:
+            unknown.append(line.stage)
+            continue
+        total += line.hours
+        source = line.source.removeprefix("at most; ").partition(" (")[0]
+        if source not in sources:
+            sources.append(source)
+    words = f"to go: about {total:.1f} {device.unit} ({'; '.join(sources) or 'not measured yet'})"
+    if unknown:
+        words += f" and what was not measured: {', '.join(unknown)}"
+    yield words
+
+
+def _foot(snapshot: Snapshot) -> Iterator[str]:
+    yield f"spent: {snapshot.device_hours:.1f} device-hours"
+    yield from hours_to_go(snapshot.to_go, snapshot.device)
+    left = len(snapshot.states) - snapshot.counts["finished"]
+    if left == 0:
+        yield "all jobs have finished"
+    elif snapshot.counts["running"] == 0:
+        words = f"nothing runs; {left} jobs to go"
+        if not snapshot.is_locked:
+            words += ", and no Snakemake holds the folder"
+        yield words
+    for reason in snapshot.unreadable[:1]:
+        yield f"not counted, {len(snapshot.unreadable)} unreadable: {reason}"
+
+
+def span(seconds: float) -> str:
+    """Return a duration in words: `40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"

@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from g2d.status.snapshot import Folder
-from g2d.status.states import JobState
+from g2d.status.states import Folder, JobState
 
 
 def job(state: JobState) -> dict[str, Any]:
