@@ -202,7 +202,7 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
 
     from g2d.memory.need import CONTEXT, Forecast
     from g2d.regimes.run import trainers as common
-    from g2d.regimes.run.sampler import Sampler
+    from g2d.regimes.run.online import Sampler
 
     ends: list[float] = []
     sizes: list[tuple[int, int]] = []

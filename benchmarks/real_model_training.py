@@ -136,7 +136,7 @@ def our_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.grpo.trainer import Grpo
-    from g2d.regimes.run.sampler import Sampler
+    from g2d.regimes.run.online import Sampler
 
     clock = Clock()
     clock.watch(Sampler, "draw")

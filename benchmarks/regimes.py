@@ -169,7 +169,7 @@ def main() -> None:
     from transformers import Trainer
 
     from g2d.regimes.grpo import trainer as grpo_trainer
-    from g2d.regimes.run.sampler import Sampler
+    from g2d.regimes.run.online import Sampler
 
     torch.set_num_threads(1)
     measured: dict[str, list[dict[str, float]]] = defaultdict(list)

@@ -17,9 +17,9 @@ from g2d.regimes.on_policy.groups import Group, in_passes
 from g2d.regimes.run import microbatches, offline, online
 from g2d.regimes.run.by_length import dealt, regrouped
 from g2d.regimes.run.microbatches import MicroBatches
+from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.processes import NotTheFirstError
 from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.sampler import Sampler
 from tests.models import tiny_policy
 from tests.regimes.stops import assert_resumes
 from tests.regimes.test_rewards import COIN

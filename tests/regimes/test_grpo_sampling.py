@@ -19,8 +19,8 @@ from g2d.problems.prompts import Prompt, conversation, conversation_ids
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import Grpo
+from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.trainers import with_own_adapter
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding

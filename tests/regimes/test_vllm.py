@@ -18,9 +18,9 @@ from g2d.regimes.grpo.auto_stop import train_until_decline
 from g2d.regimes.grpo.keys import AutoStop, Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.prompt_choice import prompt_order
 from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.sampler import Sampler
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings

@@ -17,11 +17,10 @@ from g2d.problems.prompts import conversation, opens_thinking, render
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.checkpoints import MANIFEST
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
-from g2d.regimes.run.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
+from g2d.regimes.run.online import ROLLOUTS, Sampler, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.run.processes import share
 from g2d.regimes.run.prompt_choice import PromptChoice, order, problem_at, times_before
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
-from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.trainers import LogRow, read_log, starting_model, trainer_arguments, untie_head, with_own_adapter
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.rewards.registry import TRUTH

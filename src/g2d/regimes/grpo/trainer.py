@@ -22,8 +22,8 @@ from g2d.problems.prompts import Messages, conversation_ids
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.by_length import Order, regrouped
 from g2d.regimes.run.checkpoints import Checkpointed
+from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.prompt_choice import PromptChoice
-from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.trainers import copy_to_reference, evaluation_mode, reference_weights
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.rollouts.rows import parameters

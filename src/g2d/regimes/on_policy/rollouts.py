@@ -18,11 +18,10 @@ import pandas as pd
 from g2d.jobs.files import atomic, read_json, write_json
 from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
-from g2d.regimes.run.online import ROLLOUTS
+from g2d.regimes.run.online import ROLLOUTS, Sampler
 from g2d.regimes.run.processes import gathered, n_processes, own_part
 from g2d.regimes.run.prompt_choice import PromptChoice, order, times_before
 from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.sampler import Sampler
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
 from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import AGAIN, group_name

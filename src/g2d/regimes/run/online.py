@@ -1,32 +1,44 @@
-"""Common code of online trainings."""
+"""Common code of online trainings: how they begin, sample beside their trainer, and end at step K."""
 
 from __future__ import annotations
 
+import copy
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Protocol
 
 from g2d.jobs.files import copy_folder, disk_errors
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import Training
-from g2d.policies.record import context_limit, load_tokenizer
+from g2d.memory.workload import Training, largest_part
+from g2d.policies.record import context_limit, end_tokens, load_tokenizer, with_trained
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
+from g2d.regimes.run.processes import n_processes
 from g2d.regimes.run.prompt_choice import VERIFIABLE
 from g2d.regimes.run.regime import Trained, TrainingJob
-from g2d.regimes.run.trainers import LogRow, export_trained, read_log
+from g2d.regimes.run.trainers import LogRow, evaluation_mode, export_trained, merged, read_log, save_trained
 from g2d.rewards.registry import TRUTH, reward_params
-from g2d.rollouts.engine import require_room
+from g2d.rollouts.engine import Decoding, Engine, require_room
+from g2d.rollouts.weights_check import Reference, fixed_texts, is_due, require_adapter, trainer_reference
 from g2d.verifier.verifier_keys import verifier_params
 
 if TYPE_CHECKING:
     from transformers import Trainer
 
+    from g2d.rollouts.trainer_engine import SubprocessEngine
+    from g2d.rollouts.transformers_engine import TransformersEngine
+    from g2d.rollouts.vllm_engine import VllmEngine
+
 ROLLOUTS = "rollouts.parquet"
+GENERATOR = "generator"  # folder in a checkpoint with the engine's weights, after a synchronisation
+WEIGHTS = "adapter_model.safetensors"
+ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
 
 class OnlineSettings(Protocol):
@@ -76,6 +88,213 @@ def begin(job: OnlineJob) -> tuple[Checkpoints, MicroBatches]:
     return checkpoints, choose_microbatches(job, checkpoints, workload, (require_prompts_fit(job), budget))
 
 
+def require_prompts_fit(job: OnlineJob) -> int:
+    """Return tokens of the longest prompt; a ValueError names a problem that does not fit."""
+    tokenizer = load_tokenizer(job.base)
+    ids = [conversation_ids(tokenizer, conversation(problem, job.prompt)) for problem in job.data]
+    require_room(
+        ids,
+        [f"problem {problem.problem_id}" for problem in job.data],
+        job.settings.max_completion_length,
+        (job.base.base, context_limit(job.base)),
+    )
+    return max(map(len, ids))
+
+
+class Sampler:
+    """Samples with the weights that the policy had at its last synchronisation.
+
+    GRPO samples prompts that its trainer has tokenized (`draw`), on-policy entries sample problems (`engine`). Create
+    the sampler before the trainer: vLLM sets seeds when it starts.
+
+    Args:
+        problems: all that may be asked; the longest determines vLLM's context.
+        decoding: how to sample.
+        every: steps between synchronisations; None for never.
+        at_once: most completions that all processes together request.
+        live: with transformers, sample from the trainer's model instead of a copy, so that no sample is stale.
+    """
+
+    def __init__(
+        self,
+        job: OnlineJob,
+        problems: Sequence[Problem],
+        decoding: Decoding,
+        *,
+        every: int | None,
+        at_once: int,
+        live: bool = False,
+    ) -> None:
+        self.job = job
+        self.decoding = decoding
+        self.every = every
+        self.synced_at: list[int] = []  # steps before which this process synchronised
+        self.trainer: Any = None  # set it before the first sample
+        self.vllm = vllm_beside_trainer(job, problems, at_once)
+        self._live = live and self.vllm is None
+        self._of_trainer: TransformersEngine | None = None
+        self._m0: TransformersEngine | None = None
+        self._temporary = TemporaryDirectory(prefix="g2d-generator-")
+        self._start = Path(job.start.trained) if job.start and job.start.trained else None
+        if self.vllm is not None and job.start is not None and self._start is not None:
+            self.vllm.serve(job.start)
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the weights of the last synchronisation."""
+        return Path(self._temporary.name) / GENERATOR
+
+    @property
+    def last_sync(self) -> int:
+        """Steps before the last synchronisation; 0 without one."""
+        return self.synced_at[-1] if self.synced_at else 0
+
+    @property
+    def adapter(self) -> Path | None:
+        """Folder of the engine's weights; None if they are M0's."""
+        return self.folder if self.last_sync else self._start
+
+    def sync(self, step: int) -> bool:
+        """Synchronise before the step after `step`, if it is due; return whether it was."""
+        if not self._is_due(step):
+            return False
+        if not self._live:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            save_trained(self.trainer.accelerator.unwrap_model(self.trainer.model), self.folder)
+        self._receive(step)
+        self._compare(step)
+        return True
+
+    def _is_due(self, step: int) -> bool:
+        if self._live:
+            return True
+        return self.every is not None and step % self.every == 0 and step not in self.synced_at
+
+    def _receive(self, step: int) -> None:
+        self.synced_at.append(step)
+        if self.vllm is not None:
+            self.vllm.use_adapter(self.folder)
+
+    def _compare(self, step: int) -> None:
+        """Require the trainer's log-probabilities at some synchronisations; a copy is compared with its file."""
+        if not is_due(len(self.synced_at)) or not (self._live or self.vllm is not None):
+            return
+        reference = reference_of(self.trainer)
+        with self.engine() as engine:
+            engine.compare(f"the policy after {step} steps", reference)
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """Yield the engine; leave the trainer's model as it was."""
+        if self.vllm is not None:
+            yield self.vllm
+        elif self._live:
+            with self._trainers_model() as engine:
+                yield engine
+        else:
+            yield self._copy_of_policy()
+
+    @contextmanager
+    def _trainers_model(self) -> Iterator[TransformersEngine]:
+        """Yield an engine on the trainer's model, with the adapter merged into float32 weights on a CPU.
+
+        bfloat16 would round most of a small adapter away.
+        """
+        import torch
+
+        model = self.trainer.model
+        merges = model.device.type == "cpu" and model.dtype == torch.float32
+        if self._of_trainer is None:
+            from g2d.rollouts.transformers_engine import TransformersEngine
+
+            # Calls through PEFT's wrapper take time, but on a GPU it carries accelerate's autocast.
+            called = model.get_base_model() if merges and hasattr(model, "get_base_model") else model
+            tokenizer = self.trainer.processing_class
+            self._of_trainer = TransformersEngine(called, tokenizer, end_tokens(self.job.base, tokenizer))
+        with evaluation_mode(model), merged(model) if merges else nullcontext():
+            yield self._of_trainer
+
+    def _copy_of_policy(self) -> TransformersEngine:
+        from g2d.rollouts.transformers_engine import TransformersEngine
+
+        if self._m0 is None:
+            self._m0 = TransformersEngine.of(self.job.base)
+        if self.adapter is None:
+            return self._m0
+        model = with_trained(copy.deepcopy(self._m0.model), self.adapter)
+        if not self.job.lora.trains_all:
+            require_adapter(model, replace(self.job.base, adapter=str(self.adapter)))
+        return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
+
+    def draw(
+        self, prompts: Sequence[Sequence[int]], names: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[float]] | None]:
+        """Return the tokens of a completion per prompt and, with vLLM, their log-probabilities when sampled.
+
+        Random numbers depend on the names.
+        """
+        if self.vllm is not None:
+            return self.vllm.draw(prompts, names, self.decoding)
+        with self._trainers_model() as engine:
+            return engine.draw(prompts, names, self.decoding), None
+
+    def save(self, checkpoint: Path) -> None:
+        if self.last_sync:
+            copy_folder(self.folder, checkpoint / GENERATOR)
+            _rename(checkpoint / GENERATOR, WEIGHTS, ASIDE)
+
+    def restore(self, checkpoint: Path, step: int) -> None:
+        """Take the weights of a checkpoint that last synchronised after `step` steps."""
+        if not (checkpoint / GENERATOR).is_dir():
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        copy_folder(checkpoint / GENERATOR, self.folder)
+        _rename(self.folder, ASIDE, WEIGHTS)
+        self._receive(step)
+        if self.vllm is not None:  # the trainer may have later weights, so the engine is compared with files
+            self.vllm.serve(replace(self.job.base, adapter=str(self.folder)))
+
+    def close(self) -> None:
+        if self.vllm is not None:
+            self.vllm.close()
+        self._temporary.cleanup()
+
+
+def _rename(folder: Path, name: str, other: str) -> None:
+    if (folder / name).is_file():
+        (folder / name).rename(folder / other)
+
+
+def vllm_beside_trainer(
+    job: OnlineJob, problems: Sequence[Problem], at_once: int
+) -> VllmEngine | SubprocessEngine | None:
+    """Start vLLM on the trainer's GPU; None with another engine."""
+    if job.engine.name != "vllm":
+        return None
+    from g2d.rollouts.trainer_engine import SubprocessEngine
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    kind = SubprocessEngine if n_processes() > 1 else VllmEngine
+    vllm = kind(
+        job.base,
+        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # it would use all visible GPUs
+        adapter_rank=job.lora.r,
+        memory_utilization=job.engine.training_gpu_memory_utilization,
+        most_sequences=largest_part(at_once, n_processes()),
+    )
+    requests = [vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
+    vllm.start_for(requests, job.settings.max_completion_length)
+    return vllm
+
+
+def reference_of(trainer: Any) -> Reference:
+    """Score fixed texts with the trained model, to check an engine that received its weights."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    rounds = "bfloat16" in str(model.dtype) or trainer.accelerator.mixed_precision == "bf16"
+    with evaluation_mode(model):
+        return trainer_reference(model, fixed_texts(trainer.processing_class), "bfloat16" if rounds else "float32")
+
+
 def train_to_k(
     job: OnlineJob,
     trainer: Trainer,
@@ -108,19 +327,6 @@ def train_to_k(
     manifest = require_intact(reached)
     seal(left, manifest["step"], manifest["job"])
     return Trained(read_log(reached), recorded(checkpoints))
-
-
-def require_prompts_fit(job: OnlineJob) -> int:
-    """Return tokens of the longest prompt; a ValueError names a problem that does not fit."""
-    tokenizer = load_tokenizer(job.base)
-    ids = [conversation_ids(tokenizer, conversation(problem, job.prompt)) for problem in job.data]
-    require_room(
-        ids,
-        [f"problem {problem.problem_id}" for problem in job.data],
-        job.settings.max_completion_length,
-        (job.base.base, context_limit(job.base)),
-    )
-    return max(map(len, ids))
 
 
 def completions_tokens(log_history: Sequence[LogRow], completions_per_generation: int, after_step: int) -> int:
