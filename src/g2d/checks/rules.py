@@ -14,7 +14,7 @@ from g2d.policies.model_keys import LORA_RANKS
 from g2d.problems import synthetic
 from g2d.problems.problem_keys import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.catalogue import AnyEntry
-from g2d.regimes.grpo.keys import AUTO, Warmup, check_group_sizes
+from g2d.regimes.grpo.keys import AUTO, CORRECTION, Warmup, check_group_sizes
 from g2d.regimes.run.processes import indivisible
 from g2d.regimes.run.prompt_choice import OnlineKeys, PromptMix
 from g2d.regimes.run.regime import OnlineEntry
@@ -243,7 +243,7 @@ def _check_warmup(settings: ModelSettings, where: str, warmup: Warmup) -> Iterat
             f"{where}.sync_every={warmup.sync_every} needs engine.name: vllm, because {engine} generates with the "
             "weights in training: set it to 1 or change the engine"
         )
-    idle = list(warmup.correction_keys)
+    idle = list(warmup.params(only={*CORRECTION}))
     if idle and engine != "vllm":
         yield (
             f"{where}.{idle[0]} needs engine.name: vllm, because {engine} and the trainer compute the same "

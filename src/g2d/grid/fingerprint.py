@@ -136,7 +136,7 @@ class Fingerprint:
 
     def _automatic(self, policy: Policy, warmup: Warmup) -> Settings:
         assert warmup.auto is not None
-        settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
+        settings: Settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
         settings |= self.verifier | {"auto": warmup.auto.params()}
         settings |= warmup.drawn_by(self.settings.engine, self.settings.lora)
         return settings | self.sections("harvest", "lora", "prompt")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -98,7 +97,7 @@ def draw_in_parts(
     draw: Callable[[Sequence[Problem]], Sequence[Rollout]],
     *,
     samples_per_prompt: int,
-    job: Mapping[str, Any],
+    job: Mapping[str, object],
     meter: Meter,
 ) -> pd.DataFrame:
     """Sample rollouts for all problems in order, after the parts that an earlier attempt has finished.

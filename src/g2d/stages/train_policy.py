@@ -44,7 +44,7 @@ class GridTraining:
     regime: Regime
     policy: Policy
     processes: Processes
-    params: dict[str, Any]  # settings that the result depends on
+    params: dict[str, object]  # settings that the result depends on
     job: TrainingJob[Any, Any]
 
     def train(self) -> Trained:
@@ -185,7 +185,7 @@ def settings_as_run(policy: Policy) -> Section:
     """Return the settings of a policy's run for its G and K only."""
     run = policy.run
     assert isinstance(run, OnlineRun | OfflineRun)
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     if isinstance(run, OnlineRun):
         changes = {"steps": [policy.k], "horizon": run.settings.total_steps}
     if isinstance(run.settings, Warmup):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from g2d.jobs.cost import Meter, charge, cpu_seconds
 from g2d.jobs.orphans import name_of
@@ -34,20 +34,24 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.stopping import stop_requests
 
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+Result = TypeVar("Result")
 FOLDER = "processes"
 LOOK_S = 0.2  # seconds
 TOGETHER_S = 1
 
 
 def launched(
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
+    function: Callable[..., Result],
+    arguments: tuple[object, ...],
     *,
     training: Processes,
     work: Path,
     log: Path,
     meter: Meter,
-) -> Any:
+) -> Result:
     """Call a function in several processes and return the first one's result.
 
     Raises:
@@ -88,7 +92,8 @@ def launched(
         charge(replace(outcome.used, cpu_s=0.0))  # the launcher has already counted CPU time
     if outcome.stopped:
         raise TrainingStoppedError(outcome.stopped)
-    return outcome.log
+    result: Result = outcome.result
+    return result
 
 
 def require_devices(training: Processes) -> None:
@@ -108,7 +113,7 @@ class _Launch(threading.Thread):
         self.training = training
         self.folder = folder
         self.function = function
-        self.failure: Any = None
+        self.failure: BaseException | None = None
 
     def run(self) -> None:
         from accelerate.commands.launch import launch_command_parser, multi_gpu_launcher
@@ -145,13 +150,13 @@ def _wait_for_orphans(work: Path) -> None:
     os.close(living)
 
 
-def _why(failure: Any, folder: Path, n: int, log: Path) -> str:
-    failures = getattr(failure, "failures", None)
+def _why(failure: BaseException, folder: Path, n: int, log: Path) -> str:
+    failures: dict[int, ProcessFailure] | None = getattr(failure, "failures", None)  # of ChildFailedError
     if not failures:
         return f"the training's processes could not be started: {failure}"
     first = min(failed.timestamp for failed in failures.values())
 
-    def blame(entry: tuple[int, Any]) -> tuple[Any, ...]:
+    def blame(entry: tuple[int, ProcessFailure]) -> tuple[bool, bool, bool, int]:
         """Sort key: if a process is killed, others fail by closed connections or the launcher's SIGTERM."""
         rank, failed = entry
         return failed.timestamp > first + TOGETHER_S, failed.exitcode == -signal.SIGTERM, failed.exitcode > 0, rank

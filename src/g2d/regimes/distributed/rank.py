@@ -33,7 +33,7 @@ LIVING = "living.lock"
 
 @dataclass(frozen=True)
 class Outcome:
-    log: Any = None
+    result: Any = None
     stopped: str = ""
     used: Elsewhere | None = None
 
@@ -59,7 +59,7 @@ def read_meter(file: Path, meter: Meter) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     meter: RankMeter
     log: Path
     process: str  # `g2d.jobs.orphans.name_of`
@@ -116,7 +116,7 @@ def main(folder: Path, function: str, rank: int) -> int:
         try:
             read_on_cpus()
             module, _, name = function.partition(":")
-            outcome = Outcome(log=getattr(import_module(module), name)(*call.arguments, meter=call.meter))
+            outcome = Outcome(result=getattr(import_module(module), name)(*call.arguments, meter=call.meter))
         except NotTheFirstError:
             pass
         except TrainingStoppedError as error:

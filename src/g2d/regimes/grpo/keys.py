@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
@@ -108,10 +108,6 @@ class Mismatch(Section):
     @property
     def weighs_tokens(self) -> bool:
         return self.correction.startswith("token")
-
-    @property
-    def correction_keys(self) -> dict[str, Any]:
-        return self.params(only={*CORRECTION})
 
     @property
     def mismatch_arguments(self) -> dict[str, object]:
@@ -291,7 +287,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     def steps_to(self, k: int) -> int:
         return self.total_steps if self.schedule == "chain" else k
 
-    def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
+    def trajectory(self, k: int, group_size: int) -> dict[str, object]:
         params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step", "reward"})
         return params | {
             "horizon": self.steps_to(k),
@@ -365,9 +361,9 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
             **self.drawn_by(job.engine, job.lora, job.reward),
         }
 
-    def drawn_by(self, engine: EngineSettings, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
+    def drawn_by(self, engine: EngineSettings, lora: Lora, reward: Section = TRUTH) -> dict[str, object]:
         """Return settings of engine and reward that change results; some are constants that finished jobs have."""
-        values: dict[str, Any] = {"engine": engine.name}
+        values: dict[str, object] = {"engine": engine.name}
         if engine.name != "vllm":
             values["rollouts"] = "by g2d.rollouts"
         elif self.ratio == "sampler" and lora.dropout > 0:

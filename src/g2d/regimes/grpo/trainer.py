@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,7 +19,7 @@ from trl import import_utils
 from g2d.jobs.files import read_json, write_json
 from g2d.problems.prompts import Messages, conversation_ids
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.by_length import Order, regrouped
+from g2d.regimes.run.by_length import Batch, Order, regrouped
 from g2d.regimes.run.checkpoints import Checkpointed
 from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.prompt_choice import PromptChoice
@@ -40,7 +39,6 @@ finally:
 PROMPTS = "prompts.json"
 REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
 Row = dict[str, object]  # a prompt of the data set
-Batch = dict[str, torch.Tensor]  # with a row per completion of this process, or shared by all rows
 
 
 class Grpo(Checkpointed, GRPOTrainer):
@@ -65,7 +63,7 @@ class Grpo(Checkpointed, GRPOTrainer):
         row: Callable[[int], Row],
         choice: PromptChoice | None = None,
         order: Order | None = None,
-        **arguments: Any,
+        **arguments: object,
     ) -> None:
         self.warmup = warmup
         self.sampler = sampler

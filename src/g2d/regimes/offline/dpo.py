@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import Training
@@ -55,9 +55,9 @@ class Dpo(Section):
         neutral=False,
     )
 
-    def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
+    def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, object]:
         """Return the keys as params of a job, with a former key: without it, finished trainings would run again."""
-        params: dict[str, Any] = {}
+        params: dict[str, object] = {}
         for name, value in super().params(only=only, without=without).items():
             if name == "match_pairs_to":
                 params["pairs_per_prompt"] = 1
@@ -95,7 +95,7 @@ def train_dpo(job: TrainingJob[Dpo, list[Pair]]) -> Trained:
     pairs = job.data
     rows = [_row(pair) for pair in pairs]
 
-    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Trainer:
+    def trainer(arguments: dict[str, object], microbatches: MicroBatches, **parts: object) -> Trainer:
         from trl import DPOConfig
 
         from g2d.regimes.offline.pair_trainer import PairTrainer

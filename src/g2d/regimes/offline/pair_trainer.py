@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -11,6 +11,7 @@ from trl import DPOTrainer
 
 from g2d.regimes.run.by_length import Batch, PassesByLength
 from g2d.regimes.run.checkpoints import Checkpointed
+from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 
 Loss = Literal["sigmoid", "ipo"]
@@ -18,10 +19,10 @@ REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
-    def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:
+    def __init__(self, *, loss: Loss, nll_weight: float, microbatches: MicroBatches, **arguments: object) -> None:
         self.pair_loss = loss
         self.nll_weight = nll_weight
-        super().__init__(**arguments)
+        super().__init__(microbatches=microbatches, **arguments)
         self.once = bool(self.args.precompute_ref_log_probs)
         self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
 

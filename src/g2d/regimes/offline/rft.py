@@ -6,7 +6,7 @@ Completions that were cut off would teach text after the box.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pydantic import model_validator
 
@@ -124,7 +124,7 @@ def train_rft(job: TrainingJob[Rft, list[RightCompletion]]) -> Trained:
     examples = job.data
     rows = [labelled(example) for example in examples]
 
-    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Trainer:
+    def trainer(arguments: dict[str, object], microbatches: MicroBatches, **parts: object) -> Trainer:
         from trl import SFTConfig, SFTTrainer
 
         from g2d.regimes.run.by_length import Batch, PassesByLength

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -13,32 +13,45 @@ from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
-from g2d.regimes.on_policy.groups import Group, GroupLoss, in_passes
+from g2d.regimes.on_policy.groups import Group, GroupLoss, Metrics, in_passes
 from g2d.regimes.run.checkpoints import Checkpointed
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 from g2d.regimes.run.processes import gathered, n_processes
 
-MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
-
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # Maps the number of finished updates to (groups to train on, number of prompts, metrics).
-Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
+Updates = Callable[[int], tuple[Sequence[Group], int, Metrics]]
+
+
+class Pass(TypedDict):
+    """Groups that pass through the model together; the loss is normalised over their update."""
+
+    input_ids: torch.Tensor  # (rollouts, tokens), like the masks
+    attention_mask: torch.Tensor
+    completion_mask: torch.Tensor
+    pairs: torch.Tensor  # chosen and rejected row, (pairs, 2)
+    weights: torch.Tensor  # of pairs, (pairs,)
+    chosen: torch.Tensor  # whether a rollout is chosen in a pair, (rollouts,)
+    advantages: torch.Tensor  # (rollouts,)
+    share: torch.Tensor  # weight of each prompt
+    chosen_tokens: int  # of the whole update
+    counts: bool  # False if another process computes this pass's gradient
 
 
 class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
     """A row of the data set is an update; processes divide its passes."""
 
-    def __init__(
-        self, *args: Any, updates: Updates, microbatches: MicroBatches, loss: GroupLoss, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, updates: Updates, microbatches: MicroBatches, loss: GroupLoss, **arguments: object) -> None:
         self.updates = updates
         self.microbatches = microbatches
         self.group_loss = loss
         self._sums: Counter[str] = Counter()  # over the passes of an update
-        super().__init__(*args, data_collator=default_collate, **kwargs)
+        super().__init__(data_collator=default_collate, **arguments)
 
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+    def training_step(self, model: PreTrainedModel, inputs: object, num_items_in_batch: object = None) -> torch.Tensor:
         """Run one update. Without groups the gradient is zero rather than missing."""
         update, n_asked, record = self.updates(self.state.global_step)
         for name, value in record.items():
@@ -62,15 +75,14 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
 
-    def batch_of(
-        self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int
-    ) -> dict[str, Any]:
+    def batch_of(self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int) -> Pass:
         """Collate one pass; losses are normalised over the whole update."""
         n_prompts = len(update) if self.group_loss.normalise == "pairable" else n_asked
-        batch: dict[str, Any] = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
+        batch = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
         if of_others:
-            for name in ("weights", "chosen", "share"):
-                batch[name] = torch.zeros_like(batch[name])
+            batch["weights"] = torch.zeros_like(batch["weights"])
+            batch["chosen"] = torch.zeros_like(batch["chosen"])
+            batch["share"] = torch.zeros_like(batch["share"])
         batch["chosen_tokens"] = sum(group.chosen_tokens for group in update)
         batch["counts"] = not of_others
         return batch
@@ -86,9 +98,13 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
             metrics[name].append(value / count)
         metrics["num_tokens"].append(self._total_train_tokens)
 
-    def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False) -> Any:
+    def _compute_loss(self, model: PreTrainedModel, inputs: Pass, return_outputs: bool = False) -> torch.Tensor:
         settings = self.group_loss
-        batch = {name: inputs[name] for name in MODEL_KEYS}
+        batch = {
+            "input_ids": inputs["input_ids"],
+            "attention_mask": inputs["attention_mask"],
+            "completion_mask": inputs["completion_mask"],
+        }
         mask = batch["completion_mask"][:, 1:].bool()
         outputs = self.policy(model, batch)
         width = mask.shape[1]
@@ -157,13 +173,8 @@ def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.
     )
 
 
-def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str, torch.Tensor]:
-    """Collate groups; the loss is divided by `n_prompts`.
-
-    Returns:
-        input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), chosen and rejected row;
-            weights (pairs,); chosen, advantages (rollouts,); share, the weight of each prompt.
-    """
+def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> Pass:
+    """Collate groups as an update of their own; the loss is divided by `n_prompts`."""
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
     chosen: list[bool] = []
@@ -174,14 +185,19 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str
         weights += [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)  # mean over pairs, then prompts (equation 4)
         chosen += [i in group.chosen for i in range(len(group.completions))]
         advantages += group.advantages
-    return {
-        **dict(zip(MODEL_KEYS, padded(passing, padding), strict=True)),
-        "pairs": torch.tensor(pairs),
-        "weights": torch.tensor(weights, dtype=torch.float64),
-        "chosen": torch.tensor(chosen),
-        "advantages": torch.tensor(advantages, dtype=torch.float64),
-        "share": torch.tensor(1 / n_prompts, dtype=torch.float64),
-    }
+    input_ids, attention_mask, completion_mask = padded(passing, padding)
+    return Pass(
+        input_ids=input_ids,
+        attention_mask=attention_mask,
+        completion_mask=completion_mask,
+        pairs=torch.tensor(pairs),
+        weights=torch.tensor(weights, dtype=torch.float64),
+        chosen=torch.tensor(chosen),
+        advantages=torch.tensor(advantages, dtype=torch.float64),
+        share=torch.tensor(1 / n_prompts, dtype=torch.float64),
+        chosen_tokens=sum(group.chosen_tokens for group in passing),
+        counts=True,
+    )
 
 
 def preference_loss(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from g2d.settings import Section, key
 if TYPE_CHECKING:
     import pandas as pd
 
+Metrics = dict[str, float | None]  # None without such rollouts
 Which = Literal["one", "all"]
 RolloutsAtOnce = Annotated[int, Field(ge=2)] | Literal["auto"]
 ROLLOUTS_AT_ONCE = "Rollouts per forward pass; auto: as many as fit on the GPU, else 8."
@@ -127,10 +128,10 @@ def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterat
         yield batch
 
 
-def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]:
+def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> Metrics:
     """Return the metrics of an update's rollouts, and of the groups with a pair."""
     n_prompts = rollouts["problem_id"].nunique()
-    metrics: dict[str, Any] = {
+    metrics: Metrics = {
         "prompts": n_prompts,
         "reward": float(rollouts["reward"].mean()),
         "completions/mean_length": float(rollouts["token_count"].mean()),
@@ -150,9 +151,9 @@ def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]
     return metrics
 
 
-def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
+def _by_kind(rollouts: pd.DataFrame) -> Metrics:
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
-    metrics: dict[str, float] = {}
+    metrics: Metrics = {}
     for kind, rows in rollouts.groupby(kinds):
         judged = float(rows["reward"].notna().mean())
         metrics |= {

@@ -194,7 +194,7 @@ class OnPolicyRollouts:
         self.sampler.save(folder)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
-        state: dict[str, Any] = {
+        state: dict[str, object] = {
             "tokens_generated": self.tokens_generated,
             "handed_over_at": self.sampler.last_sync,
         }

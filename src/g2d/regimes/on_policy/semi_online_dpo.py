@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
@@ -16,7 +16,7 @@ from g2d.memory.workload import Training
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import load_tokenizer
 from g2d.problems import Problem
-from g2d.regimes.on_policy.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
+from g2d.regimes.on_policy.groups import ROLLOUTS_AT_ONCE, Group, GroupLoss, Metrics, RolloutsAtOnce, groups, summary
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import begin, read_prompts, train_to_k
 from g2d.regimes.run.processes import seed_by_rank
@@ -33,6 +33,7 @@ from g2d.regimes.run.trainers import (
 from g2d.settings import key
 
 if TYPE_CHECKING:
+    from g2d.regimes.on_policy.group_trainer import GroupTrainer
     from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
 
 
@@ -159,8 +160,8 @@ def train_semi_online_dpo(job: SemiOnlineJob) -> Trained:
 
 
 def _trainer(
-    job: SemiOnlineJob, on_policy: OnPolicyRollouts, arguments: dict[str, Any], microbatches: MicroBatches
-) -> Any:
+    job: SemiOnlineJob, on_policy: OnPolicyRollouts, arguments: dict[str, object], microbatches: MicroBatches
+) -> GroupTrainer:
     from datasets import Dataset
     from trl import DPOConfig
 
@@ -168,7 +169,7 @@ def _trainer(
 
     settings = job.settings
 
-    def updates(step: int) -> Any:
+    def updates(step: int) -> tuple[list[Group], int, Metrics]:
         is_synced = step > 0 and on_policy.sampler.sync(step)  # before the first update, policy and sampler are equal
         if is_synced and moving:
             copy_to_reference(trainer.accelerator.unwrap_model(trainer.model), trainer.ref_model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import Trainer
@@ -14,7 +14,7 @@ from g2d.regimes.run.processes import n_processes
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Batch = dict[str, Any]  # tensors by row, and values shared by all rows
+Batch = dict[str, torch.Tensor]  # with a row per completion or pair of this process, or shared by all rows
 PROMPT = ("prompt_ids", "prompt_mask")
 
 
@@ -80,7 +80,7 @@ def own_rows(
 class PassesByLength(RowWeighting):
     """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set."""
 
-    def __init__(self, *, microbatches: MicroBatches, **arguments: Any) -> None:
+    def __init__(self, *, microbatches: MicroBatches, **arguments: object) -> None:
         self.microbatches = microbatches
         super().__init__(**arguments)
 
@@ -142,12 +142,8 @@ def joined(batches: Sequence[Batch]) -> Batch:
     """Join the rows of batches; values without rows are equal in all of them."""
     whole: Batch = {}
     for name, value in batches[0].items():
-        whole[name] = torch.cat([batch[name] for batch in batches]) if has_rows(value) else value
+        whole[name] = torch.cat([batch[name] for batch in batches]) if value.ndim else value
     return whole
-
-
-def has_rows(value: object) -> TypeGuard[torch.Tensor]:
-    return isinstance(value, torch.Tensor) and value.ndim > 0
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
@@ -155,7 +151,7 @@ def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
     selected: Batch = {}
     for name, value in batch.items():
         selected[name] = value
-        if has_rows(value):
+        if value.ndim:
             blocks = value.unflatten(0, (-1, n))
             selected[name] = blocks[:, rows.to(value.device)].flatten(0, 1)
     return selected
@@ -168,6 +164,6 @@ def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
     columns = slice(used[0], used[-1] + 1)
     narrow: Batch = {}
     for name, value in batch.items():
-        is_as_wide = isinstance(value, torch.Tensor) and value.ndim > 1 and value.shape[1] == width
+        is_as_wide = value.ndim > 1 and value.shape[1] == width
         narrow[name] = value[:, columns] if is_as_wide and name not in but else value
     return narrow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import Training
@@ -60,7 +60,7 @@ class OfflineSettings(Protocol):
     @property
     def gradient_accumulation_steps(self) -> int: ...
     def number(self, name: str) -> int: ...
-    def params(self, *, without: set[str]) -> dict[str, Any]: ...
+    def params(self, *, without: set[str]) -> dict[str, object]: ...
     def on_card(self, group_size: int, budget: int) -> Training: ...
 
 
@@ -70,7 +70,7 @@ OfflineJob = TrainingJob[OfflineSettings, object]
 class TrainerFactory(Protocol):
     """Makes a regime's trainer from arguments of its TRL configuration, and from parts of the trainer."""
 
-    def __call__(self, arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Trainer: ...
+    def __call__(self, arguments: dict[str, object], microbatches: MicroBatches, **parts: object) -> Trainer: ...
 
 
 def train_offline(

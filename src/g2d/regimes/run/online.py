@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.files import copy_folder, disk_errors
 from g2d.jobs.snakemake_jobs import Values
@@ -115,6 +115,8 @@ class Sampler:
         live: with transformers, sample from the trainer's model instead of a copy, so that no sample is stale.
     """
 
+    trainer: Trainer  # set it before the first sample
+
     def __init__(
         self,
         job: OnlineJob,
@@ -129,7 +131,6 @@ class Sampler:
         self.decoding = decoding
         self.every = every
         self.synced_at: list[int] = []  # steps before which this process synchronised
-        self.trainer: Any = None  # set it before the first sample
         self.vllm = vllm_beside_trainer(job, problems, at_once)
         self._live = live and self.vllm is None
         self._of_trainer: TransformersEngine | None = None
@@ -287,7 +288,7 @@ def vllm_beside_trainer(
     return vllm
 
 
-def reference_of(trainer: Any) -> Reference:
+def reference_of(trainer: Trainer) -> Reference:
     """Score fixed texts with the trained model, to check an engine that received its weights."""
     model = trainer.accelerator.unwrap_model(trainer.model)
     rounds = "bfloat16" in str(model.dtype) or trainer.accelerator.mixed_precision == "bf16"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from g2d.jobs.cost import charge, gpu_memory_peak, this_process
 from g2d.settings import Section, key
+
+Value = TypeVar("Value")
 
 
 class Processes(Section):
@@ -71,12 +73,12 @@ def seed_by_rank(seed: int) -> None:
         set_seed(seed, device_specific=True)
 
 
-def gathered(rows: list[Any]) -> list[Any]:
+def gathered(rows: list[Value]) -> list[Value]:
     if n_processes() == 1:
         return rows
     from accelerate.utils import gather_object
 
-    everybodys: list[Any] = gather_object(rows)
+    everybodys: list[Value] = gather_object(rows)
     return everybodys
 
 
@@ -92,14 +94,18 @@ def largest(*numbers: int) -> list[int]:
     return maxima
 
 
-def from_first(value: Callable[[], Any]) -> Any:
+def from_first(value: Callable[[], Value]) -> Value:
+    """Return the value that the first process computes."""
     if n_processes() == 1:
         return value()
     from accelerate.utils import broadcast_object_list
 
-    values = [value() if is_first() else None]
+    values: list[Any] = [None]  # filled by the first process
+    if is_first():
+        values = [value()]
     broadcast_object_list(values)
-    return values[0]
+    received: Value = values[0]
+    return received
 
 
 def wait() -> None:

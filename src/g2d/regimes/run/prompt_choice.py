@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Literal, Self
@@ -88,9 +88,9 @@ class Retire(Section):
     after: int = key(..., "Groups in a row without signal after which a prompt is retired.", ge=1)
 
     @model_serializer(mode="wrap")
-    def _drop_neutral(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _drop_neutral(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, object]:
         """Add a former key to params: without it, finished trainings would run again."""
-        values: dict[str, Any] = serialize(self)
+        values: dict[str, object] = serialize(self)
         return values | {"readmit": None} if info.context is PARAMS else values
 
 
@@ -230,7 +230,7 @@ class PromptChoice:
         noted = self._noted.pop(update, Counter())
         return {name: float(noted[name]) for name in METRICS}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {
             "next": self._next,
             "dull": sorted(self._dull.items()),
@@ -239,7 +239,7 @@ class PromptChoice:
             "noted": [(update, dict(noted)) for update, noted in sorted(self._noted.items())],
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         self._next = state["next"]
         self._dull = Counter(dict(state["dull"]))
         self._retired = dict(state["retired"])

@@ -182,7 +182,7 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
     def total_steps(self) -> int:
         return self.horizon if self.horizon is not None else max(self.steps)
 
-    def trajectory(self) -> dict[str, Any]:
+    def trajectory(self) -> dict[str, object]:
         params = self.params(without={"steps", "regime", "keep_rollouts", "reward"})
         return params | {"horizon": self.total_steps}
 

@@ -5,18 +5,23 @@ A packed row is a prompt and some of its completions, separated by a mask; they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from types import MethodType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from trl.trainer import utils
 
 from g2d.plain import say
 from g2d.regimes.run.trainers import evaluation_mode
+
+if TYPE_CHECKING:
+    from torch.autograd.function import FunctionCtx
+    from transformers import PreTrainedModel
+    from transformers.modeling_outputs import ModelOutput
 
 ROW_TOKENS = 1024  # most tokens of a row with several completions: attention is quadratic
 MOST_LOGITS = 2**26  # computed together; 256 MiB in float32
@@ -109,12 +114,12 @@ class _Row:
 class _Scored:
     """Stand-in for a model in TRL's forward, with precomputed states."""
 
-    def __init__(self, model: Any, states: torch.Tensor) -> None:
+    def __init__(self, model: PreTrainedModel, states: torch.Tensor) -> None:
         self.get_output_embeddings = model.get_output_embeddings
         self.base_model = lambda **_: SimpleNamespace(last_hidden_state=states)
 
 
-def share_prompts(*models: Any, at_once: bool = False) -> bool:
+def share_prompts(*models: PreTrainedModel | None, at_once: bool = False) -> bool:
     """Make models with TRL's fused head read each prompt once per batch; if one cannot, log why and return False.
 
     With `at_once`, the head computes all logits of a pass together.
@@ -132,10 +137,10 @@ def share_prompts(*models: Any, at_once: bool = False) -> bool:
     return True
 
 
-def _sharing(fused: Any, at_once: bool) -> Any:
+def _sharing(fused: MethodType, at_once: bool) -> Callable[..., ModelOutput]:
 
     @wraps(fused.__func__)  # `generate` reads the signature
-    def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:
+    def forward(self: PreTrainedModel, *args: object, fused_lm_head: bool = False, **inputs: Any) -> ModelOutput:
         given = {name for name, value in inputs.items() if value is not None}  # PEFT passes all its arguments
         handled = fused_lm_head and not args and {"input_ids", "attention_mask", "labels"} <= given <= HANDLED
         pack = packed(inputs["input_ids"], inputs["attention_mask"], inputs["labels"]) if handled else None
@@ -157,7 +162,7 @@ def _sharing(fused: Any, at_once: bool) -> Any:
     return forward
 
 
-def _states(model: Any, pack: Packed) -> torch.Tensor:
+def _states(model: PreTrainedModel, pack: Packed) -> torch.Tensor:
     """Return the last hidden states of packed rows, (rows, width, size)."""
     mask = pack.mask
     if model.config._attn_implementation == "eager":  # eager attention adds its mask
@@ -169,7 +174,7 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _obstacle(model: Any) -> str:
+def _obstacle(model: PreTrainedModel) -> str:
     """Return why a model cannot read packed rows, or why its results differ from plain rows."""
     config = model.config.get_text_config()
     name = config.model_type
@@ -200,18 +205,21 @@ def _obstacle(model: Any) -> str:
 # All logits of a pass together, on a CPU; TRL computes them in tiles, twice.
 
 
+Scored = tuple[torch.Tensor | None, ...]  # log-probabilities, entropy, ...: a value per token, if asked for
+
+
 class WholeLogits(torch.autograd.Function):
     """TRL's `ChunkedLogProbFunction` for a frozen head without bias."""
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: FunctionCtx,
         hidden: torch.Tensor,
         weight: torch.Tensor,
         targets: torch.Tensor,
         temperature: float,
         outputs: Sequence[str],
-    ) -> tuple[torch.Tensor | None, ...]:
+    ) -> Scored:
         """Score targets, (tokens,), given states, (tokens, size)."""
         ctx.set_materialize_grads(False)  # entropy may have no gradient
         kind = hidden.device.type
@@ -232,7 +240,9 @@ class WholeLogits(torch.autograd.Function):
         return chosen, entropy, None, mean_logits, is_top1  # the third is only for WPO
 
     @staticmethod
-    def backward(ctx: Any, grad_chosen: torch.Tensor | None, grad_entropy: torch.Tensor | None, *_: Any) -> Any:
+    def backward(
+        ctx: FunctionCtx, grad_chosen: torch.Tensor | None, grad_entropy: torch.Tensor | None, *_: object
+    ) -> tuple[torch.Tensor, None, None, None, None]:
         weight, targets, probs, entropy = ctx.saved_tensors
         grad_chosen = torch.zeros(len(probs)) if grad_chosen is None else grad_chosen.float()
         gradient = (probs * -grad_chosen[:, None]).scatter_add_(1, targets[:, None], grad_chosen[:, None])
@@ -257,11 +267,13 @@ def whole_logits() -> Iterator[None]:
         softcap: float | None,
         scale: float,
         outputs: Sequence[str],
-    ) -> Any:
+    ) -> Scored:
         plain = bias is None and softcap is None and scale == 1.0 and not weight.requires_grad
         if plain and len(targets) * len(weight) <= MOST_LOGITS:
-            return WholeLogits.apply(hidden, weight, targets, temperature, outputs)
-        return theirs.apply(hidden, weight, bias, targets, temperature, chunk_size, softcap, scale, outputs)
+            scored: Scored = WholeLogits.apply(hidden, weight, targets, temperature, outputs)
+        else:
+            scored = theirs.apply(hidden, weight, bias, targets, temperature, chunk_size, softcap, scale, outputs)
+        return scored
 
     utils._ChunkedLogProbFunction = SimpleNamespace(apply=apply)
     try:

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from types import FrameType
+from typing import IO
 
 from g2d.jobs.files import disk_errors
 from g2d.jobs.orphans import RUN, has_ended
@@ -84,7 +85,7 @@ def _take(lock: IO[str], path: Path) -> None:
 
 
 class StopRequests(list[str]):
-    def __call__(self, number: int, frame: Any) -> None:
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         self.append(signal.Signals(number).name)
         StopRequest.make()
         say(f"{self[-1]}: saving at the end of this step")

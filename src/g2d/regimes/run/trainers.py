@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from pydantic import field_validator
 
@@ -74,7 +74,7 @@ def trainer_arguments(
     *,
     checkpointing: bool = False,
     autocast: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return arguments common to TRL's configurations.
 
     Args:
@@ -85,7 +85,7 @@ def trainer_arguments(
 
     gpu = torch.cuda.is_available()
     keys = settings if isinstance(settings, OptimizerKeys) else OptimizerKeys()
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         "output_dir": str(output_dir),
         "seed": seed,
         "data_seed": seed,

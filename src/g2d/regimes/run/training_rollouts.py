@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from g2d.jobs.files import atomic
 from g2d.regimes.run.processes import gathered, is_first
@@ -14,6 +14,7 @@ from g2d.verifier import Verification
 
 if TYPE_CHECKING:
     import pandas as pd
+    from transformers import TrainerState
 
 Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
@@ -92,14 +93,14 @@ class TrainingRollouts(Record):
         completions: Sequence[Completion],
         completion_ids: Sequence[Sequence[int]],
         problem_id: Sequence[str],
-        trainer_state: Any,
-        **columns: Any,
+        trainer_state: TrainerState,
+        **columns: object,
     ) -> None:
         import pandas as pd
 
         step = trainer_state.global_step
         texts = self.texts(problem_id, [completion_text(text) for text in completions], sampled=is_first())
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         judged = zip(problem_id, verifications, rewards, completion_ids, texts, strict=True)
         for problem, verification, judgement, tokens, text in judged:
             has_ended = bool(tokens) and tokens[-1] in self.eos_token_ids
@@ -117,7 +118,8 @@ class TrainingRollouts(Record):
                     "generated_at": step + 1,
                 }
             )
-        frame = pd.DataFrame(gathered(rows))
+        of_all_processes = gathered(rows)
+        frame = pd.DataFrame(of_all_processes)
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
     def consumed_at(self, steps: Sequence[int]) -> None:
@@ -125,7 +127,8 @@ class TrainingRollouts(Record):
             self.frames[-1] = self.frames[-1].assign(step=steps)
 
 
-def read_ages(path: str | Path) -> Any:
+def read_ages(path: str | Path) -> pd.DataFrame:
+    """Return `step` and `generated_at` of each completion, which are equal unless rollouts may be stale."""
     import pandas as pd
     import pyarrow.parquet
 
