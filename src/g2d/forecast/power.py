@@ -21,7 +21,7 @@ from g2d.grid.grid import Grid
 from g2d.markdown import literal
 from g2d.problems.problem_keys import LocalProblems, ProblemSource, SyntheticProblems
 from g2d.tables.dated_plan import PRIMARY
-from g2d.tables.families import families
+from g2d.tables.families import planned_families
 
 POWER = 0.8
 SEEDS = (3, 5, 8)
@@ -65,10 +65,9 @@ class PowerRow(TypedDict):
 def planned_power(config: Config, n_problems: Mapping[str, int]) -> Iterator[PowerRow]:
     """Yield a row per benchmark and number of seeds, for the K of the first model against K=0; none without two K."""
     model = next(iter(config.models))
-    policies = dict.fromkeys(policy.over_seeds for policy in Grid(config).policies if policy.model == model)
+    grid = Grid(config)
     for benchmark, n in n_problems.items():
-        by_name = dict(families((policy, benchmark) for policy in policies))
-        family = len(by_name.get(PRIMARY, []))
+        family = len(planned_families(grid, model, benchmark).get(PRIMARY, []))
         if family == 0:
             continue
         for n_seeds in sorted({*SEEDS, len(config.seeds)}):

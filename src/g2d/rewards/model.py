@@ -193,14 +193,12 @@ class Scorer:
             names.append(name)
             if name not in self._seen and name not in new:
                 new[name] = self._tokens(prompt, completion)
-        read = {name: tokens[: self.max_length] for name, tokens in new.items()}
-        by_length = sorted(read, key=lambda name: len(read[name]))
+        by_length = sorted(new, key=lambda name: min(len(new[name]), self.max_length))
         for start in range(0, len(by_length), self.batch_size):
             batch = by_length[start : start + self.batch_size]
-            values = self._forward([read[name] for name in batch])
+            values = self._forward([new[name][: self.max_length] for name in batch])
             for name, value in zip(batch, values, strict=True):
-                is_truncated = len(read[name]) < len(new[name])
-                self._seen[name] = Score(value, is_truncated)
+                self._seen[name] = Score(value, truncated=len(new[name]) > self.max_length)
         return [self._seen[name] for name in names]
 
     def _tokens(self, prompt: str, completion: str) -> list[int]:

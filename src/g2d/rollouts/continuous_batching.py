@@ -86,15 +86,17 @@ class ContinuousBatch:
         return completed
 
     def _join(self, joining: list[Sample], rows: torch.Tensor) -> None:
+        order: dict[int, int] = {}  # prompts that join, numbered
+        which: list[int] = []
+        streams: list[np.ndarray] = []
         for row, sample in zip(rows.tolist(), joining, strict=True):
             self.samples[row] = sample
-        order: dict[int, int] = {}  # number of each prompt among those that join
-        for prompt, _ in joining:
-            order.setdefault(prompt, len(order))
-        which = torch.tensor([order[prompt] for prompt, _ in joining], device=rows.device)
-        uniforms = torch.from_numpy(np.stack([self.stream(sample) for sample in joining])).to(rows.device)
+            prompt, _ = sample
+            which.append(order.setdefault(prompt, len(order)))
+            streams.append(self.stream(sample))
+        uniforms = torch.from_numpy(np.stack(streams)).to(rows.device)
         suffixes = [self.prompts[prompt][len(self.prefix) :] for prompt in order]
-        self.rows.join(suffixes, rows, which, uniforms)
+        self.rows.join(suffixes, rows, torch.tensor(which, device=rows.device), uniforms)
 
     def _close(self, rows: torch.Tensor) -> None:
         stays = torch.ones_like(self.rows.free)

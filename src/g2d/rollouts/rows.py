@@ -299,9 +299,10 @@ class Rows:
         self, prompts: Sequence[Sequence[int]], rows: torch.Tensor, which: torch.Tensor, uniforms: torch.Tensor
     ) -> None:
         """Read prompts and sample each row's first token: row `rows[i]` gets prompt `which[i]`."""
-        longest = max(len(prompt) for prompt in prompts)
+        n_tokens = [len(prompt) for prompt in prompts]
+        longest = max(n_tokens)
         padded = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
+        lengths = torch.tensor(n_tokens, device=self.device)
         padding = longest - lengths
         before = self.cache.prefix_length
         columns = torch.arange(-before, longest, device=self.device)

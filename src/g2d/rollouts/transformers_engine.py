@@ -69,8 +69,11 @@ class TransformersEngine(ModelEngine):
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
         """Sample a completion per tokenized prompt, as `VllmEngine.draw`, without log-probabilities."""
-        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
-        samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
+        first_of: dict[tuple[int, ...], int] = {}  # equal prompts are read once
+        samples: list[Sample] = []
+        for place, prompt in enumerate(prompts):
+            first = first_of.setdefault(tuple(prompt), place)
+            samples.append((first, place))
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)
         return [drawn[sample] for sample in samples]
 

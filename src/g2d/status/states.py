@@ -225,8 +225,11 @@ class Folder:
         records = self.records.read()
         states = job_states(self.results, self.jobs, records)
         attempts: list[JobAttempt] = []
+        device_s = 0.0
         for of_job in records.values():
-            attempts += [recorded.attempt for recorded in of_job]
+            for recorded in of_job:
+                attempts.append(recorded.attempt)
+                device_s += recorded.attempt.cost.device_s
         device = _device(self.grid.config, attempts)
         unfinished = [state.job for state in states if state.state != "finished"]
         return Snapshot(
@@ -234,7 +237,7 @@ class Folder:
             title=plain(self.grid.config.title),
             now=time.time(),
             states=states,
-            device_hours=sum(attempt.cost.device_s for attempt in attempts) / 3600,
+            device_hours=device_s / 3600,
             to_go=hours_left(self.grid, unfinished, self.results, device),
             device=device,
             is_locked=is_locked(self.results.resolve().parent),

@@ -13,7 +13,7 @@ from typing import NotRequired, TypedDict
 from g2d.grid.grid import Grid
 from g2d.jobs.files import json_sha256, read_json, write_json
 from g2d.settings import ConfigError
-from g2d.tables.families import families
+from g2d.tables.families import planned_families
 
 PLAN = "plan.json"
 PRIMARY = "DPO against K=0"  # the family that answers how much online RL is enough
@@ -53,8 +53,7 @@ def primary(grid: Grid) -> Primary:
     benchmark = grid.config.tested_benchmarks[0]
     comparisons: dict[str, PrimaryOfModel] = {}
     for model in grid.config.models:
-        policies = dict.fromkeys(policy.over_seeds for policy in grid.policies if policy.model == model)
-        by_name = dict(families([(key, benchmark) for key in policies]))
+        by_name = planned_families(grid, model, benchmark)
         if not by_name:
             continue
         name = PRIMARY

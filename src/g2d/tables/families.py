@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain, combinations, product
 
+from g2d.grid.grid import Grid
 from g2d.grid.runs import OnlineRun, Policy, Role
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Paired, Row, by_grid, by_policy, named
 from g2d.tables.frames import Rows, columns, table_of
@@ -64,6 +65,12 @@ def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]
             for name, pairs in families_of_role(role, by_role):
                 if pairs:
                     yield name, [((policy, benchmark), (reference, benchmark)) for policy, reference in pairs]
+
+
+def planned_families(grid: Grid, model: str, benchmark: str) -> dict[str, list[tuple[Row, Row]]]:
+    """Return the families of all policies that a grid makes of a model, on a benchmark."""
+    policies = dict.fromkeys(policy.over_seeds for policy in grid.policies if policy.model == model)
+    return dict(families((policy, benchmark) for policy in policies))
 
 
 def _main_families(role: Role, by_role: ByRole) -> Iterator[Family]:

@@ -104,8 +104,12 @@ class Inputs:
         if self.given is not None:
             named = read.by_key(self.grid, self.given.get(read.name, []))
             return {key: Path(file) for key, file in named.items()}
-        paths = {key: self.path(read.file(key)) for key in read.keys(self.grid)}
-        return {key: path for key, path in paths.items() if path.exists()}
+        existing: dict[Key, Path] = {}
+        for key in read.keys(self.grid):
+            path = self.path(read.file(key))
+            if path.exists():
+                existing[key] = path
+        return existing
 
     def read(self, read: Read[Key], function: Callable[..., Content], *arguments: object) -> dict[Key, Content]:
         return {key: function(path, *arguments) for key, path in self.files(read).items()}
