@@ -15,16 +15,30 @@ from tests.report.browser import chromium, opened
 REPOSITORY = Path(__file__).parents[1]
 
 
-def test_the_site_is_built_strictly_and_searched_in_its_folder() -> None:
+@pytest.fixture(scope="module")
+def pages() -> Path:
+    """The site, built strictly."""
     pytest.importorskip("mkdocs", reason="MkDocs is not installed (make docs)")
     subprocess.run([sys.executable, "docs/site.py"], cwd=REPOSITORY, check=True)
-    pages = REPOSITORY / ".site/html"
+    return REPOSITORY / ".site/html"
+
+
+def test_links_and_images_are_in_the_site(pages: Path) -> None:
     assert 'href="config/index.html"' in (pages / "index.html").read_text()
+    assert (pages / "docs/open.html").read_text().count("<img") == 3
+
+
+def test_every_table_is_described(pages: Path) -> None:
     tables = (pages / "docs/tables.html").read_text()
     assert [table.name for table in TABLES if f'id="{table.name}csv"' not in tables] == []
+
+
+def test_every_command_is_described(pages: Path) -> None:
     commands = (pages / "docs/commands.html").read_text()
     assert [command for command in [*COMMANDS, "config-check"] if f'id="g2d-{command}"' not in commands] == []
-    assert (pages / "docs/open.html").read_text().count("<img") == 3
+
+
+def test_the_site_is_searched_in_its_folder(pages: Path) -> None:
     with chromium() as browser, opened(browser, pages / "index.html") as (tab, complaints):
         box = tab.locator("input.md-search__input")
         box.click()

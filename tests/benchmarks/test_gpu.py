@@ -17,20 +17,40 @@ from tests.workflow import forked
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_parts_run_on_a_cpu_and_their_rows_are_a_table(tmp_path: Path) -> None:
-    parts = ["card", "grpo", "dpo", "harvest", "greedy", "resume"]
-    script = [str(REPOSITORY / "benchmarks/gpu_parts.py"), "--out", str(tmp_path), "--device", "cpu", "--tiny"]
+ALL_PARTS = ["card", "grpo", "dpo", "harvest", "greedy", "resume"]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the results of all parts on a CPU."""
+    folder = tmp_path_factory.mktemp("gpu")
+    script = [str(REPOSITORY / "benchmarks/gpu_parts.py"), "--out", str(folder), "--device", "cpu", "--tiny"]
     # How fast this machine is decides nothing.
-    assert forked.train([*script, "--minutes", "100000", "--limit", "100000", "--parts", *parts], REPOSITORY) == 0
-    done = json.loads((tmp_path / "gpu.json").read_text())
-    assert [(part["part"], part["status"]) for part in done] == [(name, "ok") for name in parts]
-    found = {what: measured for part in done for what, measured, _ in part["rows"]}
+    assert forked.train([*script, "--minutes", "100000", "--limit", "100000", "--parts", *ALL_PARTS], REPOSITORY) == 0
+    return folder
+
+
+def rows_of(folder: Path) -> dict[str, Any]:
+    done = json.loads((folder / "gpu.json").read_text())
+    return {what: measured for part in done for what, measured, _ in part["rows"]}
+
+
+def test_every_part_runs_on_a_cpu(measured: Path) -> None:
+    done = json.loads((measured / "gpu.json").read_text())
+    assert [(part["part"], part["status"]) for part in done] == [(name, "ok") for name in ALL_PARTS]
+
+
+def test_parts_measure_times_and_distances(measured: Path) -> None:
+    found = rows_of(measured)
     assert found["tiny dpo, passes of 4 (8 x 111 tokens): s of a step"] > 0
     assert found["tiny: harvest of 4 x 8 tokens, tokens/s"] > 0
     assert found["GRPO stopped and resumed: the same distance"] == 0
-    table = (tmp_path / "gpu.md").read_text()
+
+
+def test_the_rows_of_all_parts_are_a_table(measured: Path) -> None:
+    table = (measured / "gpu.md").read_text()
     assert "| GRPO twice: relative distance of the adapters | 0 | 0 |" in table
-    assert len(table.splitlines()) == 2 + len(found)
+    assert len(table.splitlines()) == 2 + len(rows_of(measured))
 
 
 @pytest.fixture

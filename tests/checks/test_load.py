@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,26 @@ def test_an_overlay_without_a_configuration_names_its_command(file: Path) -> Non
         assert (CONFIG.parent / base).is_file()
 
 
-def test_defaults_are_the_papers_values() -> None:
-    config = load(MINIMAL)
-    assert config.seeds == [0, 1, 2, 3, 4]
-    assert config.warmup.steps == [0, 150, 300, 500, 700, 1000]
-    assert (config.warmup.learning_rate, config.warmup.max_completion_length) == (1e-5, 384)
-    assert config.warmup.temperature == 0.8
-    assert (config.lora.r, config.lora.alpha, config.lora.dropout) == (16, 32, 0.05)
-    assert (config.harvest.samples_per_prompt, config.harvest.temperature) == (8, 1.3)
-    assert (config.dpo.beta, config.dpo.epochs, config.dpo.learning_rate) == (0.1, 3, 5e-5)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seeds", [0, 1, 2, 3, 4]),
+        ("warmup.steps", [0, 150, 300, 500, 700, 1000]),
+        ("warmup.learning_rate", 1e-5),
+        ("warmup.max_completion_length", 384),
+        ("warmup.temperature", 0.8),
+        ("lora.r", 16),
+        ("lora.alpha", 32),
+        ("lora.dropout", 0.05),
+        ("harvest.samples_per_prompt", 8),
+        ("harvest.temperature", 1.3),
+        ("dpo.beta", 0.1),
+        ("dpo.epochs", 3),
+        ("dpo.learning_rate", 5e-5),
+    ],
+)
+def test_a_default_is_the_papers_value(name: str, value: object) -> None:
+    assert attrgetter(name)(load(MINIMAL)) == value
 
 
 def test_paper_grid_states_the_papers_budgets() -> None:

@@ -45,14 +45,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_pool_is_answered_with_settings_of_the_harvest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def of_pool(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Output for five problems of the pool with a reward."""
     assert main(["try", "my.yaml", "--n", "5", "--reward", "short"]) == 0
-    output = capsys.readouterr().out
-    assert output.count("  prompt | <|im_start|>user") == 5
-    assert all(f"{number}/5 arithmetic-train-" in output for number in range(1, 6))
-    assert output.count("(level 1)") + output.count("(level 2)") == 5  # the pinned ones
-    assert output.count("  reward | -") == 5
-    assert "demo: 5 problems of pool, temperature 1.3, at most 24 tokens (harvest)" in output
+    return capsys.readouterr().out
+
+
+def test_the_pool_is_answered_with_settings_of_the_harvest(of_pool: str) -> None:
+    assert "demo: 5 problems of pool, temperature 1.3, at most 24 tokens (harvest)" in of_pool
+
+
+def test_each_problem_is_shown_with_its_number_and_prompt(of_pool: str) -> None:
+    assert of_pool.count("  prompt | <|im_start|>user") == 5
+    assert all(f"{number}/5 arithmetic-train-" in of_pool for number in range(1, 6))
+
+
+def test_only_problems_of_the_pinned_levels_are_shown(of_pool: str) -> None:
+    assert of_pool.count("(level 1)") + of_pool.count("(level 2)") == 5
+
+
+def test_each_answer_is_shown_with_its_reward(of_pool: str) -> None:
+    assert of_pool.count("  reward | -") == 5
+
+
+def test_no_file_is_written(folder: Path, of_pool: str) -> None:
     assert sorted(file.name for file in folder.iterdir()) == ["my.yaml", "short.py"]
 
 

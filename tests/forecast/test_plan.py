@@ -38,11 +38,6 @@ def without_online_entries(file: Path, **changes: Any) -> Path:
     return file
 
 
-def planned(capsys: pytest.CaptureFixture[str], file: Path, memory: str, **changes: Any) -> tuple[int, dict[str, Any]]:
-    code = main(["plan", str(without_online_entries(file, **changes)), "--json", "--memory", memory])
-    return code, json.loads(capsys.readouterr().out)["models"][0]
-
-
 def job(model: dict[str, Any], name: str) -> dict[str, Any]:
     return next(job for job in model["jobs"] if name in job["job"].split(", "))
 
@@ -96,14 +91,28 @@ def test_without_a_card_tokens_are_counted_and_no_memory(capsys: pytest.CaptureF
     assert "peak_memory_bytes" in capsys.readouterr().out
 
 
-def test_a_card_that_is_too_small_has_a_proposed_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A configured batch size is only proposed to change; `auto` is smaller on a smaller card."""
-    code, model = planned(capsys, tmp_path / "given.yaml", "2.8", dpo={"per_device_batch_size": 4})
-    assert code == 1
-    grpo, dpo, rft = (job(model, name) for name in ("grpo", "dpo", "rft"))
-    assert "larger card" in grpo["change"]
+@pytest.fixture(scope="module")
+def on_a_small_card(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The plan of small.yaml with a batch size of DPO, on a card of 2.8 GiB."""
+    file = without_online_entries(tmp_path_factory.mktemp("plan") / "given.yaml", dpo={"per_device_batch_size": 4})
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        assert main(["plan", str(file), "--json", "--memory", "2.8"]) == 1
+    return json.loads(printed.getvalue())["models"][0]
+
+
+def test_a_training_that_does_not_fit_needs_a_larger_card(on_a_small_card: dict[str, Any]) -> None:
+    assert "larger card" in job(on_a_small_card, "grpo")["change"]
+
+
+def test_another_batch_size_is_proposed_if_one_is_configured(on_a_small_card: dict[str, Any]) -> None:
+    dpo = job(on_a_small_card, "dpo")
     assert dpo["verdict"] == "tight"
     assert "set dpo.per_device_batch_size to" in dpo["change"]
+
+
+def test_an_automatic_batch_size_is_smaller_on_a_smaller_card(on_a_small_card: dict[str, Any]) -> None:
+    rft = job(on_a_small_card, "rft")
     assert (rft["verdict"], rft["change"]) == ("fits", None)
     assert rft["passes"] in [f"per_device_batch_size: {n}, gradient_checkpointing: true" for n in (1, 2, 4, 8)]
 

@@ -28,21 +28,32 @@ def grid(**keys: Any) -> Config:
     return Config.model_validate(MINIMAL | keys)
 
 
-def test_families_and_problems_of_the_grid_are_used() -> None:
-    config = grid(
+@pytest.fixture
+def two_seeds() -> Config:
+    return grid(
         warmup={"steps": [0, 10, 20, 30], "group_sizes": [2, 4]},
         seeds=[0, 1],
         benchmarks={"easy": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 300}},
     )
-    assert benchmark_sizes(config, "nowhere") == {"easy": 300}
-    rows = list(planned_power(config, {"easy": 300}))
+
+
+def test_families_and_problems_of_the_grid_are_used(two_seeds: Config) -> None:
+    assert benchmark_sizes(two_seeds, "nowhere") == {"easy": 300}
+    rows = list(planned_power(two_seeds, {"easy": 300}))
     assert {row["family_size"] for row in rows} == {6}  # three K with two group sizes
     assert [(row["n_seeds"], row["this_grid"]) for row in rows] == [(2, True), (3, False), (5, False), (8, False)]
+
+
+def test_more_seeds_and_less_deviation_find_smaller_differences(two_seeds: Config) -> None:
+    rows = list(planned_power(two_seeds, {"easy": 300}))
     for sd in (0.005, 0.01, 0.02):
         differences = [row["differences"][sd] for row in rows]
         assert differences == sorted(differences, reverse=True)
     assert list(rows[2]["differences"].values()) == sorted(rows[2]["differences"].values())
-    words = "\n".join(planned_words(config, {"easy": 300}))
+
+
+def test_the_family_and_the_seeds_of_the_grid_are_named(two_seeds: Config) -> None:
+    words = "\n".join(planned_words(two_seeds, {"easy": 300}))
     assert "easy, 300 problems, corrected for 6 comparisons" in words
     assert "| 2 (this grid) |" in words
 

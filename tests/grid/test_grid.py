@@ -115,14 +115,20 @@ def test_an_ablated_warmup_has_separate_folders_and_a_separate_chain() -> None:
     assert {key for key in main if main[key] != longer[key]} == {"max_completion_length"}  # not the horizon
 
 
-def test_policies_of_an_ablation_are_named_by_their_changes() -> None:
+def test_policies_of_the_confounders_are_named_by_their_changes() -> None:
     runs = Grid(CONFOUNDERS).any_runs
     assert runs["equal-steps"].changes == {"max_steps": 128}
     assert runs["per-k/dpo"].changes == runs["per-k/grpo"].changes == {"warmup.schedule": "per_k"}
+
+
+def test_changes_of_the_warmup_are_in_all_names_of_an_ablation() -> None:
     mixed = Grid(small(ablations={"x": {"steps": [2], "warmup": {"beta": 0.1}, "dpo": {"loss": "ipo"}}})).any_runs
     assert mixed["x/dpo"].changes == {"warmup.beta": 0.1, "loss": "ipo"}
     assert mixed["x/grpo"].changes == {"warmup.beta": 0.1}
     assert mixed["dpo"].changes == {}
+
+
+def test_a_change_inside_a_section_is_named_by_its_key() -> None:
     retires = {"steps": "all", "policies": ["grpo"], "warmup": {"retire": {"after": 2}}}
     assert Grid(small(ablations={"x": retires})).any_runs["x/grpo"].changes == {"warmup.retire.after": 2}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Forecast, Need
 from g2d.memory.passes import Counted
@@ -45,16 +47,28 @@ def all_weights(**changes: Any) -> tuple[int, Counted, dict[str, int]]:
     return on_card.shape.parameters, on_card.counted, {part.name: part.bytes for part in need.parts}
 
 
-def test_all_weights_have_four_numbers_of_four_bytes_each_and_their_reference_one_more() -> None:
-    """Weight, gradient and AdamW's two averages. Its step makes as many intermediates as there are weights."""
-    n, counted, parts = all_weights()
+def test_all_weights_have_four_numbers_of_four_bytes_each() -> None:
+    """Weight, gradient and AdamW's two averages."""
+    n, _, parts = all_weights()
     assert n == model_shape(llama(2), Lora()).parameters
     assert parts["weights, gradients, Adam"] == 16 * n
     assert not {"weights", "adapter, gradient, Adam", "reference"} & parts.keys()
+
+
+def test_a_step_of_adamw_has_as_many_intermediates_as_weights() -> None:
+    n, _, parts = all_weights()
     held = parts["activations kept"] + parts["largest moment"]
     assert parts.get("AdamW's step, beyond these", 0) == max(0, 4 * n - held)
-    for of_reference in ({"reference": True}, {"reference_model": True}):
-        assert all_weights(**of_reference)[2]["reference"] == 4 * n
+
+
+@pytest.mark.parametrize("of_reference", ["reference", "reference_model"])
+def test_a_reference_of_all_weights_has_four_bytes_each(of_reference: str) -> None:
+    n, _, parts = all_weights(**{of_reference: True})
+    assert parts["reference"] == 4 * n
+
+
+def test_a_pass_of_all_weights_keeps_them_in_bfloat16_and_the_gradient_of_the_head() -> None:
+    _, counted, _ = all_weights()
     assert counted.training(1, 1).kept > Counted(llama(2), Lora()).training(1, 1).kept  # weights cast to bfloat16
     head = 6 * llama(2).vocab_size * llama(2).hidden_size
     assert counted.head(10) == Counted(llama(2), Lora()).head(10) + head

@@ -48,20 +48,35 @@ def test_groups_of_alike_lengths_share_a_pass() -> None:
     assert [len(part) for part in in_passes(groups, 2)] == [1, 1, 1, 1]
 
 
-def test_completions_stay_in_their_update_of_grpo_and_are_sorted_in_it() -> None:
-    lengths = torch.tensor([2, 6, 5, 1, 3, 3, 4, 2])  # two updates of two passes
-    mask = (torch.arange(8) < lengths[:, None]).long()
+LENGTHS = torch.tensor([2, 6, 5, 1, 3, 3, 4, 2])  # two updates of two passes
+
+
+@pytest.fixture
+def sorted_batches() -> list[dict[str, torch.Tensor]]:
+    """Batches of completions of `LENGTHS` tokens."""
+    mask = (torch.arange(8) < LENGTHS[:, None]).long()
     prompts = (torch.arange(4) >= torch.tensor([2, 1] * 4)[:, None]).long()
     whole = {"completion_mask": mask, "prompt_mask": prompts, "prompt_ids": prompts, "row": torch.arange(8)}
-    whole |= {"of_tokens": mask * lengths[:, None], "of_sequences": lengths[:, None]}  # importance sampling ratios
+    whole |= {"of_tokens": mask * LENGTHS[:, None], "of_sequences": LENGTHS[:, None]}  # importance sampling ratios
     batches = [{name: value[i : i + 2] for name, value in whole.items()} | {"n": torch.tensor(9)} for i in (0, 2, 4, 6)]
-    sorted_batches = regrouped(batches, per_update=2)
+    return regrouped(batches, per_update=2)
+
+
+def test_completions_stay_in_their_update_of_grpo_and_are_sorted_in_it(
+    sorted_batches: list[dict[str, torch.Tensor]],
+) -> None:
     assert [batch["row"].tolist() for batch in sorted_batches] == [[1, 2], [0, 3], [6, 4], [5, 7]]
+
+
+def test_sorted_batches_are_as_wide_as_their_longest_row(sorted_batches: list[dict[str, torch.Tensor]]) -> None:
     assert [batch["completion_mask"].shape[1] for batch in sorted_batches] == [6, 2, 4, 3]
     assert [batch["prompt_ids"].shape[1] for batch in sorted_batches] == [3, 3, 2, 3]
+
+
+def test_values_of_a_completion_are_sorted_with_it(sorted_batches: list[dict[str, torch.Tensor]]) -> None:
     assert {int(batch["n"]) for batch in sorted_batches} == {9}
     for batch in sorted_batches:
-        assert batch["of_sequences"].tolist() == lengths[batch["row"]][:, None].tolist()
+        assert batch["of_sequences"].tolist() == LENGTHS[batch["row"]][:, None].tolist()
         assert batch["of_tokens"].tolist() == (batch["completion_mask"] * batch["of_sequences"]).tolist()
 
 

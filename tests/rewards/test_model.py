@@ -125,21 +125,37 @@ def test_a_score_that_is_no_number_has_a_status_and_a_missing_head_is_refused(tm
         judged(tmp_path, ["x"], batch_size=2)  # another entry, which is not cached
 
 
+def test_params_give_back_the_settings(tmp_path: Path) -> None:
+    section = settings(reward_model(tmp_path))
+    assert reward_settings(reward_params(section)) == section
+    assert words_of(section) == f"scores of the reward model {tmp_path}"
+
+
+def test_a_file_that_the_model_does_not_read_changes_nothing(tmp_path: Path) -> None:
+    section = settings(reward_model(tmp_path))
+    params = reward_params(section)
+    (tmp_path / "README.md").write_text("says nothing to the model")
+    assert reward_params(section) == params
+
+
 def test_other_weights_are_another_reward(tmp_path: Path) -> None:
     section = settings(reward_model(tmp_path))
     params = reward_params(section)
-    assert reward_settings(params) == section
-    assert words_of(section) == f"scores of the reward model {tmp_path}"
-    (tmp_path / "README.md").write_text("says nothing to the model")
-    assert reward_params(section) == params
     weights = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     assert reward_params(section) != params
     with pytest.raises(ValueError, match=r"its files changed after this job was planned: sha256 "):
         reward_settings(params)
-    (tmp_path / "model.safetensors").write_bytes(weights)
+
+
+def test_another_chat_template_is_another_reward(tmp_path: Path) -> None:
+    section = settings(reward_model(tmp_path))
+    params = reward_params(section)
     (tmp_path / "chat_template.jinja").write_text("{{ messages[1]['content'] }}")
     assert reward_params(section) != params
+
+
+def test_params_of_a_model_on_the_hub_have_no_digest() -> None:
     hub = TypeAdapter(AnyReward).validate_python({"reward": "model", "id": "a/b", "revision": "0" * 40})
     assert "content" not in reward_params(hub)  # the revision identifies the content
 

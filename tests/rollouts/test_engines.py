@@ -156,22 +156,33 @@ def test_every_token_that_the_model_declares_ends_a_completion() -> None:
     assert {completion.finish_reason for completion in ended} == {"stop"}
 
 
-def test_a_completion_ends_at_the_tokens_that_a_file_or_the_template_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("config", "generation_config", "ends"),
+    [
+        ('{"eos_token_id": 7}', None, {1, 7}),
+        ('{"text_config": {"eos_token_id": 9}}', None, {1, 9}),
+        # 7 may be the default of a class of models.
+        ('{"eos_token_id": 7}', '{"eos_token_id": [128001, 128008]}', {1, 128001, 128008}),
+        ('{"eos_token_id": 7}', "{}", {1, 7}),
+    ],
+)
+def test_a_completion_ends_at_the_tokens_that_a_file_names(
+    tmp_path: Path, config: str, generation_config: str | None, ends: set[int]
+) -> None:
+    policy = PolicyRecord("mine/base", "mine", "base", base=str(tmp_path))
+    (tmp_path / "config.json").write_text(config)
+    if generation_config is not None:
+        (tmp_path / "generation_config.json").write_text(generation_config)
+    assert end_tokens(policy, load_tokenizer(tiny_policy())) == ends
+
+
+def test_a_completion_ends_at_the_token_that_closes_a_turn_of_the_template(tmp_path: Path) -> None:
     policy = PolicyRecord("mine/base", "mine", "base", base=str(tmp_path))
     tokenizer = load_tokenizer(tiny_policy())
-    config, generation_config = tmp_path / "config.json", tmp_path / "generation_config.json"
-    config.write_text('{"eos_token_id": 7}')
-    assert end_tokens(policy, tokenizer) == {1, 7}
-    generation_config.write_text('{"eos_token_id": [128001, 128008]}')
-    assert end_tokens(policy, tokenizer) == {1, 128001, 128008}  # 7 may be the default of a class of models
-    generation_config.write_text("{}")  # has no such key, so config.json still counts
-    assert end_tokens(policy, tokenizer) == {1, 7}
-    config.write_text('{"text_config": {"eos_token_id": 9}}')
-    assert end_tokens(policy, tokenizer) == {1, 9}
     tokenizer.add_special_tokens({"additional_special_tokens": ["<end_of_turn>"]})
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<end_of_turn>\n{% endfor %}"
     closing = tokenizer.convert_tokens_to_ids("<end_of_turn>")
-    assert end_tokens(policy, tokenizer) == {1, 9, closing}
+    assert end_tokens(policy, tokenizer) == {1, closing}
     assert "<end_of_turn>" in ends_in_words(tokenizer, end_tokens(policy, tokenizer))
 
 

@@ -142,13 +142,24 @@ def pairs():
     return build_pairs(groups([(4, 8)] * 40), problems(40), PROMPT, seed=0)
 
 
+def ids_of(pairs):
+    return [pair["problem_id"] for pair in pairs]
+
+
 def test_a_subsample_keeps_the_order_and_is_nested(pairs):
-    order = [pair["problem_id"] for pair in pairs]
-    smaller, larger = ([pair["problem_id"] for pair in subsample(pairs, n, seed=3)] for n in (10, 25))
+    order = ids_of(pairs)
+    smaller = ids_of(subsample(pairs, 10, seed=3))
+    larger = ids_of(subsample(pairs, 25, seed=3))
     assert len(smaller) == 10
     assert set(smaller) < set(larger) < set(order)
     assert smaller == sorted(smaller, key=order.index)
-    assert smaller != [pair["problem_id"] for pair in subsample(pairs, 10, seed=4)]
+
+
+def test_another_seed_is_another_subsample(pairs):
+    assert ids_of(subsample(pairs, 10, seed=3)) != ids_of(subsample(pairs, 10, seed=4))
+
+
+def test_a_subsample_of_more_pairs_than_there_are_or_of_none(pairs):
     assert subsample(pairs, 1000, seed=0) == pairs
     assert subsample(pairs, 0, seed=0) == []
 

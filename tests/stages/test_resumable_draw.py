@@ -70,9 +70,9 @@ def in_one_piece(folder: Path) -> bytes:
     return (folder / "whole.parquet").read_bytes()
 
 
-def stopped(folder: Path, draw: Draws, meter: Meter | None = None) -> None:
+def stopped(folder: Path, draw: Draws) -> None:
     with pytest.raises(Stopped):
-        drawn(folder, draw, meter)
+        drawn(folder, draw)
 
 
 def test_parts_equal_an_uninterrupted_draw_and_leave_no_files(tmp_path: Path) -> None:
@@ -83,17 +83,31 @@ def test_parts_equal_an_uninterrupted_draw_and_leave_no_files(tmp_path: Path) ->
 
 
 def test_a_stopped_draw_resumes_after_the_last_part(tmp_path: Path) -> None:
-    first = Meter("tests", "harvest_rollouts")
-    stopped(tmp_path, Draws(stopped_in=3), first)
-    draw, meter = Draws(), Meter("tests", "harvest_rollouts")
-    assert drawn(tmp_path, draw, meter).read_bytes() == in_one_piece(tmp_path)
+    stopped(tmp_path, Draws(stopped_in=3))
+    draw = Draws()
+    assert drawn(tmp_path, draw).read_bytes() == in_one_piece(tmp_path)
     assert draw.asked == [[problem.problem_id for problem in ASKED[2::3]]]
+
+
+@pytest.fixture
+def resumed(tmp_path: Path) -> Meter:
+    """Meter of a draw that was stopped and resumed."""
+    stopped(tmp_path, Draws(stopped_in=3))
+    meter = Meter("tests", "harvest_rollouts")
+    drawn(tmp_path, Draws(), meter)
+    return meter
+
+
+def test_tokens_of_a_resumed_draw_are_counted_once(resumed: Meter) -> None:
     tokens = sum(row.token_count for row in rollouts(ASKED))
-    assert meter.tokens_generated == tokens  # same as without a stop
-    assert meter.carried is not None
-    assert meter.spent().tokens_generated == tokens
-    assert meter.spent().wall_s > meter.carried.wall_s > 0
-    assert meter.measured().tokens_generated == sum(row.token_count for row in rollouts(ASKED[2::3]))
+    assert resumed.tokens_generated == tokens  # same as without a stop
+    assert resumed.spent().tokens_generated == tokens
+    assert resumed.measured().tokens_generated == sum(row.token_count for row in rollouts(ASKED[2::3]))
+
+
+def test_the_time_of_a_stopped_draw_is_carried(resumed: Meter) -> None:
+    assert resumed.carried is not None
+    assert resumed.spent().wall_s > resumed.carried.wall_s > 0
 
 
 def cut_short(work: Path) -> None:

@@ -63,18 +63,31 @@ def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(t
     assert (second["evaluations"], second["plan"]["seeds"]) == (1, [1, 2, 3])
 
 
-def test_the_sentence_names_the_plan_before_the_evaluations(tmp_path: Path) -> None:
+def test_without_a_plan_there_is_no_sentence(tmp_path: Path) -> None:
     assert plan_words(read_plan(tmp_path)) == ""
+
+
+def test_the_sentence_names_the_plan_before_the_evaluations(tmp_path: Path) -> None:
     write_plan(Grid(load(LISTED)), tmp_path)
     planned = plan_words(read_plan(tmp_path))
     assert "planned before" in planned
     assert "DPO against K=0 on arithmetic, with a margin of 10 points" in planned
+
+
+def test_the_sentence_counts_the_evaluations_before_a_change(tmp_path: Path) -> None:
+    write_plan(Grid(load(LISTED)), tmp_path)
+    planned = plan_words(read_plan(tmp_path))
     evaluated(tmp_path, 1)
     evaluated(tmp_path, 2)
     write_plan(Grid(load(LISTED | {"seeds": [1, 2, 3]})), tmp_path)
     changed = plan_words(read_plan(tmp_path))
     assert changed.startswith(planned)
     assert "2 evaluations" in changed
+
+
+def test_after_a_change_of_the_margin_all_comparisons_are_exploratory(tmp_path: Path) -> None:
+    write_plan(Grid(load(LISTED)), tmp_path)
+    evaluated(tmp_path, 1)
     write_plan(Grid(load(LISTED | {"margin": 0.05})), tmp_path)
     assert "all comparisons are exploratory" in plan_words(read_plan(tmp_path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -20,17 +21,31 @@ MAIN = pd.DataFrame(
 ).assign(model="qwen2.5-7b-instruct", benchmark="math500", ci_low=0.4, ci_high=0.7)
 
 
-def test_published_rows_are_next_to_results() -> None:
-    table = published_table(MAIN, read(CONFIG / "paper.yaml"))
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return published_table(MAIN, read(CONFIG / "paper.yaml"))
+
+
+def test_every_model_and_benchmark_has_the_rows_of_table_1(table: pd.DataFrame) -> None:
     assert tuple(table.columns) == tuple(PUBLISHED_COLUMNS)
     assert len(table) == 2 * 9 * 2  # models, rows of Table 1, benchmarks
+
+
+def row_of(table: pd.DataFrame, *names: str | int) -> dict[str, Any]:
     rows = {tuple(row[name] for name in ROW.split() if name != "group_size"): row for row in table.to_dict("records")}
-    row = rows["qwen2.5-7b-instruct", "g2d", 150, "math500"]
+    return rows[names]
+
+
+def test_published_values_are_next_to_results(table: pd.DataFrame) -> None:
+    row = row_of(table, "qwen2.5-7b-instruct", "g2d", 150, "math500")
     assert (row["paper_accuracy"], row["paper_std"], row["accuracy"]) == pytest.approx((0.624, 0.006, 0.6))
     assert (row["difference"], row["paper_gpu_hours"], row["device_hours"]) == pytest.approx((-0.024, 3.8, 3.0))
-    base = rows["qwen2.5-7b-instruct", "base", 0, "math500"]
+    base = row_of(table, "qwen2.5-7b-instruct", "base", 0, "math500")
     assert base["difference"] == pytest.approx(0.5 - 0.491)
-    other = rows["llama-3.1-8b-instruct", "g2d", 150, "gsm8k"]
+
+
+def test_published_values_without_results_stand_alone(table: pd.DataFrame) -> None:
+    other = row_of(table, "llama-3.1-8b-instruct", "g2d", 150, "gsm8k")
     assert other["paper_accuracy"] == pytest.approx(0.8576)
     assert all(math.isnan(other[name]) for name in ("accuracy", "difference", "paper_std"))
 

@@ -71,14 +71,23 @@ def test_a_warmup_that_stops_automatically_starts_anew_and_its_record_says_where
     assert "warmup" not in inputs(jobs, f"{SEED}/dpo/g2/k2/policy.json")
 
 
-def test_an_online_entry_reads_its_prompts_and_the_policy_that_it_starts_from(jobs: dict[str, Job]) -> None:
+def test_an_online_entry_reads_its_prompts(jobs: dict[str, Job]) -> None:
     open_ended = "results/problems/open-ended.jsonl"
-    read = {name: inputs(jobs, f"{SEED}/{name}/g4/k2/policy.json") for name in ("online", "chat", "both")}
-    asked = {name: files["problems"] for name, files in read.items()}
+    asked = {}
+    for name in ("online", "chat", "both"):
+        asked[name] = inputs(jobs, f"{SEED}/{name}/g4/k2/policy.json")["problems"]
     assert asked == {"online": [TRAINING_SET], "chat": [open_ended], "both": [TRAINING_SET, open_ended]}
-    assert read["chat"]["start"] == made("online/g4/k4")
-    assert read["chat"]["costs"] == [CALIBRATION, f"{SEED}/online/g4/k4/cost.json"]
-    assert "start" not in read["online"] and read["online"]["costs"] == [CALIBRATION]
+
+
+def test_an_online_entry_reads_the_policy_that_it_starts_from(jobs: dict[str, Job]) -> None:
+    chat = inputs(jobs, f"{SEED}/chat/g4/k2/policy.json")
+    assert chat["start"] == made("online/g4/k4")
+    assert chat["costs"] == [CALIBRATION, f"{SEED}/online/g4/k4/cost.json"]
+    online = inputs(jobs, f"{SEED}/online/g4/k2/policy.json")
+    assert "start" not in online and online["costs"] == [CALIBRATION]
+
+
+def test_an_online_entry_continues_the_k_before(jobs: dict[str, Job]) -> None:
     later = inputs(jobs, f"{SEED}/chat/g4/k4/policy.json")
     assert later["checkpoint"] == [f"{SEED}/chat/g4/k2/checkpoint"]
     assert later["costs"] == [CALIBRATION, f"{SEED}/online/g4/k4/cost.json", f"{SEED}/chat/g4/k2/cost.json"]
