@@ -13,7 +13,7 @@ from g2d.policies.model_keys import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, train_rft
-from g2d.regimes.on_policy.groups import Group, in_passes
+from g2d.regimes.on_policy.group_trainer import Group, in_passes
 from g2d.regimes.run import microbatches, offline, online
 from g2d.regimes.run.by_length import dealt, regrouped
 from g2d.regimes.run.microbatches import MicroBatches

@@ -11,8 +11,15 @@ import torch
 
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.on_policy.group_trainer import collated, policy_gradient_loss, preference_loss
-from g2d.regimes.on_policy.groups import Group, groups, in_passes, summary
+from g2d.regimes.on_policy.group_trainer import (
+    Group,
+    collated,
+    groups,
+    in_passes,
+    policy_gradient_loss,
+    preference_loss,
+    summary,
+)
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
 

@@ -20,7 +20,7 @@ from g2d.problems.problem import Problem
 from g2d.regimes.distributed.messages import TYPE, read_message, write_message
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import right_completions
-from g2d.regimes.on_policy.groups import Group, groups
+from g2d.regimes.on_policy.group_trainer import Group, groups
 from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.rewards.registry import reward_settings
 from tests.regimes.test_groups import PROBLEMS, rollouts

@@ -14,7 +14,7 @@ from g2d.analysis.informativeness import informativeness
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes.offline.rft import right_completions
-from g2d.regimes.on_policy.groups import groups, summary
+from g2d.regimes.on_policy.group_trainer import groups, summary
 from g2d.rollouts.pairs import build_pairs, labels, lengths, why_no_pairs
 from g2d.rollouts.rollout import to_frame
 from tests.frames import rollout, spelled, text_of

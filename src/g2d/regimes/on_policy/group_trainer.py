@@ -1,10 +1,12 @@
-"""DPO's trainer on groups: every rollout passes through the model once."""
+"""DPO's trainer on groups, the rollouts of a prompt in an update: every rollout passes through the model once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -13,14 +15,85 @@ from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
-from g2d.regimes.on_policy.groups import Group, GroupLoss, Metrics, in_passes
 from g2d.regimes.run.checkpoints import Checkpointed
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 from g2d.regimes.run.processes import gathered, n_processes
+from g2d.rewards.reward import Status
+from g2d.rollouts.pairs import all_pairs, is_binary, is_open_ended, labels, lengths, one_pair
 
 if TYPE_CHECKING:
+    import pandas as pd
     from transformers import PreTrainedModel
+
+Metrics = dict[str, float | None]  # None without such rollouts
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    problem_id: str
+    prompt: tuple[int, ...]
+    completions: tuple[tuple[int, ...], ...]
+    pairs: tuple[tuple[int, int], ...]  # (chosen, rejected)
+    advantages: tuple[float, ...]  # reward minus the prompt's mean (equation 1; not scaled)
+
+    @property
+    def chosen(self) -> list[int]:
+        return sorted({right for right, _ in self.pairs})
+
+    @property
+    def chosen_tokens(self) -> int:
+        return sum(len(self.completions[i]) for i in self.chosen)
+
+    @property
+    def width(self) -> int:
+        return len(self.prompt) + max(map(len, self.completions))
+
+
+def groups(
+    rollouts: pd.DataFrame,
+    names: Iterable[str],
+    *,
+    which: Literal["one", "all"],
+    seed: int,
+    whole: bool = False,
+    margin: float | None = None,
+) -> list[Group]:
+    """Form the groups of the pairable prompts among `names`, in their order.
+
+    Args:
+        which: "one" is the pair that `build_pairs` samples with this seed.
+        whole: also keep rollouts that are in no pair.
+        margin: as in `labels`.
+    """
+    formed = []
+    labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
+    by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
+    for name in names:
+        rows = by_problem.get(name)
+        if rows is None:  # without any reward
+            continue
+        rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
+        right = list(rows["sample"][rows["label"].eq(True).fillna(False)])
+        wrong = list(rows["sample"][rows["label"].eq(False).fillna(False)])
+        if not right or not wrong:
+            continue
+        pairs = all_pairs(name, right, wrong, seed) if which == "all" else [one_pair(name, right, wrong, seed)]
+        used = sorted(rewards if whole else set(chain.from_iterable(pairs)))
+        at = {sample: i for i, sample in enumerate(used)}
+        drawn = dict(zip(rows["sample"], rows["completion_ids"], strict=True))
+        mean = sum(rewards.values()) / len(rewards)
+        formed.append(
+            Group(
+                problem_id=name,
+                prompt=tuple(rows["prompt_ids"].iloc[0].tolist()),
+                completions=tuple(tuple(drawn[sample].tolist()) for sample in used),
+                pairs=tuple((at[chosen], at[rejected]) for chosen, rejected in pairs),
+                advantages=tuple(rewards[sample] - mean for sample in used),
+            )
+        )
+    return formed
+
 
 # Maps the number of finished updates to (groups to train on, number of prompts, metrics).
 Updates = Callable[[int], tuple[Sequence[Group], int, Metrics]]
@@ -44,10 +117,23 @@ class Pass(TypedDict):
 class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
     """A row of the data set is an update; processes divide its passes."""
 
-    def __init__(self, *, updates: Updates, microbatches: MicroBatches, loss: GroupLoss, **arguments: object) -> None:
+    def __init__(
+        self,
+        *,
+        updates: Updates,
+        microbatches: MicroBatches,
+        nll_weight: float,
+        entropy_coefficient: float,
+        grpo_weight: float,
+        normalise: Literal["pairable", "asked"],
+        **arguments: object,
+    ) -> None:
         self.updates = updates
         self.microbatches = microbatches
-        self.group_loss = loss
+        self.nll_weight = nll_weight
+        self.entropy_coefficient = entropy_coefficient
+        self.grpo_weight = grpo_weight
+        self.normalise = normalise
         self._sums: Counter[str] = Counter()  # over the passes of an update
         super().__init__(data_collator=default_collate, **arguments)
 
@@ -77,7 +163,7 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
 
     def batch_of(self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int) -> Pass:
         """Collate one pass; losses are normalised over the whole update."""
-        n_prompts = len(update) if self.group_loss.normalise == "pairable" else n_asked
+        n_prompts = len(update) if self.normalise == "pairable" else n_asked
         batch = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
         if of_others:
             batch["weights"] = torch.zeros_like(batch["weights"])
@@ -99,7 +185,6 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         metrics["num_tokens"].append(self._total_train_tokens)
 
     def _compute_loss(self, model: PreTrainedModel, inputs: Pass, return_outputs: bool = False) -> torch.Tensor:
-        settings = self.group_loss
         batch = {
             "input_ids": inputs["input_ids"],
             "attention_mask": inputs["attention_mask"],
@@ -114,17 +199,17 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         reference = torch.cat([*self.reference(model, batch)])
         pairs = inputs["pairs"]
         weights = inputs["weights"].to(log_probs.dtype)
-        loss = preference_loss(log_probs, reference, pairs, weights, settings.beta)
+        loss = preference_loss(log_probs, reference, pairs, weights, self.beta)
         of_chosen = mask & inputs["chosen"].bool()[:, None]
         n_chosen = inputs["chosen_tokens"]
-        if settings.nll_weight:
-            loss = loss - settings.nll_weight * per_token[of_chosen].sum() / n_chosen
-        if settings.entropy_coefficient:
-            loss = loss - settings.entropy_coefficient * entropies[of_chosen].sum() / n_chosen
-        if settings.grpo_weight:
-            loss = loss + settings.grpo_weight * policy_gradient_loss(log_probs, inputs["advantages"], inputs["share"])
+        if self.nll_weight:
+            loss = loss - self.nll_weight * per_token[of_chosen].sum() / n_chosen
+        if self.entropy_coefficient:
+            loss = loss - self.entropy_coefficient * entropies[of_chosen].sum() / n_chosen
+        if self.grpo_weight:
+            loss = loss + self.grpo_weight * policy_gradient_loss(log_probs, inputs["advantages"], inputs["share"])
         if inputs["counts"]:
-            implied = settings.beta * (log_probs - reference).detach()
+            implied = self.beta * (log_probs - reference).detach()
             chosen = implied[pairs[:, 0]]
             rejected = implied[pairs[:, 1]]
             self._sums.update(
@@ -142,6 +227,26 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
                 }
             )
         return loss * n_processes()  # gradients and logged losses are averaged over processes
+
+
+def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
+    """Split groups into passes of at most `rollouts` rollouts, or `tokens` padded tokens."""
+    longest_first = sorted(update, key=lambda group: -group.width)
+    batch: list[Group] = []
+    for group in longest_first if tokens else update:
+        size = sum(len(member.completions) for member in [*batch, group])
+        if not batch:
+            is_full = False
+        elif tokens:
+            is_full = size * batch[0].width > tokens
+        else:
+            is_full = size > rollouts
+        if is_full:
+            yield batch
+            batch = []
+        batch.append(group)
+    if batch:
+        yield batch
 
 
 def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
@@ -218,3 +323,40 @@ def policy_gradient_loss(log_probs: torch.Tensor, advantages: torch.Tensor, shar
     """
     ratio = torch.exp(log_probs - log_probs.detach())
     return -share.to(log_probs.dtype) * (ratio * advantages.to(log_probs.dtype)).sum()
+
+
+def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> Metrics:
+    """Return the metrics of an update's rollouts, and of the groups with a pair."""
+    n_prompts = rollouts["problem_id"].nunique()
+    metrics: Metrics = {
+        "prompts": n_prompts,
+        "reward": float(rollouts["reward"].mean()),
+        "completions/mean_length": float(rollouts["token_count"].mean()),
+        "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
+    }
+    if not is_binary(rollouts["reward"]):
+        best, worst = lengths(rollouts)
+        metrics["completions/mean_length_best"] = best
+        metrics["completions/mean_length_worst"] = worst
+    if "reward_status" in rollouts:
+        for status in get_args(Status):
+            metrics[f"rewards/{status}"] = float((rollouts["reward_status"] == status).mean())
+    if is_open_ended(rollouts).any():
+        metrics |= _by_kind(rollouts)
+    metrics["pairs"] = sum(len(group.pairs) for group in pairable)
+    metrics["pairable"] = len(pairable) / n_prompts
+    return metrics
+
+
+def _by_kind(rollouts: pd.DataFrame) -> Metrics:
+    kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
+    metrics: Metrics = {}
+    for kind, rows in rollouts.groupby(kinds):
+        judged = float(rows["reward"].notna().mean())
+        metrics |= {
+            f"reward/{kind}": float(rows["reward"].mean()),
+            f"completions/mean_length/{kind}": float(rows["token_count"].mean()),
+            f"rewards/judged/{kind}": judged,
+            f"rewards/without/{kind}": 1 - judged,
+        }
+    return metrics

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from g2d.memory.workload import Training
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import load_tokenizer
 from g2d.problems import Problem
-from g2d.regimes.on_policy.groups import ROLLOUTS_AT_ONCE, Group, GroupLoss, Metrics, RolloutsAtOnce, groups, summary
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import begin, read_prompts, train_to_k
 from g2d.regimes.run.processes import seed_by_rank
@@ -30,11 +29,31 @@ from g2d.regimes.run.trainers import (
     trainer_arguments,
     with_own_adapter,
 )
-from g2d.settings import key
+from g2d.settings import Section, key
 
 if TYPE_CHECKING:
-    from g2d.regimes.on_policy.group_trainer import GroupTrainer
+    from g2d.regimes.on_policy.group_trainer import Group, GroupTrainer, Metrics
     from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
+
+
+class GroupLoss(Section):
+    """Loss on groups of rollouts: DPO's, with optional terms (arXiv 2506.21495, sections 3 and 4)."""
+
+    pairs: Literal["one", "all"] = key("one", "One random pair per prompt, or all (GroupDPO).")
+    beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
+    nll_weight: float = key(
+        0.0, "Weight of the chosen rollouts' negative log-likelihood per token.", paper="0, and 1", ge=0
+    )
+    entropy_coefficient: float = key(
+        0.0, "Weight of an entropy bonus: mean token entropy of chosen rollouts.", paper="0, and 1e-4 to 5e-4", ge=0
+    )
+    grpo_weight: float = key(
+        0.0, "alpha: weight of GRPO's loss on the same, on-policy groups (equation 1).", paper="0, 0.001 and 0.01", ge=0
+    )
+    margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
+    normalise: Literal["pairable", "asked"] = key(
+        "pairable", "Divide the loss by the prompts with a pair, or by all (the paper's code)."
+    )
 
 
 class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
@@ -58,7 +77,9 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     scored_at_one: bool = key(False, "Allow another temperature, although DPO computes log-probabilities at 1.")
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
     batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
-    per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
+    per_device_batch_size: Annotated[int, Field(ge=2)] | Literal["auto"] = key(
+        "auto", "Rollouts per forward pass; auto: as many as fit on the GPU, else 8.", auto=8
+    )
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
 
@@ -165,7 +186,7 @@ def _trainer(
     from datasets import Dataset
     from trl import DPOConfig
 
-    from g2d.regimes.on_policy.group_trainer import GroupTrainer
+    from g2d.regimes.on_policy.group_trainer import GroupTrainer, groups, summary
 
     settings = job.settings
 
@@ -196,7 +217,10 @@ def _trainer(
         train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
         processing_class=load_tokenizer(job.base),
         updates=updates,
-        loss=settings,
+        nll_weight=settings.nll_weight,
+        entropy_coefficient=settings.entropy_coefficient,
+        grpo_weight=settings.grpo_weight,
+        normalise=settings.normalise,
         microbatches=microbatches,
         peft_config=lora_config(job.lora) if job.start is None and not moving else None,
     )
