@@ -10,10 +10,9 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from g2d.rollouts import rows, sampling
-from g2d.rollouts.continuous_batching import PREFIX, ContinuousBatch, Sample, shared_prefix
+from g2d.rollouts import continuous_batching, sampling
+from g2d.rollouts.continuous_batching import PREFIX, ContinuousBatch, Rows, Sample, shared_prefix, shares_keys
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rows import Rows, shares_keys
 from g2d.rollouts.sampling import random_stream
 from tests.models import random_model
 
@@ -85,8 +84,8 @@ def test_keys_and_values_are_not_repeated_for_query_heads(monkeypatch: pytest.Mo
     calls = []
     monkeypatch.setitem(
         AttentionInterface._global_mapping,
-        rows.BY_ROW,
-        lambda *args, **kwargs: calls.append(args[2].shape[1]) or rows.attend(*args, **kwargs),
+        continuous_batching.BY_ROW,
+        lambda *args, **kwargs: calls.append(args[2].shape[1]) or continuous_batching.attend(*args, **kwargs),
     )
     for kind, heads in (("grouped", {2}), ("learned positions", set())):
         calls.clear()

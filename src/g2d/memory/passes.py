@@ -177,8 +177,8 @@ class Counted:
             return Passage(storages.live, storages.peak)
 
     def _draw(self, config: PreTrainedConfig, rows: int, columns: int) -> Passage:
+        from g2d.rollouts.continuous_batching import Rows
         from g2d.rollouts.engine import Decoding
-        from g2d.rollouts.rows import Rows
 
         with torch.no_grad(), _on_shapes(config, None, self.half) as (model, storages):
             batch = Rows(model, Decoding(1, 1.3, 1.0, columns, rows, 0), [], rows, columns)

@@ -131,16 +131,16 @@ def browse_pairs(
         problems: the harvested prompts by model and problem_id.
     """
     series = []
-    for at, keys in series_keys(harvests).items():
+    for at, members in series_keys(harvests).items():
         model, seed, variant, group_size = at
         prompts = problems[model]
-        paired = [_first_pairs(pairs(key)) for key in keys]
+        paired = [_first_pairs(pairs(harvest)) for harvest in members]
         n_problems = PROBLEMS_PER_CONTROL if variant else PROBLEMS_PER_SERIES
         steps: dict[str, list[RolloutsAtK]] = {name: [] for name in ranked(prompts, paired)[:n_problems]}
-        for key, pair_of in zip(keys, paired, strict=True):
-            frame = rollouts(key)
+        for harvest, pair_of in zip(members, paired, strict=True):
+            frame = rollouts(harvest)
             for name, rows in frame[frame["problem_id"].isin(list(steps))].groupby("problem_id"):
-                steps[str(name)].append(_at_k(key.k, rows, pair_of.get(str(name))))
+                steps[str(name)].append(_at_k(harvest.k, rows, pair_of.get(str(name))))
         stories = []
         for name, at_each_k in steps.items():
             completions = chain.from_iterable(step.completions for step in at_each_k)

@@ -26,34 +26,34 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def model_card(
-    key: Policy, policy: PolicyRecord, base: PolicyRecord, results: pd.DataFrame, demonstration: str | None
+    policy: Policy, record: PolicyRecord, base: PolicyRecord, results: pd.DataFrame, demonstration: str | None
 ) -> str:
     """Return the card of one policy; `results` has its rows of the main or the ablations table."""
     rows = results.to_dict("records")
-    tags = ["reasoning", "g2d", policy.regime]
-    if not policy.weights:
+    tags = ["reasoning", "g2d", record.regime]
+    if not record.weights:
         tags.insert(0, "lora")
     data = ModelCardData(
         base_model=base.settings.get("id"),  # a link that the Hub follows
-        library_name="transformers" if policy.weights else "peft",
+        library_name="transformers" if record.weights else "peft",
         pipeline_tag="text-generation",
         tags=tags,
-        model_name=policy.policy_id,
+        model_name=record.policy_id,
         eval_results=[_eval_result(row) for row in rows],
     )
-    trained = "All weights of" if policy.weights else "A LoRA adapter for"
-    load, serve = _use(policy, base)
+    trained = "All weights of" if record.weights else "A LoRA adapter for"
+    load, serve = _use(record, base)
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATES / "model_card.md"),
-        title=literal(policy.policy_id),
+        title=literal(record.policy_id),
         demonstration=literal(demonstration or ""),
-        description=f"{trained} {_model(base)}, trained with {_training(key, policy)}, seed {policy.seed}, by the "
-        f"[G2D workflow]({PAPER}). SHA-256 of its weights: {code(str(policy.weights_sha256))}.",
+        description=f"{trained} {_model(base)}, trained with {_training(policy, record)}, seed {record.seed}, by the "
+        f"[G2D workflow]({PAPER}). SHA-256 of its weights: {code(str(record.weights_sha256))}.",
         results=[row | {"benchmark": literal(row["benchmark"])} for row in rows],
         load=load,
         serve=serve,
-        settings=fenced(yaml.safe_dump(without_folders(policy.settings), sort_keys=False), "yaml"),
+        settings=fenced(yaml.safe_dump(without_folders(record.settings), sort_keys=False), "yaml"),
     )
     return f"{card}\n"
 
@@ -68,13 +68,13 @@ def _eval_result(row: Cells) -> EvalResult:
     )
 
 
-def _use(policy: PolicyRecord, base: PolicyRecord) -> tuple[str, str]:
+def _use(record: PolicyRecord, base: PolicyRecord) -> tuple[str, str]:
     """Return code that loads a policy, and the command that serves it."""
     name = base.public_base
     of_base = json.dumps(name)
     if base.revision:
         of_base += f', revision="{base.revision}"'
-    if policy.weights:
+    if record.weights:
         serve = f"{HERE} --tokenizer {shlex.quote(name)}"
         lines = [
             "from transformers import AutoModelForCausalLM, AutoTokenizer\n",
@@ -94,7 +94,7 @@ def _use(policy: PolicyRecord, base: PolicyRecord) -> tuple[str, str]:
     return fenced("\n".join(lines), "python"), fenced(f"vllm serve {serve}")
 
 
-def harvest_card(key: Harvest, base: PolicyRecord, counts: Informativeness, demonstration: str | None) -> str:
+def harvest_card(harvest: Harvest, base: PolicyRecord, counts: Informativeness, demonstration: str | None) -> str:
     """Return the card of the pairs and rollouts of one harvest."""
     data = DatasetCardData(
         # `datasets` reads one format per folder; the rollouts are Parquet.
@@ -105,35 +105,35 @@ def harvest_card(key: Harvest, base: PolicyRecord, counts: Informativeness, demo
     card = DatasetCard.from_template(
         data,
         template_path=str(TEMPLATES / "harvest_card.md"),
-        title=literal(key.folder),
+        title=literal(harvest.folder),
         demonstration=literal(demonstration or ""),
-        description=f"Rollouts of {_model(base)} {_warmup(key.k)},",
+        description=f"Rollouts of {_model(base)} {_warmup(harvest.k)},",
         paper=PAPER,
         counts=counts,
     )
     return f"{card}\n"
 
 
-def results_of(table: pd.DataFrame, key: Policy) -> pd.DataFrame:
-    mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
-    return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
+def results_of(table: pd.DataFrame, policy: Policy) -> pd.DataFrame:
+    mine = (table["model"] == policy.model) & (table["policy"] == policy.label) & (table["K"] == policy.shown_k)
+    return table[mine & (table["group_size"].fillna(0) == policy.group_size)].drop_duplicates("benchmark")
 
 
-def _training(key: Policy, policy: PolicyRecord) -> str:
-    online = key.run.online
+def _training(policy: Policy, record: PolicyRecord) -> str:
+    online = policy.run.online
     assert online is not None
-    harvested = _warmup(policy.k, online.method, key.start)
-    how = REGIMES[key.method].card.format(
-        regime=code(policy.regime), k=policy.k, group_size=policy.group_size, harvested=harvested
+    harvested = _warmup(record.k, online.method, policy.start)
+    how = REGIMES[policy.method].card.format(
+        regime=code(record.regime), k=record.k, group_size=record.group_size, harvested=harvested
     )
-    if key.run == online and key.start:
-        how += f", begun {_warmup(key.start.k, key.start.method, key.start.start)}"
-    settings = {**policy.settings.get(key.method, {}), **policy.settings.get("prompts", {})}
+    if policy.run == online and policy.start:
+        how += f", begun {_warmup(policy.start.k, policy.start.method, policy.start.start)}"
+    settings = {**record.settings.get(policy.method, {}), **record.settings.get("prompts", {})}
     prompts = settings.get("prompts", "verifiable")
     if prompts != "verifiable":
         how += f", on {TRAINED_ON[prompts]}"
-    if key.run.other_reward:
-        how += f", on {key.run.other_reward} instead of the truth,"
+    if policy.run.other_reward:
+        how += f", on {policy.run.other_reward} instead of the truth,"
     return how
 
 

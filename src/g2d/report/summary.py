@@ -55,7 +55,10 @@ def panels(
     for benchmark in grid.config.tested_benchmarks:
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
             mine = _rows_of(model, benchmark, tables)
-            caveats = _caveats(mine) + caveats_of_models.get(model, ())
+            caveats = zero_caveats(mine["main"])
+            if "training" in mine:
+                caveats += mismatch_caveats(mine["training"])
+            caveats += caveats_of_models.get(model, ())
             rows = charts.without_ablations(mine["main"])
             drawn = {"steps": charts.accuracy_by_k(rows, styles)}
             if rows["device_hours"].notna().any():
@@ -93,13 +96,6 @@ def _answer(tables: Mapping[str, pd.DataFrame], rows: pd.DataFrame, grid: Grid, 
     if reward:
         measured += f", trained on {reward}"
     return answer(rows, model, benchmark, measured, grid.config.margin, tables.get("comparisons"))
-
-
-def _caveats(tables: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
-    caveats = zero_caveats(tables["main"])
-    if "training" in tables:
-        caveats += mismatch_caveats(tables["training"])
-    return caveats
 
 
 def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:

@@ -14,9 +14,8 @@ import torch
 from transformers import GenerationConfig
 
 from g2d.policies.record import PolicyRecord, end_tokens, load_model, load_tokenizer
-from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
+from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
-from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.weights_check import Reference, fixed_texts, log_probabilities, require_adapter, require_same
 

@@ -141,11 +141,11 @@ def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
     return values
 
 
-def _reached(by_key: Mapping[Policy, pd.DataFrame], benchmark: str) -> np.ndarray:
+def _reached(answers: Mapping[Policy, pd.DataFrame], benchmark: str) -> np.ndarray:
     """Return shares of a problem's answers, (3 stages, policies, problems)."""
     reached: dict[Policy, pd.DataFrame] = {}
-    for key, answers in by_key.items():
-        reached[key] = answers.join(decomposition.stages(answers["verdict"]))
+    for policy, rows in answers.items():
+        reached[policy] = rows.join(decomposition.stages(rows["verdict"]))
     return np.stack([crossed(reached, benchmark, stage) for stage in decomposition.STAGES])
 
 

@@ -96,10 +96,6 @@ class Figure:
     title: str
 
 
-def _has_temperatures(grid: Grid) -> bool:
-    return any(grid.temperatures(model) for model in grid.config.models)
-
-
 # fmt: off
 TABLES = (
     Table("main", "Table 1: accuracy and cost", "accuracy:main_table",
@@ -125,7 +121,7 @@ TABLES = (
     Table("published", "Table 1 of the paper and of this grid", "paper:published_table",
           "main config", (ANSWERS, RECORDS, COSTS, TRAINING_LOGS), section=BESIDE),
     Table("factorial", "Difficulty by level and temperature", "harvest:factorial_table",
-          "temperatures", (TEMPERATURES,), enabled=_has_temperatures),
+          "temperatures", (TEMPERATURES,), enabled=lambda grid: bool(TEMPERATURES.files(grid))),
     Table("samples", "pass@k and maj@n", "samples:sample_table",
           "sampled equal", (SAMPLES, RECORDS),
           charts=(Chart("charts:pass_at_k", "model benchmark"),),

@@ -23,13 +23,13 @@ BY_BENCHMARK = "model benchmark policy K group_size"
 
 
 def by_policy(
-    evaluations: Evaluations, keep: Callable[[Policy], bool] = lambda key: True
+    evaluations: Evaluations, keep: Callable[[Policy], bool] = lambda policy: True
 ) -> dict[Row, dict[Policy, pd.DataFrame]]:
     """Group the answers of the policies to keep by row, in `grid_order`, and inside by ascending seed."""
     grouped: dict[Row, dict[Policy, pd.DataFrame]] = {}
-    for (key, benchmark), answers in evaluations.items():
-        if keep(key):
-            grouped.setdefault((key.over_seeds, benchmark), {})[key] = answers
+    for (policy, benchmark), answers in evaluations.items():
+        if keep(policy):
+            grouped.setdefault((policy.over_seeds, benchmark), {})[policy] = answers
     ordered: dict[Row, dict[Policy, pd.DataFrame]] = {}
     for at in grid_order(grouped):
         ordered[at] = dict(sorted(grouped[at].items(), key=lambda item: item[0].seed or 0))
@@ -121,7 +121,7 @@ class Paired:
         start = 0
         for at in rows:
             end = start + len(grouped[at])
-            self.seeds[at] = [key.seed for key in grouped[at]]
+            self.seeds[at] = [policy.seed for policy in grouped[at]]
             self.correct[at] = correct[start:end]
             start = end
 

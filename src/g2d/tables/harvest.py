@@ -44,21 +44,21 @@ FEWEST_CORRELATED = 3  # harvests: two are always on a line
 def harvest_table(harvests: Mapping[Harvest, Informativeness], counts: Mapping[Harvest, pd.DataFrame]) -> Rows:
     """Table 2: a row per harvest, mean and sample standard deviation over the seeds in which a metric is not null;
     ValueError if seeds harvested different prompts."""
-    models = list(dict.fromkeys(key.model for key in harvests))
+    models = list(dict.fromkeys(harvest.model for harvest in harvests))
 
-    def position(key: Harvest) -> tuple[int, int, int, int]:
-        return models.index(key.model), key.group_size, key.k, key.seed
+    def position(harvest: Harvest) -> tuple[int, int, int, int]:
+        return models.index(harvest.model), harvest.group_size, harvest.k, harvest.seed
 
     groups: dict[tuple[str, int, int], list[Harvest]] = {}
-    for key in sorted(harvests, key=position):
-        groups.setdefault((key.model, key.group_size, key.k), []).append(key)
-    for (model, group_size, k), keys in groups.items():
-        row: dict[str, object] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(keys)}
+    for harvest in sorted(harvests, key=position):
+        groups.setdefault((harvest.model, harvest.group_size, harvest.k), []).append(harvest)
+    for (model, group_size, k), seeds in groups.items():
+        row: dict[str, object] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(seeds)}
         for metric, attribute in HARVEST_METRICS.items():
-            by_seed = pd.Series([getattr(harvests[key], attribute) for key in keys], dtype=float).dropna()
+            by_seed = pd.Series([getattr(harvests[harvest], attribute) for harvest in seeds], dtype=float).dropna()
             row[metric] = by_seed.mean()
             row[f"{metric}_std"] = standard_deviation(by_seed.to_numpy())
-        row.update(_harvest_intervals([counts[key] for key in keys], keys[0].folder))
+        row.update(_harvest_intervals([counts[harvest] for harvest in seeds], seeds[0].folder))
         yield row
 
 
@@ -92,11 +92,11 @@ def correlation_points(harvests: Mapping[Harvest, Informativeness], evaluations:
     for (policy, benchmark), answers in evaluations.items():
         if policy.role != "dpo" or policy.seed is None:
             continue
-        key = Harvest(policy.model, policy.group_size, policy.k, policy.seed)
-        if key in harvests:
-            row = asdict(harvests[key])
-            row.update(asdict(key))
-            row["K"] = key.k
+        harvest = Harvest(policy.model, policy.group_size, policy.k, policy.seed)
+        if harvest in harvests:
+            row = asdict(harvests[harvest])
+            row.update(asdict(harvest))
+            row["K"] = harvest.k
             row["benchmark"] = benchmark
             row["accuracy"] = float(answers.groupby("problem_id")["reward"].mean().mean())
             yield row

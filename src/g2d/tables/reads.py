@@ -54,10 +54,6 @@ def _sampled(grid: Grid) -> list[tuple[Policy, str, str]]:
     return sampled
 
 
-def _along_trajectories(grid: Grid) -> list[Policy]:
-    return list(chain.from_iterable(grid.trajectories.values()))
-
-
 def _temperatures(grid: Grid) -> list[tuple[str, str]]:
     files = []
     for model in grid.config.models:
@@ -105,7 +101,9 @@ TRAINED = Read("trained", lambda grid: grid.trained, "{.folder}/policy.json")
 COSTS = Read("costs", lambda grid: grid.trained, "{.folder}/cost.json")
 TRAINING_LOGS = Read("logs_of_trainings", lambda grid: grid.trainings, "{.folder}/metrics.jsonl")
 LOGS = Read("logs", lambda grid: grid.trajectories, "{.folder}/metrics.jsonl")
-TRAINING_ROLLOUTS = Read("ages", _along_trajectories, "{.folder}/rollouts.parquet")
+TRAINING_ROLLOUTS = Read(
+    "ages", lambda grid: chain.from_iterable(grid.trajectories.values()), "{.folder}/rollouts.parquet"
+)
 PROBES = Read("probes", lambda grid: grid.automatic_warmups, "{.folder}/probes.csv")
 # Policies and benchmarks.
 ANSWERS = Read("answers", _answered, "{.folder}/eval/{}.parquet")

@@ -76,12 +76,12 @@ class Results(Inputs):
     def policies(self) -> pd.DataFrame:
         """A row per configured policy: `role`, `kind` (its training), `folder`, and `finished` (its record exists)."""
         rows = []
-        for key in self._policies:
-            row = _key(key)
-            row["role"] = key.role
-            row["kind"] = key.method
-            row["folder"] = key.folder
-            row["finished"] = key in self.records
+        for policy in self._policies:
+            row = _labels(policy)
+            row["role"] = policy.role
+            row["kind"] = policy.method
+            row["folder"] = policy.folder
+            row["finished"] = policy in self.records
             rows.append(row)
         return _frame(rows)
 
@@ -89,8 +89,8 @@ class Results(Inputs):
     def evaluations(self) -> pd.DataFrame:
         """A row per policy, `benchmark`, problem and sample: `Rollout` without texts, its seed as `sampling_seed`."""
         labelled = []
-        for (key, benchmark), rows in self.answers.items():
-            labels = _key(key)
+        for (policy, benchmark), rows in self.answers.items():
+            labels = _labels(policy)
             labels["benchmark"] = benchmark
             labelled.append((labels, rows))
         return _together(labelled)
@@ -98,16 +98,21 @@ class Results(Inputs):
     @cached_property
     def harvests(self) -> pd.DataFrame:
         """A row per completion of the main grid's harvests; the policy is the harvested one, `base` or `grpo`."""
-        return _together([(_key(self._harvested(key)), rows) for key, rows in self.harvested.items()])
+        labelled = []
+        for harvest, rows in self.harvested.items():
+            # With the G and seed of the harvest, also if it is of M0.
+            policy = replace(self.grid.harvested(harvest), group_size=harvest.group_size, seed=harvest.seed)
+            labelled.append((_labels(policy), rows))
+        return _together(labelled)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """A row per policy and gradient step: the trainer's log; each K of a warm-up has all steps up to it."""
         labelled = []
-        for key in self._trained:
-            file = self.folder / key.folder / "metrics.jsonl"
+        for policy in self._trained:
+            file = self.folder / policy.folder / "metrics.jsonl"
             if file.exists():
-                labelled.append((_key(key), pd.DataFrame(read_log(file))))
+                labelled.append((_labels(policy), pd.DataFrame(read_log(file))))
         return _together(labelled)
 
     @cached_property
@@ -117,20 +122,20 @@ class Results(Inputs):
         `benchmark` is null for the jobs that made the policy; these add up to the tables' device-hours.
         """
         rows = []
-        for key in self._trained:
-            rows += self._bills_of(key, "cost.json", None)
-        for key in self._policies:
+        for policy in self._trained:
+            rows += self._bills_of(policy, "cost.json", None)
+        for policy in self._policies:
             for benchmark in self.config.benchmarks:
-                rows += self._bills_of(key, f"eval/{benchmark}.cost.json", benchmark)
+                rows += self._bills_of(policy, f"eval/{benchmark}.cost.json", benchmark)
         return _frame(rows)
 
-    def _bills_of(self, key: Policy, name: str, benchmark: str | None) -> list[dict[str, object]]:
-        file = self.folder / key.folder / name
+    def _bills_of(self, policy: Policy, name: str, benchmark: str | None) -> list[dict[str, object]]:
+        file = self.folder / policy.folder / name
         if not file.exists():
             return []
         rows = []
         for record in read_cost(file).records:
-            row = _key(key)
+            row = _labels(policy)
             row["benchmark"] = benchmark
             row.update(asdict(record))
             rows.append(row)
@@ -141,7 +146,7 @@ class Results(Inputs):
         the calibration.
 
         Args:
-            of: a key, or a folder below the results folder ("demo/seed0/harvest/g2/k50").
+            of: a policy or harvest, or a folder below the results folder ("demo/seed0/harvest/g2/k50").
         """
         name = f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"
         return pd.read_parquet(self._of(of) / name)
@@ -159,10 +164,6 @@ class Results(Inputs):
     def _of(self, of: Policy | Harvest | str) -> Path:
         folder = of if isinstance(of, str) else of.folder
         return self.folder / folder
-
-    def _harvested(self, harvest: Harvest) -> Policy:
-        """Return pi_K with the G and seed of the harvest, also if it is M0."""
-        return replace(self.grid.harvested(harvest), group_size=harvest.group_size, seed=harvest.seed)
 
     @cached_property
     def _policies(self) -> list[Policy]:
@@ -205,14 +206,14 @@ class _Tables(Mapping[str, pd.DataFrame]):
         return len(self._files)
 
 
-def _key(key: Policy) -> dict[str, object]:
+def _labels(policy: Policy) -> dict[str, object]:
     return {
-        "model": key.model,
-        "policy": key.label,
-        "regime": key.run_name,
-        "K": key.shown_k,
-        "group_size": key.group_size,
-        "seed": pd.NA if key.seed is None else key.seed,
+        "model": policy.model,
+        "policy": policy.label,
+        "regime": policy.run_name,
+        "K": policy.shown_k,
+        "group_size": policy.group_size,
+        "seed": pd.NA if policy.seed is None else policy.seed,
     }
 
 

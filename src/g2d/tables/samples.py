@@ -24,34 +24,34 @@ SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_l
 def sample_table(samples: Evaluations, equal: Equal) -> Rows:
     """A row per policy, benchmark and measure: pass@k at k = 1, 2, 4, ... and n, and maj@n; ValueError if problems have
     different numbers of samples."""
-    for (_, benchmark), by_key in by_policy(samples).items():
-        yield from _rows(by_key, benchmark, equal)
+    for (_, benchmark), by_seed in by_policy(samples).items():
+        yield from _rows(by_seed, benchmark, equal)
 
 
-def _rows(by_key: Mapping[Policy, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
+def _rows(by_seed: Mapping[Policy, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
     counts: dict[Policy, pd.DataFrame] = {}
-    for key, rows in by_key.items():
-        counts[key] = rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"])
+    for policy, rows in by_seed.items():
+        counts[policy] = rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"])
     n = int(next(iter(counts.values()))["size"].iloc[0])
-    for key, count in counts.items():
+    for policy, count in counts.items():
         if (count["size"] != n).any():
-            raise ValueError(f"{key.folder} on {benchmark}: not every problem has {n} samples: draw them again")
+            raise ValueError(f"{policy.folder} on {benchmark}: not every problem has {n} samples: draw them again")
     for k in powers_up_to(n):
         passed: dict[Policy, pd.Series] = {}
-        for key, count in counts.items():
-            passed[key] = pd.Series(pass_at_k(n, count["sum"].to_numpy(), k), count.index)
+        for policy, count in counts.items():
+            passed[policy] = pd.Series(pass_at_k(n, count["sum"].to_numpy(), k), count.index)
         yield _row(passed, benchmark) | {"n_samples": n, "measure": "pass", "k": k}
-    majorities = {key: majority_right(rows, equal) for key, rows in by_key.items()}
+    majorities = {policy: majority_right(rows, equal) for policy, rows in by_seed.items()}
     yield _row(majorities, benchmark) | {"n_samples": n, "measure": "maj", "k": n}
 
 
-def _row(by_key: Mapping[Policy, pd.Series], benchmark: str) -> dict[str, object]:
+def _row(by_seed: Mapping[Policy, pd.Series], benchmark: str) -> dict[str, object]:
     """Return the cells of a measure from its values by problem_id."""
     frames: dict[Policy, pd.DataFrame] = {}
-    for key, values in by_key.items():
-        frames[key] = values.rename("share").rename_axis("problem_id").reset_index()
+    for policy, values in by_seed.items():
+        frames[policy] = values.rename("share").rename_axis("problem_id").reset_index()
     shares = crossed(frames, benchmark, "share")
-    return row_of(by_key, benchmark, shares) | share(shares, "share")
+    return row_of(by_seed, benchmark, shares) | share(shares, "share")
 
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:

@@ -32,7 +32,7 @@ def win_rate_table(replies: Mapping[Policy, pd.DataFrame]) -> Rows:
     Raises:
         ValueError: two policies replied to different prompts.
     """
-    grouped = by_policy({(key, BENCHMARK): rows for key, rows in replies.items()})
+    grouped = by_policy({(policy, BENCHMARK): rows for policy, rows in replies.items()})
     for rows in by_grid(grouped).values():
         [base] = grouped[m0_of(rows[0])].values()
         aligned: dict[Row, dict[Policy, pd.DataFrame]] = {}

@@ -25,7 +25,7 @@ from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.prompt_choice import PromptChoice
 from g2d.regimes.run.trainers import copy_to_reference, evaluation_mode, reference_weights
 from g2d.regimes.run.training_rollouts import TrainingRollouts
-from g2d.rollouts.rows import parameters
+from g2d.rollouts.continuous_batching import forward_parameters
 
 # Without vLLM, TRL's backend that is not used here: its import takes 8 to 10 CPU seconds.
 is_vllm_available = import_utils.is_vllm_available
@@ -307,7 +307,7 @@ def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_to
 def has_absolute_positions(model: PreTrainedModel) -> bool:
     """Return whether states depend on where a row begins (GPT-2, OPT), not only on distances, as with rotary ones."""
     config = model.config.get_text_config(decoder=True)
-    return getattr(config, "rope_parameters", None) is None and "position_ids" in parameters(model)
+    return getattr(config, "rope_parameters", None) is None and "position_ids" in forward_parameters(model)
 
 
 def from_first_token(model: PreTrainedModel) -> Callable[..., ModelOutput]:
