@@ -143,7 +143,7 @@ def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
 
 
 def _wait_for_orphans(work: Path) -> None:
-    """Wait for processes of a killed attempt, which may be saving their step."""
+    """Wait for processes of a killed attempt: they may be saving their step."""
     living = os.open(work / LIVING, os.O_RDWR | os.O_CREAT)
     with suppress(OSError):  # no locks on NFS
         fcntl.lockf(living, fcntl.LOCK_EX)
@@ -151,7 +151,7 @@ def _wait_for_orphans(work: Path) -> None:
 
 
 def _why(failure: BaseException, folder: Path, n: int, log: Path) -> str:
-    failures: dict[int, ProcessFailure] | None = getattr(failure, "failures", None)  # of ChildFailedError
+    failures: dict[int, ProcessFailure] | None = getattr(failure, "failures", None)  # ChildFailedError has it
     if not failures:
         return f"the training's processes could not be started: {failure}"
     first = min(failed.timestamp for failed in failures.values())

@@ -106,10 +106,6 @@ class Mismatch(Section):
     float32_logits: bool = key(False, "Compute logits in float32 (TRL's cast_lm_head_to_fp32).", neutral=False)
 
     @property
-    def weighs_tokens(self) -> bool:
-        return self.correction.startswith("token")
-
-    @property
     def mismatch_arguments(self) -> dict[str, object]:
         """Return these keys under TRL's names."""
         return {

@@ -8,14 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from g2d.jobs.files import read_json
 from g2d.plain import say
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import end_tokens, ends_in_words, load_tokenizer
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation, opens_thinking, render
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.checkpoints import MANIFEST
+from g2d.regimes.run.checkpoints import read_manifest
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, Sampler, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.run.processes import share
@@ -91,7 +90,10 @@ def train_grpo(job: WarmupJob) -> Trained:
     model = starting_model(job.base, None, job.lora)
     if warmup.float32_logits:
         untie_head(model)
-    own_adapter = warmup.reference == "sync" and not job.lora.trains_all
+    adapter = lora_config(job.lora)
+    if warmup.reference == "sync" and adapter is not None:
+        model = with_own_adapter(model, job.lora, job.seed)
+        adapter = None
     trainer = Grpo(
         warmup=warmup,
         sampler=sampler,
@@ -100,20 +102,22 @@ def train_grpo(job: WarmupJob) -> Trained:
         order=_order(warmup, microbatches),
         choice=choice,
         row=chosen_row,
-        model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
+        model=model,
         reward_funcs=[rewards],
         args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        peft_config=None if own_adapter else lora_config(job.lora),
+        peft_config=adapter,
     )
     share_prompts_as_chosen(trainer, checkpoints)
     before = job.meter.tokens_generated
-    paid = read_json(job.resume_from / MANIFEST)["step"] if job.resume_from else 0
+    paid = 0  # steps of the K before
+    if job.resume_from is not None:
+        paid = read_manifest(job.resume_from)["step"]
+        trainer.go_on(job.resume_from)
 
     def count(log: list[LogRow]) -> None:
-        drawn = completions_tokens(log, warmup.completions_per_generation(group_size), paid)
-        job.meter.tokens_generated = before + drawn
+        job.meter.tokens_generated = before + completions_tokens(log, at_once, paid)
 
     def save(folder: Path) -> None:
         rollouts.save(folder / ROLLOUTS)
@@ -125,8 +129,6 @@ def train_grpo(job: WarmupJob) -> Trained:
         trainer.go_on(folder)
         count(read_log(folder))
 
-    if job.resume_from is not None:
-        trainer.go_on(job.resume_from)
     try:
         return train_to_k(job, trainer, checkpoints, every=warmup.continued_every, save=save, restore=restore)
     finally:

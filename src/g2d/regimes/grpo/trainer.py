@@ -155,7 +155,8 @@ class Grpo(Checkpointed, GRPOTrainer):
             return
         mask = batch["completion_mask"]
         log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
-        counts = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=self.warmup.weighs_tokens)
+        of_tokens = self.warmup.correction.startswith("token")
+        counts = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=of_tokens)
         capped, n_weights = self.accelerator.gather(counts[None]).sum(dim=0).tolist()
         self._metrics["train"]["sampling/capped"].append(capped / n_weights)
 
@@ -210,7 +211,9 @@ class Grpo(Checkpointed, GRPOTrainer):
         TRL leaves dropout on: at the paper's 0.05, the ratio of a completion of 384 tokens was about 18 % off. It also
         counts the padding before a prompt as positions (trl#6800).
         """
-        scorer = from_first_token(model) if self._absolute_positions else model
+        scorer: Callable[..., ModelOutput] = model
+        if self._absolute_positions:
+            scorer = from_first_token(model)
         with nullcontext() if torch.is_grad_enabled() else evaluation_mode(model):
             scores: tuple[torch.Tensor, torch.Tensor | None] = super()._get_per_token_logps_and_entropies(
                 scorer, *arguments, **keywords
@@ -296,7 +299,10 @@ def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torc
 
 def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
     """Return the number of importance weights above the cap, and the number of weights, (2,)."""
-    of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
+    if of_tokens:
+        of_weights = log_ratios[mask.bool()]
+    else:
+        of_weights = log_ratios.sum(dim=1)
     n_above = (of_weights.exp() > cap).sum()
     return torch.stack([n_above, torch.tensor(len(of_weights), device=of_weights.device)])
 

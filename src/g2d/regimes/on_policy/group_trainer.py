@@ -106,11 +106,11 @@ class Pass(TypedDict):
     attention_mask: torch.Tensor
     completion_mask: torch.Tensor
     pairs: torch.Tensor  # chosen and rejected row, (pairs, 2)
-    weights: torch.Tensor  # of pairs, (pairs,)
+    weights: torch.Tensor  # weight of each pair, (pairs,)
     chosen: torch.Tensor  # whether a rollout is chosen in a pair, (rollouts,)
     advantages: torch.Tensor  # (rollouts,)
     share: torch.Tensor  # weight of each prompt
-    chosen_tokens: int  # of the whole update
+    chosen_tokens: int  # tokens of chosen rollouts in the whole update
     counts: bool  # False if another process computes this pass's gradient
 
 
@@ -279,7 +279,7 @@ def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.
 
 
 def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> Pass:
-    """Collate groups as an update of their own; the loss is divided by `n_prompts`."""
+    """Collate groups; the loss is divided by `n_prompts`."""
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
     chosen: list[bool] = []

@@ -207,12 +207,20 @@ def _trainer(
         return pairable, len(names), summary(rollouts, pairable) | on_policy.metrics(step)
 
     moving = settings.reference == "sync"
-    model = starting_model(job.base, job.start, job.lora)
-    own_adapter = job.start is None and moving and not job.lora.trains_all
     from_m0 = job.start is not None and settings.reference == "base"  # the reference is not the start of the training
+    model = starting_model(job.base, job.start, job.lora)
+    reference = None
+    adapter = None
+    if from_m0 and job.lora.trains_all:
+        reference = starting_model(job.base, None, job.lora)
+    if job.start is None:
+        adapter = lora_config(job.lora)
+    if moving and adapter is not None:
+        model = with_own_adapter(model, job.lora, job.seed)
+        adapter = None
     trainer = GroupTrainer(
-        model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
-        ref_model=starting_model(job.base, None, job.lora) if from_m0 and job.lora.trains_all else None,
+        model=model,
+        ref_model=reference,
         args=DPOConfig(**arguments, beta=settings.beta, max_length=None, disable_dropout=False),
         train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
         processing_class=load_tokenizer(job.base),
@@ -222,7 +230,7 @@ def _trainer(
         grpo_weight=settings.grpo_weight,
         normalise=settings.normalise,
         microbatches=microbatches,
-        peft_config=lora_config(job.lora) if job.start is None and not moving else None,
+        peft_config=adapter,
     )
     if from_m0:
         if not job.lora.trains_all:

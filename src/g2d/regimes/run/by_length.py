@@ -14,7 +14,7 @@ from g2d.regimes.run.processes import n_processes
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Batch = dict[str, torch.Tensor]  # with a row per completion or pair of this process, or shared by all rows
+Batch = dict[str, torch.Tensor]  # tensors have a row per completion or pair of this process, or belong to all rows
 PROMPT = ("prompt_ids", "prompt_mask")
 
 
@@ -142,7 +142,9 @@ def joined(batches: Sequence[Batch]) -> Batch:
     """Join the rows of batches; values without rows are equal in all of them."""
     whole: Batch = {}
     for name, value in batches[0].items():
-        whole[name] = torch.cat([batch[name] for batch in batches]) if value.ndim else value
+        whole[name] = value
+        if value.ndim:
+            whole[name] = torch.cat([batch[name] for batch in batches])
     return whole
 
 
@@ -164,6 +166,7 @@ def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
     columns = slice(used[0], used[-1] + 1)
     narrow: Batch = {}
     for name, value in batch.items():
-        is_as_wide = value.ndim > 1 and value.shape[1] == width
-        narrow[name] = value[:, columns] if is_as_wide and name not in but else value
+        narrow[name] = value
+        if value.ndim > 1 and value.shape[1] == width and name not in but:
+            narrow[name] = value[:, columns]
     return narrow

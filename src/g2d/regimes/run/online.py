@@ -136,9 +136,11 @@ class Sampler:
         self._of_trainer: TransformersEngine | None = None
         self._m0: TransformersEngine | None = None
         self._temporary = TemporaryDirectory(prefix="g2d-generator-")
-        self._start = Path(job.start.trained) if job.start and job.start.trained else None
-        if self.vllm is not None and job.start is not None and self._start is not None:
-            self.vllm.serve(job.start)
+        self._start: Path | None = None
+        if job.start is not None and job.start.trained:
+            self._start = Path(job.start.trained)
+            if self.vllm is not None:
+                self.vllm.serve(job.start)
 
     @property
     def folder(self) -> Path:
@@ -157,19 +159,15 @@ class Sampler:
 
     def sync(self, step: int) -> bool:
         """Synchronise before the step after `step`, if it is due; return whether it was."""
-        if not self._is_due(step):
-            return False
         if not self._live:
+            due = self.every is not None and step % self.every == 0 and step not in self.synced_at
+            if not due:
+                return False
             shutil.rmtree(self.folder, ignore_errors=True)
             save_trained(self.trainer.accelerator.unwrap_model(self.trainer.model), self.folder)
         self._receive(step)
         self._compare(step)
         return True
-
-    def _is_due(self, step: int) -> bool:
-        if self._live:
-            return True
-        return self.every is not None and step % self.every == 0 and step not in self.synced_at
 
     def _receive(self, step: int) -> None:
         self.synced_at.append(step)

@@ -112,7 +112,7 @@ class _Row:
 
 
 class _Scored:
-    """Stand-in for a model in TRL's forward, with precomputed states."""
+    """Replaces the model in TRL's forward, with precomputed states."""
 
     def __init__(self, model: PreTrainedModel, states: torch.Tensor) -> None:
         self.get_output_embeddings = model.get_output_embeddings
@@ -143,7 +143,9 @@ def _sharing(fused: MethodType, at_once: bool) -> Callable[..., ModelOutput]:
     def forward(self: PreTrainedModel, *args: object, fused_lm_head: bool = False, **inputs: Any) -> ModelOutput:
         given = {name for name, value in inputs.items() if value is not None}  # PEFT passes all its arguments
         handled = fused_lm_head and not args and {"input_ids", "attention_mask", "labels"} <= given <= HANDLED
-        pack = packed(inputs["input_ids"], inputs["attention_mask"], inputs["labels"]) if handled else None
+        pack = None
+        if handled:
+            pack = packed(inputs["input_ids"], inputs["attention_mask"], inputs["labels"])
         if pack is None:
             if fused_lm_head:
                 inputs["fused_lm_head"] = True
@@ -228,11 +230,17 @@ class WholeLogits(torch.autograd.Function):
         logits = torch.mm(hidden.to(dtype), weight.t()).float().div_(temperature)
         log_probs = logits.log_softmax(dim=-1)
         chosen = log_probs.gather(1, targets[:, None])[:, 0]
-        mean_logits = logits.mean(dim=-1) if "mean_logits" in outputs else None
-        is_top1 = logits.argmax(dim=-1) == targets if "is_top1" in outputs else None
+        mean_logits = None
+        is_top1 = None
+        entropy = None
+        if "mean_logits" in outputs:
+            mean_logits = logits.mean(dim=-1)
+        if "is_top1" in outputs:
+            is_top1 = logits.argmax(dim=-1) == targets
         del logits
         probs = log_probs.exp_()
-        entropy = torch.special.entr(probs).sum(dim=-1) if "entropy" in outputs else None
+        if "entropy" in outputs:
+            entropy = torch.special.entr(probs).sum(dim=-1)
         ctx.save_for_backward(weight, targets, probs, chosen if entropy is None else entropy)
         ctx.temperature = temperature
         ctx.hidden_dtype = hidden.dtype

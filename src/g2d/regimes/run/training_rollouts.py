@@ -128,7 +128,7 @@ class TrainingRollouts(Record):
 
 
 def read_ages(path: str | Path) -> pd.DataFrame:
-    """Return `step` and `generated_at` of each completion, which are equal unless rollouts may be stale."""
+    """Return `step` and `generated_at` of each completion; without stale rollouts they are equal."""
     import pandas as pd
     import pyarrow.parquet
 
