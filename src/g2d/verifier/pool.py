@@ -171,11 +171,17 @@ class _Batch:
         self.given_up = False
 
     def work(self, worker: _Worker | None) -> None:
-        while not self.given_up and (chunk := self._take()):
+        while not self.given_up:
+            chunk = self._take()
+            if not chunk:
+                return
             worker = worker or self._hire()
             worker.ask([self.calls[i] for i in chunk])
             n = len(chunk)
-            while chunk and (reply := worker.reply(worker.wall_s)) is not None:
+            while chunk:
+                reply = worker.reply(worker.wall_s)
+                if reply is None:
+                    break
                 self.replies[chunk.popleft()] = reply
             if chunk:
                 self.pool.workers.remove(worker)
