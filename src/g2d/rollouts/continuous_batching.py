@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -389,8 +389,12 @@ class Rows:
         at = self.lengths - 1
         self.cache.width = min(width, self.cache.columns)
         self.cache.places = (self.every, at)
-        options = self.options | {"row_cache": self.cache} if self.by_row else self.options
-        with by_row(self.model) if self.by_row else nullcontext():
+        options = self.options
+        attention: AbstractContextManager[None] = nullcontext()
+        if self.by_row:
+            options = options | {"row_cache": self.cache}
+            attention = by_row(self.model)
+        with attention:
             logits = self.model(
                 input_ids=self.latest.unsqueeze(-1),
                 attention_mask=self._mask(self.cache.width),

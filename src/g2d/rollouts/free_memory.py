@@ -36,7 +36,10 @@ def _users(own_tensors: int) -> str:
     for pid, held in processes():
         if pid == os.getpid():
             continue
-        users.append(f"process {pid} is on it" if held is None else f"process {pid} has {held / GIB:.1f} GiB")
+        if held is None:
+            users.append(f"process {pid} is on it")
+        else:
+            users.append(f"process {pid} has {held / GIB:.1f} GiB")
     if own_tensors >= GIB / 100:
         users.append(f"tensors of this process ({os.getpid()}) have {own_tensors / GIB:.1f} GiB")
     return ", ".join(users) or "the driver names no process that has the rest (another container may)"

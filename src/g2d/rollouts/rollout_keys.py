@@ -76,7 +76,9 @@ class Calibration(Sampling):
     @property
     def only(self) -> list[int] | None:
         """Levels to sample; None: all levels of the pool."""
-        return self.levels if self.sampled_levels == "pinned" and self.levels != "auto" else None
+        if self.sampled_levels == "all" or self.levels == "auto":
+            return None
+        return self.levels
 
 
 class HarvestSettings(Sampling):

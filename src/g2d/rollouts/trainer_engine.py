@@ -102,7 +102,11 @@ def _environment() -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name not in foreign}
     number = int(os.environ.get("LOCAL_RANK", "0"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return environment | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
+    if visible:
+        environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number]
+    else:
+        environment["CUDA_VISIBLE_DEVICES"] = str(number)
+    return environment
 
 
 def serve(connection: Connection) -> None:

@@ -74,7 +74,9 @@ class VllmEngine(ModelEngine):
         require_own_weights(policy)
         own_rank = 0 if policy.adapter is None or self.merges else adapter_rank_of(policy.adapter)
         rank = max(adapter_rank or 0, own_rank)
-        self.max_lora_rank = min(known for known in LORA_RANKS if known >= rank) if rank else None
+        self.max_lora_rank: int | None = None
+        if rank:
+            self.max_lora_rank = min(known for known in LORA_RANKS if known >= rank)
         if not self.merges:
             self._load_adapter(policy.adapter)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -122,9 +122,10 @@ def is_due(sync: int) -> bool:
 
 def trainer_reference(model: PreTrainedModel, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
     """Score the texts with a trainer's model in evaluation mode; it computes in `dtype`."""
-    with_base = dtype == "bfloat16" and hasattr(model, "disable_adapter")
-    with model.disable_adapter() if with_base else nullcontext():
-        base = log_probabilities(model, texts) if with_base else None
+    base = None
+    if dtype == "bfloat16" and hasattr(model, "disable_adapter"):
+        with model.disable_adapter():
+            base = log_probabilities(model, texts)
     return Reference(log_probabilities(model, texts), base, dtype)
 
 

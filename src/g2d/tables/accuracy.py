@@ -154,8 +154,9 @@ SELECTION_COLUMNS = columns("model policy group_size seed K n_checkpoints select
 
 @table_of(SELECTION_COLUMNS)
 def selection_table(evaluations: Evaluations, select_by: str) -> Rows:
-    """A row per run with several K and other benchmark: the K that is most accurate on `select_by` (of equal ones the
-    smallest), and the accuracy of its policy on both (arXiv 2506.21495, section 3.1).
+    """A row per run with several K and other benchmark: the chosen K, and its accuracy on both benchmarks.
+
+    The most accurate K on `select_by` is chosen, of equal ones the smallest (arXiv 2506.21495, section 3.1).
     """
     accuracies = {at: float(answers["reward"].mean()) for at, answers in evaluations.items()}
     benchmarks = dict.fromkeys(benchmark for _, benchmark in evaluations)
