@@ -291,7 +291,7 @@ def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
 
 def harvest(setting: Setting) -> Iterator[Row]:
     """Sample 64 rows. The limit is the time of reading weights and cache from memory."""
-    from g2d.memory.model_shape import model_shape
+    from g2d.memory.passes import model_shape
     from g2d.policies.model_keys import Lora
     from g2d.rollouts.engine import Decoding
     from g2d.rollouts.transformers_engine import TransformersEngine

@@ -9,7 +9,7 @@ import pytest
 from g2d.checks.load import load
 from g2d.forecast.workloads import Disk, disk_use
 from g2d.grid.grid import Grid
-from g2d.memory.model_shape import ModelShape
+from g2d.memory.passes import ModelShape
 from tests.configs import MINIMAL
 
 FRESH = {"regime": "semi_online_dpo", "steps": [2, 4], "sync_every": 1}

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from transformers import LlamaConfig
 
-from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Forecast, Need, Part
-from g2d.memory.passes import Counted
+from g2d.memory.passes import Counted, model_shape
 from g2d.memory.workload import Training
 from g2d.policies.model_keys import Lora
 from g2d.rollouts.rollout_keys import EngineSettings

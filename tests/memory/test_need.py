@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Forecast, Need
-from g2d.memory.passes import Counted
+from g2d.memory.passes import Counted, model_shape
 from g2d.memory.workload import Drawing, Training
 from g2d.policies.model_keys import Lora
 from g2d.rollouts.rollout_keys import EngineSettings

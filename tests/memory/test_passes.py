@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig
 
-from g2d.memory.model_shape import model_config, model_shape
-from g2d.memory.passes import Counted
+from g2d.memory.passes import Counted, model_config, model_shape
 from g2d.policies.model_keys import Lora
 from tests.workflow import forked
 

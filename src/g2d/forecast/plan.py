@@ -160,7 +160,7 @@ def model_forecast(
     if name in given:
         file = given[name]
     elif isinstance(source, LocalModel | HubModel | GgufModel):
-        from g2d.memory.model_shape import NoConfigError, config_file  # imports torch
+        from g2d.memory.passes import NoConfigError, config_file  # imports torch
 
         try:
             file = config_file(name, source)

@@ -14,7 +14,7 @@ from g2d.regimes.run.checkpoints import KEPT
 from g2d.rollouts.free_memory import GIB
 
 if TYPE_CHECKING:  # imports torch
-    from g2d.memory.model_shape import ModelShape
+    from g2d.memory.passes import ModelShape
 
 PROMPT_TOKENS = 256  # assumed
 

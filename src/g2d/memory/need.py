@@ -13,8 +13,7 @@ from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.rollout_keys import EngineSettings
 
 if TYPE_CHECKING:  # both import torch
-    from g2d.memory.model_shape import ModelShape
-    from g2d.memory.passes import Counted, Passage
+    from g2d.memory.passes import Counted, ModelShape, Passage
 
 CONTEXT = GIB  # assumed: CUDA context, kernels and their workspaces
 ROOMY = 0.9  # share of the card; torch's allocator leaves gaps
@@ -68,8 +67,7 @@ class Forecast:
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
         """Forecast from a model's config.json; raises the errors of `model_config`."""
-        from g2d.memory.model_shape import model_config, model_shape
-        from g2d.memory.passes import Counted
+        from g2d.memory.passes import Counted, model_config, model_shape
 
         config = model_config(file)
         return cls(model_shape(config, lora), Counted(config, lora), engine, memory, prompt_tokens)

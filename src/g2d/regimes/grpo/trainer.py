@@ -27,7 +27,7 @@ from g2d.regimes.run.trainers import copy_to_reference, evaluation_mode, referen
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.rollouts.continuous_batching import forward_parameters
 
-# Without vLLM, TRL's backend that is not used here: its import takes 8 to 10 CPU seconds.
+# Import TRL's trainer without vLLM, a backend that is not used here: that import takes 8 to 10 CPU seconds.
 is_vllm_available = import_utils.is_vllm_available
 import_utils.is_vllm_available = lambda *_, **__: False
 try:
