@@ -1,4 +1,4 @@
-# What g2d adds to Snakemake's messages: hours, advice, shorter lists.
+# Additions to Snakemake's messages: hours, advice, shorter lists.
 
 import logging
 
