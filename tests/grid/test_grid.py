@@ -10,6 +10,7 @@ from g2d.checks.load import load, read
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.regimes.grpo.keys import Warmup
+from g2d.tables.reads import shown_harvests
 from tests.configs import CONFIG, MINIMAL
 
 PAPER = read(Path(__file__).parents[2] / "config/paper.yaml")
@@ -137,3 +138,22 @@ def test_confounders_have_separate_folders() -> None:
     grid = Grid(CONFOUNDERS)
     folders = [policy.folder for policy in grid.policies] + [harvest.folder for harvest in grid.harvests]
     assert len(set(folders)) == len(folders)
+
+
+COIN = {"coin": {"reward": "random", "p": 0.5}}
+ON_COIN = {"source": "embedded", "settings": {"warmup": {"reward": "coin"}}}
+
+
+def test_models_with_one_reward_share_its_words() -> None:
+    assert Grid(small()).trained_on == ""
+    assert Grid(small(rewards=COIN, models={"other": ON_COIN})).trained_on == "random rewards (p = 0.5)"
+
+
+def test_rewards_that_differ_by_model_are_named_with_their_model() -> None:
+    grid = Grid(small(rewards=COIN, models={"demo": {"source": "embedded"}, "other": ON_COIN}))
+    assert grid.trained_on == "random rewards (p = 0.5) for other"
+
+
+def test_the_pair_browser_compares_rewards_with_those_of_the_same_model() -> None:
+    grid = Grid(small(rewards=COIN, models={"demo": {"source": "embedded"}, "other": ON_COIN}))
+    assert shown_harvests(grid) == grid.harvests  # no harvest of an ablation with another reward

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from g2d.regimes.catalogue import REGIMES
+from g2d.grid.versions import GPU_STAGES
 from tests.workflow.conftest import REPOSITORY, Project, read_profile
 
 
@@ -43,13 +43,13 @@ def test_another_configuration_replaces_the_papers(project: Project) -> None:
 
 def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
     text = "\n".join(path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
-    # Made in loops.
-    on_gpu = {f"train_{name}" for name in REGIMES}
+    on_gpu: set[str] = set()
     for block in re.split(r"^(?=(?:use )?rule )", text, flags=re.M):
         if match := re.match(r"rule (\w+):", block):
             on_gpu |= {match[1]} if re.search(r"^        gpu=", block, re.M) else set()
         elif match := re.match(r"use rule (\w+) as (\w+) with:", block):
             on_gpu |= {match[2]} if match[1] in on_gpu else set()
+    assert on_gpu == set(GPU_STAGES)
     profile = read_profile("slurm")
     assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
     threads = read_profile("workstation")["set-threads"]

@@ -188,6 +188,5 @@ use rule calibrate as calibrate_temperature with:
         "results/benchmarks/calibrate/{model}/t{temperature}.tsv"
     params:
         settings=lambda w: GRID.fingerprints[w.model].calibration(w.temperature),
-        engine=engine_name,
     message:
         "Calibrate the difficulty of every level for {wildcards.model} at temperature {wildcards.temperature}"

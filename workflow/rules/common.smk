@@ -98,10 +98,10 @@ config["share_imports"] &= workflow.is_main_process  # a cluster job has its own
 
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 
-# Folders of policies: of GRPO, of DPO, and of an entry of `regimes`.
+# Folders of policies: of GRPO, of DPO, and of an entry of `regimes`. A {run} is dpo, an ablation or an entry.
 OF_GRPO = "results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}"
-OF_DPO = "results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}"
-OF_ENTRY = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
+OF_DPO = "results/{model}/seed{seed}/{variant}{run}/g{g}/k{k}"
+OF_ENTRY = "results/{model}/seed{seed}/{run}/g{g}/k{k}"
 
 
 def given(files, log):
@@ -113,9 +113,13 @@ def given(files, log):
     return [ancient(file) if file in recorded else file for file in files]
 
 
+def base_model_rule(model):
+    """Name of the rule that makes or fetches M0."""
+    return f"{CONFIG.models[model].source}_model" if GRID.is_made(model) else "pretrained_model"
+
+
 def base_model_log(model):
-    maker = CONFIG.models[model].source if GRID.is_made(model) else "pretrained"
-    return f"results/logs/{maker}_model/{model}.log"
+    return f"results/logs/{base_model_rule(model)}/{model}.log"
 
 
 # Wildcard constraints.

@@ -44,7 +44,6 @@ use rule evaluate as draw_samples with:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
     params:
         settings=lambda w: GRID.fingerprints[model_of(w)].samples(),
-        engine=engine_name,
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
 

@@ -73,7 +73,7 @@ def edited_models():
         if os.path.exists(record) and not GRID.is_made(model):
             require_own(record, log)
             files += changed_base_files(read_policy(record))
-        yield Path(log).parent.name, record, files
+        yield base_model_rule(model), record, files
 
 
 def require_own(file, log):

@@ -11,9 +11,9 @@ def policy_at(folder):
 
 
 def policy_of(wildcards):
-    """Policy that a training makes; of a harvest's wildcards, the GRPO policy at its K."""
+    """Policy that a training makes. The folders of GRPO have no {run}."""
     w = wildcards
-    run = w.get("variant", "") + w.get("regime", "grpo")
+    run = w.get("variant", "") + w.get("run", "grpo")
     return policy_at(f"{w.model}/seed{w.seed}/{run}/g{w.g}/k{w.k}")
 
 

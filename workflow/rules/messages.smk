@@ -1,4 +1,4 @@
-# Additions to Snakemake's messages: hours, advice, shorter lists.
+# Additions to Snakemake's messages (hours, advice, shorter lists), and what follows a run.
 
 import logging
 

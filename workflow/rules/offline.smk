@@ -18,11 +18,11 @@ rule train_dpo:
         metrics=f"{OF_DPO}/metrics.jsonl",
         cost=f"{OF_DPO}/cost.json",
     log:
-        "results/logs/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.log",
+        "results/logs/train_dpo/{model}/seed{seed}/{variant}{run}/g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.tsv"
+        "results/benchmarks/train_dpo/{model}/seed{seed}/{variant}{run}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        regime=names(GRID.names_of("dpo")),
+        run=names(GRID.names_of("dpo")),
     conda:
         "../../envs/g2d.yaml"
     threads: CONFIG.training.threads
@@ -32,7 +32,7 @@ rule train_dpo:
         version=VERSIONS["train_dpo"],
         settings=training_settings,
     message:
-        "Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
+        "Train {wildcards.variant}{wildcards.run} on the pairs of {wildcards.model} at K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
     script:
         "../scripts/train.py"
@@ -55,14 +55,14 @@ use rule train_dpo as train_rft with:
         metrics=f"{OF_ENTRY}/metrics.jsonl",
         cost=f"{OF_ENTRY}/cost.json",
     log:
-        "results/logs/train_rft/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+        "results/logs/train_rft/{model}/seed{seed}/{run}/g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/train_rft/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+        "results/benchmarks/train_rft/{model}/seed{seed}/{run}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        regime=names(GRID.names_of("rft")),
+        run=names(GRID.names_of("rft")),
     params:
         version=VERSIONS["train_rft"],
         settings=training_settings,
     message:
-        "Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.regime}), "
+        "Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.run}), "
         "G={wildcards.g}, seed {wildcards.seed}"

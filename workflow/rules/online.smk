@@ -1,4 +1,5 @@
-# Stage 1: GRPO on the training set, from M0. The script of all trainings calls the method's `train`.
+# Stage 1: GRPO on the training set, from M0; and the other online trainings. The script of all trainings calls the
+# method's `train`.
 
 STOPPED = f"results/{{model}}/seed{{seed}}/{AUTO}/grpo/g{{g}}/k{{k}}"
 ABLATED_WARMUPS = [run.variant for run in GRID.any_runs.values() if run.role == "ablation" and run.method == "grpo"]
@@ -87,14 +88,14 @@ use rule train_grpo as train_semi_online_dpo with:
         metrics=f"{OF_ENTRY}/metrics.jsonl",
         cost=f"{OF_ENTRY}/cost.json",
     log:
-        "results/logs/train_semi_online_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+        "results/logs/train_semi_online_dpo/{model}/seed{seed}/{run}/g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/train_semi_online_dpo/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+        "results/benchmarks/train_semi_online_dpo/{model}/seed{seed}/{run}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        regime=names(GRID.names_of("semi_online_dpo")),
+        run=names(GRID.names_of("semi_online_dpo")),
     params:
         version=VERSIONS["train_semi_online_dpo"],
         settings=training_settings,
     message:
-        "Train {wildcards.model} on fresh pairs to K={wildcards.k} ({wildcards.regime}), G={wildcards.g}, "
+        "Train {wildcards.model} on fresh pairs to K={wildcards.k} ({wildcards.run}), G={wildcards.g}, "
         "seed {wildcards.seed}"

@@ -124,7 +124,7 @@ rule build_report:
         config=CONFIG.identity,
         tables=TITLES,
         figures=list(FIGURES),
-        captions=lambda _: captions(CONFIG, [*TABLES, *(figure.name for figure in FIGURES.values())]),
+        captions=lambda _: captions(CONFIG, [*TABLES, *FIGURES]),
     message:
         "Build the report"
     script:

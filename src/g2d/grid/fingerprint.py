@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from g2d.config.sections import Config, ModelSettings
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy, Run
@@ -18,7 +18,6 @@ from g2d.verifier.verifier_keys import verifier_params
 Settings = dict[str, Any]  # by section or method
 # Token budgets were removed; finished evaluations without any have this key.
 NO_TOKEN_BUDGETS: Settings = {"token_budgets": []}
-Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a training or judge of policies
 
 
 class Fingerprint:
@@ -73,7 +72,7 @@ class Fingerprint:
     def replies(self) -> Settings:
         assert self.config.open_ended is not None
         sampling = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})
-        judge = reward_params(self.judge_of_replies("judged_by"))
+        judge = reward_params(self.config.rewards[self.config.open_ended.judged_by])
         return {"open_ended": sampling, "reward": judge, **self.sections("prompt")}
 
     def harvest(self, online: Run) -> Settings:
@@ -84,17 +83,14 @@ class Fingerprint:
 
     # --------------------------------------------------------------------------------------------------------- rewards
 
-    def judge_of_replies(self, by: Judge) -> Section:
-        assert self.config.open_ended is not None
-        judge: Section = self.config.rewards[getattr(self.config.open_ended, by)]
-        return judge
-
     def reward_of(self, run: Run) -> Section | None:
         """Return the reward of the online training behind a run, and of its harvests; None for correctness."""
         reward = run.online.reward if run.online else None
         if not run.asked.asks_open_ended:
             return reward
-        return ByKind(verifiable=reward or TRUTH, open_ended=self.judge_of_replies("reward"))
+        assert self.config.open_ended is not None
+        judge = self.config.rewards[self.config.open_ended.reward]
+        return ByKind(verifiable=reward or TRUTH, open_ended=judge)
 
     def _reward(self, run: Run) -> Settings:
         reward = self.reward_of(run)

@@ -71,6 +71,17 @@ class Grid:
                 variants[run.variant] = None
         return list(variants)
 
+    @property
+    def trained_on(self) -> str:
+        """Return the reward of the main warm-up in words; "" for correctness.
+
+        If it differs by model, name the models that have another one.
+        """
+        by_model = {model: runs["grpo"].other_reward for model, runs in self.runs.items()}
+        if len(set(by_model.values())) == 1:
+            return next(iter(by_model.values()))
+        return " and ".join(f"{reward} for {model}" for model, reward in by_model.items() if reward)
+
     # -------------------------------------------------------------------------------------------------------- policies
 
     @cached_property

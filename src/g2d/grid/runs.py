@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from g2d.config.sections import Ablation
 from g2d.regimes.grpo.keys import AUTO, Warmup
@@ -19,9 +19,9 @@ THEN = ", then "  # between the kinds of prompts of successive trainings
 Point = tuple[int, int]  # G and K; (0, 0) is M0
 
 Role = Literal["base", "dpo", "auto", "entry", "grpo", "curve", "ablation"]
-# In the order of the tables. dpo, auto: DPO and G2D, auto after a warm-up that stopped automatically; entry: of
-# `regimes`; grpo, curve: the baseline at the largest K and at smaller K; ablation: Table 3.
-ROLES: tuple[Role, ...] = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
+# dpo, auto: DPO and G2D, auto after a warm-up that stopped automatically; entry: of `regimes`; grpo, curve: the
+# baseline at the largest K and at smaller K; ablation: Table 3.
+ROLES: tuple[Role, ...] = get_args(Role)  # in the order of the tables
 
 
 @dataclass(frozen=True)

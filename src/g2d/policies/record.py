@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class PolicyRecord:
     policy_id: str  # its folder, relative to the results folder
     model: str  # M0 in the configuration
-    regime: str  # base | grpo | dpo | name of an ablation
+    regime: str  # its run: base, grpo, dpo, NAME/grpo or NAME/dpo of an ablation, NAME of an entry of `regimes`, ...
     base: str  # folder of M0
     group_size: int = 0
     k: int = 0

@@ -138,7 +138,7 @@ def build(
         panels=panels,
         axes=summary.buttons(panels),
         plan=plan,
-        trained_on=grid.any_runs["grpo"].other_reward,
+        trained_on=grid.trained_on,
         # Tables and figures.
         sections=[_section(title, blocks, frames) for title in SECTIONS],
         first_rows=FIRST_ROWS,
@@ -240,7 +240,7 @@ def _harvest_series(series: Series, grid: Grid) -> HarvestSeries:
     label = f"{series.model}, seed {series.seed}"
     if series.group_size is not None:
         label += f", G={series.group_size}"
-    reward = grid.any_runs[online_run(series.variant)].other_reward
+    reward = grid.runs[series.model][online_run(series.variant)].other_reward
     if reward:
         label += f", {series.variant}: {reward}"
     return HarvestSeries(label, reward, series.shown)

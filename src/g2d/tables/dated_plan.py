@@ -64,9 +64,8 @@ def primary(grid: Grid) -> Primary:
     plan: Primary = {"benchmark": benchmark, "margin": grid.config.margin, "models": comparisons}
     if grid.config.verifier is not None:
         plan["judged_by"] = grid.config.verifier.file
-    reward = grid.any_runs["grpo"].other_reward
-    if reward:
-        plan["trained_on"] = reward
+    if grid.trained_on:
+        plan["trained_on"] = grid.trained_on
     return plan
 
 

@@ -65,9 +65,9 @@ def _temperatures(grid: Grid) -> list[tuple[str, str]]:
 def shown_harvests(grid: Grid) -> list[Harvest]:
     """Return the harvests of the pair browser: the main grid's, then harvests that another reward judged."""
     controls: list[Harvest] = []
-    main = grid.any_runs["grpo"].other_reward
     for policy in grid.trained:
         is_first = policy.seed == grid.config.seeds[0]
+        main = grid.runs[policy.model]["grpo"].other_reward
         if policy.method == "dpo" and is_first and policy.run.other_reward != main:
             controls.append(grid.harvest(policy.model, policy.seed, policy.run.variant, (policy.group_size, policy.k)))
     return grid.harvests + controls
