@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix, order, prompt_order, times_before
+from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix, prompt_indices, prompt_order, times_before
 from g2d.rewards.model import RewardModel, Scorer
 from g2d.rewards.registry import TRUTH, ByKind
 from g2d.rollouts.engine import Decoding
@@ -50,14 +50,14 @@ def test_every_update_has_the_same_proportions_and_each_kind_a_separate_order(
     mix = PromptMix(prompts="mixed", open_ended_share=open_ended / per_update)
     pool = [Problem(f"v{i}", "?", "1", 1, None, "") for i in range(n_verifiable)]
     pool += [Problem(f"o{i}", "?", None, None, None, "") for i in range(n_open_ended)]
-    indices = order(mix, pool, updates * per_update, per_update, seed)
+    indices = prompt_indices(mix, pool, updates * per_update, per_update, seed)
     for start in range(0, len(indices), per_update):
         assert sum(i >= n_verifiable for i in indices[start : start + per_update]) == open_ended
     verifiable = [i for i in indices if i < n_verifiable]
     others = [i - n_verifiable for i in indices if i >= n_verifiable]
     assert verifiable == prompt_order(n_verifiable, len(verifiable), seed)  # the order without open-ended prompts
     assert others == prompt_order(n_open_ended, len(others), seed)
-    longer = order(mix, pool, (updates + 2) * per_update, per_update, seed)
+    longer = prompt_indices(mix, pool, (updates + 2) * per_update, per_update, seed)
     assert longer[: len(indices)] == indices
     for number, before in zip(indices, times_before(indices), strict=True):
         assert before in ([*times_before(verifiable)] if number < n_verifiable else [*times_before(others)])
@@ -72,14 +72,14 @@ def test_every_pass_has_another_order() -> None:
 
 def test_a_single_kind_keeps_its_order() -> None:
     pool = problems(10, 3)
-    assert order(VERIFIABLE, pool[:10], 24, 4, seed=1) == prompt_order(10, 24, seed=1)
+    assert prompt_indices(VERIFIABLE, pool[:10], 24, 4, seed=1) == prompt_order(10, 24, seed=1)
     assert [*times_before(prompt_order(10, 24, seed=1))] == [i // 10 for i in range(24)]
-    alone = order(PromptMix(prompts="open_ended"), pool[10:], 7, 7, seed=1)
+    alone = prompt_indices(PromptMix(prompts="open_ended"), pool[10:], 7, 7, seed=1)
     assert alone == prompt_order(3, 7, seed=1)
     with pytest.raises(ValueError, match="no problem of the kind open_ended to ask"):
-        order(MIXED, pool[:10], 8, 4, seed=1)
+        prompt_indices(MIXED, pool[:10], 8, 4, seed=1)
     with pytest.raises(ValueError, match="is a problem of the training set and of open_ended"):
-        order(MIXED, [pool[0], replace(pool[-1], problem_id=pool[0].problem_id)], 8, 4, seed=1)
+        prompt_indices(MIXED, [pool[0], replace(pool[-1], problem_id=pool[0].problem_id)], 8, 4, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_both_regimes_ask_in_the_same_order(tmp_path: Path) -> None:
     grpo(tmp_path / "grpo", k=1)
     names = pd.read_parquet(tmp_path / "grpo/rollouts.parquet")["problem_id"]
     pool = problems(10, 6)
-    expected = Counter(pool[i].problem_id for i in order(MIXED, pool, 8, 8, seed=0))
+    expected = Counter(pool[i].problem_id for i in prompt_indices(MIXED, pool, 8, 8, seed=0))
     assert Counter(names) == {name: 2 * n for name, n in expected.items()}
 
 

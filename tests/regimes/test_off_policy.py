@@ -18,7 +18,7 @@ from g2d.policies.model_keys import Lora
 from g2d.policies.record import load_base
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.grpo.trainer import REFERENCE, Grpo, mixed_groups
+from g2d.regimes.grpo.trainer import REFERENCE_FILE, Grpo, mixed_groups
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.regime import TrainingJob
 from tests.models import tiny_policy
@@ -218,7 +218,7 @@ def test_after_a_swap_the_policy_is_its_own_reference(tmp_path: Path) -> None:
     assert log[:2] == fixed[:2]  # until then M0
     kl = [row["kl"] for row in log]
     assert max(kl[0], kl[2]) < 1e-6 < min(kl[1], kl[3], fixed[2]["kl"])
-    assert (tmp_path / "moving/checkpoint" / REFERENCE).is_file()
+    assert (tmp_path / "moving/checkpoint" / REFERENCE_FILE).is_file()
     assert reset[:3] == log[:3]
     assert reset[3] != log[3]
 

@@ -122,9 +122,9 @@ class Fingerprint:
 
     def _warmup(self, policy: Policy, warmup: Warmup) -> Settings:
         run = policy.run
-        drawn_by = warmup.drawn_by(self.settings.engine, self.settings.lora, self.reward_of(run) or TRUTH)
+        sampling = warmup.sampler_params(self.settings.engine, self.settings.lora, self.reward_of(run) or TRUTH)
         settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
-        settings |= self.verifier | self.sections("lora", "prompt") | drawn_by
+        settings |= self.verifier | self.sections("lora", "prompt") | sampling
         prompts = run.asked.params(only={*PromptMix.model_fields})
         if prompts:
             settings["prompts"] = prompts
@@ -134,5 +134,5 @@ class Fingerprint:
         assert warmup.auto is not None
         settings: Settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
         settings |= self.verifier | {"auto": warmup.auto.params()}
-        settings |= warmup.drawn_by(self.settings.engine, self.settings.lora)
+        settings |= warmup.sampler_params(self.settings.engine, self.settings.lora)
         return settings | self.sections("harvest", "lora", "prompt")

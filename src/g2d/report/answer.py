@@ -68,7 +68,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Test:
+class PairedTest:
     """Row of `comparisons.csv`; the difference is the first policy's accuracy minus the second's."""
 
     difference: float
@@ -78,9 +78,9 @@ class Test:
     family: tuple[float, float]
 
     @property
-    def turned(self) -> Test:
+    def turned(self) -> PairedTest:
         """The same test with the policies exchanged."""
-        return Test(
+        return PairedTest(
             difference=-self.difference,
             p_holm=self.p_holm,
             family_size=self.family_size,
@@ -94,7 +94,7 @@ class Difference:
     """Accuracy of the first policy minus the second's, in -1..1."""
 
     accuracy: float
-    test: Test | None
+    test: PairedTest | None
 
     @property
     def significant(self) -> bool:
@@ -128,7 +128,7 @@ class Difference:
         return f"{self.shown}, {self.evidence}"
 
 
-class _Grid:
+class _Evidence:
     """Policies of one model on one benchmark."""
 
     def __init__(
@@ -204,19 +204,19 @@ def answer(
         margin: accuracy that a K may be behind the best K and still be enough, in 0..1.
         comparisons: its rows of `comparisons.csv`.
     """
-    grid = _Grid(benchmark, sampling, rows, margin, comparisons)
-    if not grid.candidates:
+    evidence = _Evidence(benchmark, sampling, rows, margin, comparisons)
+    if not evidence.candidates:
         return Answer(model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",))
-    start = these_weights(grid.best.n_seeds, before=True)
+    start = these_weights(evidence.best.n_seeds, before=True)
     notes = ["A device is a GPU, or the CPU if there is none."]
-    if len(grid.candidates) > 1:
-        notes.insert(0, _choice(grid))
+    if len(evidence.candidates) > 1:
+        notes.insert(0, _choice(evidence))
     return Answer(
         model=model,
         benchmark=benchmark,
-        headline=sentence(f"{start}{_verdict(grid)}."),
-        sentences=(_effect(grid), _against(grid), *_bounds(grid), _sample(grid.best)),
-        details=(_cost(grid), *_auto_stop(grid)),
+        headline=sentence(f"{start}{_verdict(evidence)}."),
+        sentences=(_effect(evidence), _against(evidence), *_bounds(evidence), _sample(evidence.best)),
+        details=(_cost(evidence), *_auto_stop(evidence)),
         notes=tuple(notes),
     )
 
@@ -233,42 +233,44 @@ def duration(hours: float) -> str:
 # --------------------------------------------------------------------------------------------------------- sentences
 
 
-def _verdict(grid: _Grid) -> str:
-    none = grid.none
-    warmed = grid.warmed
+def _verdict(evidence: _Evidence) -> str:
+    none = evidence.none
+    warmed = evidence.warmed
     if warmed is None:
-        return f"DPO without online RL (K=0) reached {grid.best.score(0)} on {grid.where}; no other K was run"
+        return f"DPO without online RL (K=0) reached {evidence.best.score(0)} on {evidence.where}; no other K was run"
     if none is None:
-        return f"{warmed.name} did best on {grid.where}, {warmed.score(0)}; K=0, without online RL, was not run"
-    if grid.base is not None and grid.nothing_beats_m0:
+        return f"{warmed.name} did best on {evidence.where}, {warmed.score(0)}; K=0, without online RL, was not run"
+    if evidence.base is not None and evidence.nothing_beats_m0:
         others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
-        return f"no training is shown to help on {grid.where}: M0 {grid.base.score(0)}, {others}"
-    where = grid.where_with_margin
-    ahead = grid.ahead_of(none)
-    if none in grid.enough:
+        return f"no training is shown to help on {evidence.where}: M0 {evidence.base.score(0)}, {others}"
+    where = evidence.where_with_margin
+    ahead = evidence.ahead_of(none)
+    if none in evidence.enough:
         verdict = f"K=0 was enough on {where}: {none.score(0)}, {_at_most_worse(none)}"
         if ahead is not None:
-            verdict += f", although {ahead.name} is better by {grid.compare(ahead, none).shown}"
+            verdict += f", although {ahead.name} is better by {evidence.compare(ahead, none).shown}"
         return verdict
-    far_ahead = grid.ahead_of(none, grid.margin)
+    far_ahead = evidence.ahead_of(none, evidence.margin)
     if far_ahead is not None:
-        return f"K=0 was not enough on {where}: {_lead(grid, far_ahead, none)}{_smaller_enough(grid, far_ahead)}"
+        return (
+            f"K=0 was not enough on {where}: {_lead(evidence, far_ahead, none)}{_smaller_enough(evidence, far_ahead)}"
+        )
     if ahead is not None:
-        lead = f"{_lead(grid, ahead, none)}{_smaller_enough(grid, ahead)}"
+        lead = f"{_lead(evidence, ahead, none)}{_smaller_enough(evidence, ahead)}"
         return f"{ahead.name} was better than K=0 on {where}, by an amount that may be below the margin: {lead}"
-    verdict = f"whether K=0 was enough is open on {where}: {_lead(grid, warmed, none)}"
-    if none in grid.bounded:
+    verdict = f"whether K=0 was enough is open on {where}: {_lead(evidence, warmed, none)}"
+    if none in evidence.bounded:
         verdict += f"; K=0 is {_at_most_worse(none)}"
     return verdict
 
 
-def _lead(grid: _Grid, row: Row, none: Row) -> str:
+def _lead(evidence: _Evidence, row: Row, none: Row) -> str:
     accuracies = f"K=0 {percent(none.accuracy, 0)}, {row.name} {percent(row.accuracy, 0)}"
-    return f"{accuracies}, {grid.compare(row, none).shown}"
+    return f"{accuracies}, {evidence.compare(row, none).shown}"
 
 
-def _smaller_enough(grid: _Grid, row: Row) -> str:
-    smallest = grid.enough[0] if grid.enough else None
+def _smaller_enough(evidence: _Evidence, row: Row) -> str:
+    smallest = evidence.enough[0] if evidence.enough else None
     if smallest is None or smallest.k >= row.k:
         return ""
     return f"; {smallest.name} was enough, {_at_most_worse(smallest)}"
@@ -286,18 +288,18 @@ def _points(share: float) -> str:
     return f"{100 * share:g} points"
 
 
-def _effect(grid: _Grid) -> str:
-    none = grid.none
-    warmed = grid.warmed
-    where = f"On {grid.where}"
-    if grid.best.n_seeds == 1:
+def _effect(evidence: _Evidence) -> str:
+    none = evidence.none
+    warmed = evidence.warmed
+    where = f"On {evidence.where}"
+    if evidence.best.n_seeds == 1:
         where += ", with these weights (one training run each)"
     if warmed is None:
-        return f"{where}, DPO without online RL (K=0) reaches {grid.best.score()}; no other K was run."
+        return f"{where}, DPO without online RL (K=0) reaches {evidence.best.score()}; no other K was run."
     highest = f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score()}"
     if none is None:
         return f"{highest}; K=0 was not run, so this grid cannot say whether any was needed."
-    effect = grid.compare(warmed, none)
+    effect = evidence.compare(warmed, none)
     if warmed.accuracy <= none.accuracy:
         verdict = "is worse" if effect.significant else "is not shown to help"
         return (
@@ -309,13 +311,13 @@ def _effect(grid: _Grid) -> str:
     return f"{highest}, but not significantly different from {none.score()} at K=0, without online RL ({effect})."
 
 
-def _against(grid: _Grid) -> str:
-    best = grid.best
-    grpo = grid.grpo
-    start = "M0 was not evaluated" if grid.base is None else f"M0 starts from {grid.base.score()}"
+def _against(evidence: _Evidence) -> str:
+    best = evidence.best
+    grpo = evidence.grpo
+    start = "M0 was not evaluated" if evidence.base is None else f"M0 starts from {evidence.base.score()}"
     if grpo is None:
         return f"{start}; GRPO alone was not run, so nothing is said about it."
-    difference = grid.compare(best, grpo)
+    difference = evidence.compare(best, grpo)
     if not difference.significant:
         place = "not significantly different from it"
     elif difference.accuracy > 0:
@@ -328,42 +330,42 @@ def _against(grid: _Grid) -> str:
     )
 
 
-def _bounds(grid: _Grid) -> tuple[str, ...]:
-    if len(grid.bounded) < 2 or grid.nothing_beats_m0:
+def _bounds(evidence: _Evidence) -> tuple[str, ...]:
+    if len(evidence.bounded) < 2 or evidence.nothing_beats_m0:
         return ()
-    first, *others = grid.bounded
+    first, *others = evidence.bounded
     worse = [f"{first.name} is at most {at_most(first.margin_shown or 0.0)} points worse than the best K"]
     for row in others:
         worse.append(f"{row.name} at most {at_most(row.margin_shown or 0.0)}")
-    names = listed([row.name for row in grid.enough])
-    verb = "are" if len(grid.enough) > 1 else "is"
-    start = sentence(these_weights(grid.best.n_seeds, before=True))
+    names = listed([row.name for row in evidence.enough])
+    verb = "are" if len(evidence.enough) > 1 else "is"
+    start = sentence(these_weights(evidence.best.n_seeds, before=True))
     return (
         f"{start}{listed(worse)} (one-sided 95 % bounds, all at once): {names or 'no K'} {verb} shown to be enough "
-        f"with a margin of {_points(grid.margin)}.",
+        f"with a margin of {_points(evidence.margin)}.",
     )
 
 
-def _cost(grid: _Grid) -> str:
-    best = grid.best
+def _cost(evidence: _Evidence) -> str:
+    best = evidence.best
     if best.hours is None:
         return "What the policies cost was not recorded."
     costs: dict[str, str] = {}
-    for row in (*grid.enough[:1], best, grid.grpo):
+    for row in (*evidence.enough[:1], best, evidence.grpo):
         if row is not None and row.hours is not None:
             which = ", with the highest accuracy," if row.name == best.name else ""
             costs[row.name] = f"{row.name}{which} took {duration(row.hours)}"
     return f"{'; '.join(costs.values())} (per seed, with every stage behind it)."
 
 
-def _auto_stop(grid: _Grid) -> tuple[str, ...]:
-    row = grid.stopped
-    best = grid.best
+def _auto_stop(evidence: _Evidence) -> tuple[str, ...]:
+    row = evidence.stopped
+    best = evidence.best
     if row is None:
         return ()
     price = "" if row.hours is None else f" for {duration(row.hours)}"
     mean = ", the mean over seeds" if row.n_seeds > 1 else ""
-    difference = grid.compare(row, best)
+    difference = evidence.compare(row, best)
     return (
         f"The automatic warm-up chose {row.name}{mean}; DPO on its harvest reached {row.score()}{price}: "
         f"{difference.shown} against {best.name}{these_weights(row.n_seeds)} ({difference.evidence}).",
@@ -379,19 +381,19 @@ def _sample(row: Row) -> str:
     )
 
 
-def _choice(grid: _Grid) -> str:
+def _choice(evidence: _Evidence) -> str:
     chosen = (
-        f"The best of {len(grid.candidates)} policies was chosen on the same problems, so its accuracy is biased "
+        f"The best of {len(evidence.candidates)} policies was chosen on the same problems, so its accuracy is biased "
         "upwards."
     )
-    if grid.warmed is None or grid.none is None:
+    if evidence.warmed is None or evidence.none is None:
         return chosen
-    test = grid.compare(grid.warmed, grid.none).test
+    test = evidence.compare(evidence.warmed, evidence.none).test
     if test is None or test.family_size == 1:
         return chosen
     return (
-        f"{chosen} Differences are corrected for this choice: the interval of {grid.warmed.name} against K=0"
-        f"{these_weights(grid.best.n_seeds)} is {signed_interval(*test.family)} points and holds for any of "
+        f"{chosen} Differences are corrected for this choice: the interval of {evidence.warmed.name} against K=0"
+        f"{these_weights(evidence.best.n_seeds)} is {signed_interval(*test.family)} points and holds for any of "
         f"{test.family_size} such comparisons; uncorrected it is {signed_interval(*test.ci)}."
     )
 
@@ -434,8 +436,8 @@ def _or_none(number: float) -> float | None:
     return None if pd.isna(number) else number
 
 
-def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Test]:
-    tests: dict[tuple[At, At], Test] = {}
+def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], PairedTest]:
+    tests: dict[tuple[At, At], PairedTest] = {}
     if comparisons is None:
         return tests
     for row in comparisons.to_dict("records"):
@@ -443,7 +445,7 @@ def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Test]:
         second = policy_of(row, "reference")
         ci = (row["ci_low"], row["ci_high"])
         family = (row["family_low"], row["family_high"])
-        test = Test(row["difference"], row["p_holm"], row["family_size"], ci, family)
+        test = PairedTest(row["difference"], row["p_holm"], row["family_size"], ci, family)
         tests[first, second] = test
         tests.setdefault((second, first), test.turned)
     return tests

@@ -190,6 +190,6 @@ def settings_as_run(policy: Policy) -> Section:
         changes = {"steps": [policy.k], "horizon": run.settings.total_steps}
     if isinstance(run.settings, Warmup):
         changes["group_sizes"] = [policy.group_size]
-        changes["horizon"] = run.settings.steps_to(policy.k)
+        changes["horizon"] = run.settings.schedule_length(policy.k)
         changes["auto"] = run.settings.auto if run.stops else None
     return run.settings.model_copy(update=changes)

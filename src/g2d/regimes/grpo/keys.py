@@ -280,13 +280,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     def total_steps(self) -> int:
         return self.horizon if self.horizon is not None else max(self.steps)
 
-    def steps_to(self, k: int) -> int:
+    def schedule_length(self, k: int) -> int:
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, object]:
         params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step", "reward"})
         return params | {
-            "horizon": self.steps_to(k),
+            "horizon": self.schedule_length(k),
             "per_device_batch_size": self.rows_per_pass(group_size),
             "gradient_accumulation_steps": self.accumulation_steps(group_size),
         }
@@ -354,10 +354,10 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         return {
             "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
             "group_size": job.group_size,
-            **self.drawn_by(job.engine, job.lora, job.reward),
+            **self.sampler_params(job.engine, job.lora, job.reward),
         }
 
-    def drawn_by(self, engine: EngineSettings, lora: Lora, reward: Section = TRUTH) -> dict[str, object]:
+    def sampler_params(self, engine: EngineSettings, lora: Lora, reward: Section = TRUTH) -> dict[str, object]:
         """Return settings of engine and reward that change results; some are constants that finished jobs have."""
         values: dict[str, object] = {"engine": engine.name}
         if engine.name != "vllm":

@@ -18,7 +18,7 @@ from g2d.regimes.run.checkpoints import read_manifest
 from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, Sampler, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.run.processes import share
-from g2d.regimes.run.prompt_choice import PromptChoice, order, problem_at, times_before
+from g2d.regimes.run.prompt_choice import PromptChoice, problem_at, prompt_indices, times_before
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
 from g2d.regimes.run.trainers import LogRow, read_log, starting_model, trainer_arguments, untie_head, with_own_adapter
 from g2d.regimes.run.training_rollouts import TrainingRollouts
@@ -48,8 +48,8 @@ def train_grpo(job: WarmupJob) -> Trained:
     from g2d.regimes.grpo.trainer import Grpo
 
     group_size = job.group_size
-    n_prompts = warmup.prompts_asked(warmup.steps_to(job.k), group_size)  # one "epoch" is the whole horizon
-    numbers = order(job.prompt_mix, problems, n_prompts, warmup.prompts_each_step(group_size), job.seed)
+    n_prompts = warmup.prompts_asked(warmup.schedule_length(job.k), group_size)  # one "epoch" is the whole horizon
+    numbers = prompt_indices(job.prompt_mix, problems, n_prompts, warmup.prompts_each_step(group_size), job.seed)
     prompts = [problems[i] for i in numbers]
     rows = [_row(job, problem, before) for problem, before in zip(prompts, times_before(numbers), strict=True)]
     choice = PromptChoice.of(len(problems), job.seed, warmup)
@@ -99,7 +99,7 @@ def train_grpo(job: WarmupJob) -> Trained:
         sampler=sampler,
         rollouts=rollouts,
         n_problems=len(problems),
-        order=_order(warmup, microbatches),
+        order=_row_order(warmup, microbatches),
         choice=choice,
         row=chosen_row,
         model=model,
@@ -143,7 +143,7 @@ def _row(job: WarmupJob, problem: Problem, before: int) -> Row:
     }
 
 
-def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
+def _row_order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
     from g2d.regimes.run.by_length import by_length, by_prompt
 
     if microbatches.tokens:
@@ -163,7 +163,7 @@ def _arguments(job: WarmupJob, draft: Path, microbatches: MicroBatches) -> GRPOC
         **trainer_arguments(draft, job.seed, job.tracking, warmup, **microbatches.arguments),
         **warmup.objective_arguments,
         **warmup.mismatch_arguments,
-        max_steps=warmup.steps_to(job.k),
+        max_steps=warmup.schedule_length(job.k),
         num_generations=group_size,
         per_device_train_batch_size=microbatches.rows,
         gradient_accumulation_steps=passes,

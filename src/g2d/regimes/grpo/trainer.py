@@ -37,7 +37,7 @@ finally:
 
 # Files in a checkpoint:
 PROMPTS = "prompts.json"
-REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
+REFERENCE_FILE = "reference.safetensors"  # not in PEFT's folder `ref`: the trainer would not load our adapter
 Row = dict[str, object]  # a prompt of the data set
 
 
@@ -235,12 +235,12 @@ class Grpo(Checkpointed, GRPOTrainer):
         if self.warmup.reference == "sync":
             folder = Path(output_dir or self.args.output_dir)
             reference = reference_weights(self.model, self.ref_model)
-            save_file({name: weights.detach().cpu() for name, weights in reference.items()}, folder / REFERENCE)
+            save_file({name: weights.detach().cpu() for name, weights in reference.items()}, folder / REFERENCE_FILE)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.warmup.reference == "sync":
-            saved = load_file(Path(resume_from_checkpoint) / REFERENCE)
+            saved = load_file(Path(resume_from_checkpoint) / REFERENCE_FILE)
             for name, reference in reference_weights(self.model, self.ref_model).items():
                 reference.data.copy_(saved[name])
 

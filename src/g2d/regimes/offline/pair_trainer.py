@@ -15,7 +15,7 @@ from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 
 Loss = Literal["sigmoid", "ipo"]
-REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+REFERENCE_KEYS = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
@@ -34,11 +34,11 @@ class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReferenc
         weights = inputs.pop("weights")
         mask = inputs["completion_mask"][:, 1:]
         outputs = self.policy(model, inputs)
-        once = [inputs[name] for name in REFERENCE] if self.once else None
-        inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
+        once = [inputs[name] for name in REFERENCE_KEYS] if self.once else None
+        inputs |= zip(REFERENCE_KEYS, self.reference(model, inputs, once), strict=True)
         super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # only for its logging
         per_token = outputs.log_probs[:, -mask.shape[1] :]
-        log_ratios = per_token.sum(dim=1) - torch.cat([inputs[name] for name in REFERENCE])
+        log_ratios = per_token.sum(dim=1) - torch.cat([inputs[name] for name in REFERENCE_KEYS])
         chosen, rejected = log_ratios.chunk(2)
         chosen_length, rejected_length = mask.sum(dim=1).chunk(2)
         losses = pair_losses(self.pair_loss, chosen, rejected, chosen_length, rejected_length, self.beta)

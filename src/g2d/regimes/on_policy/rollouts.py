@@ -20,7 +20,7 @@ from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
 from g2d.regimes.run.online import ROLLOUTS, Sampler
 from g2d.regimes.run.processes import gathered, n_processes, own_part
-from g2d.regimes.run.prompt_choice import PromptChoice, order, times_before
+from g2d.regimes.run.prompt_choice import PromptChoice, prompt_indices, times_before
 from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
 from g2d.rewards.registry import TRUTH
@@ -52,7 +52,7 @@ class OnPolicyRollouts:
         self.completions_per_prompt: int = settings.completions_per_prompt(job.group_size)
         self.every: int | None = sync_period(settings.sync_every, len(self.problems) // self.prompts_per_step)
         n_prompts = settings.prompts_asked(settings.total_steps, job.group_size)
-        self.order = order(settings, self.problems, n_prompts, self.prompts_per_step, job.seed)
+        self.order = prompt_indices(settings, self.problems, n_prompts, self.prompts_per_step, job.seed)
         self.times_before = [*times_before(self.order)]
         self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
         self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates

@@ -45,7 +45,7 @@ class Checkpointing(Section):
 
 
 MANIFEST = "manifest.json"
-REFERENCE = "ref"  # PEFT's copy of TRL's reference, next to which the trainer would not load our adapter
+PEFT_REFERENCE = "ref"  # PEFT's copy of TRL's reference, next to which the trainer would not load our adapter
 MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
 KEPT = 2  # a machine may fail before the newest is on disk
 KEPT_STEP = ", which is kept: run the same command again to go on from there"
@@ -190,7 +190,7 @@ class Checkpointed(Trainer):
                 super()._save_checkpoint(model, trial)  # every process writes its random state
                 processes.charge_others()
                 if processes.is_first():
-                    shutil.rmtree(draft / REFERENCE, ignore_errors=True)
+                    shutil.rmtree(draft / PEFT_REFERENCE, ignore_errors=True)
                     self.save_more(draft)
                     self.checkpoints.add(draft, step)
             processes.wait()

@@ -98,7 +98,7 @@ class OnlineKeys(Section):
     """Base class of the keys of all online trainings: how much a step samples, and which prompts to leave out.
 
     `warmup` and `regimes` have different keys for the same numbers (steps and updates, group_sizes and responses);
-    these methods have one name for each. Entries of `regimes` ignore `group_size`, the warm-up's G.
+    these methods have one name for each. Entries of `regimes` know their G, so they ignore `group_size`.
     """
 
     retire: Retire | None = key(None, "Leave out prompts without signal.", paper="none", neutral=None)
@@ -141,7 +141,9 @@ def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
     return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
-def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
+def prompt_indices(
+    asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int
+) -> list[int]:
     """Return indices of the first `n_prompts` problems; every update has its share of each kind."""
     by_kind: dict[str, list[int]] = {"verifiable": [], "open_ended": []}
     seen: set[str] = set()

@@ -69,7 +69,7 @@ class TrainingJob(Generic[Settings_co, Data_co]):
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
     version: int = 0  # attempts of other versions are not resumed
 
-    k: int = 0  # step to reach, counted from M0
+    k: int = 0  # last step of this training; offline: steps before the harvest
     group_size: int = 0
     prompt: Prompt = field(default_factory=Prompt)
     prompt_mix: PromptMix = VERIFIABLE
