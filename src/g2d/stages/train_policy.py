@@ -17,9 +17,7 @@ from g2d.jobs.environment import forget_launcher
 from g2d.jobs.files import install, sha256
 from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.jobs.stage import stage
-from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
-from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.checkpoints import empty
@@ -30,7 +28,6 @@ from g2d.regimes.run.stopping import work_folder
 from g2d.regimes.run.tracking import finish_tracking, tracking_arguments
 from g2d.regimes.run.trainers import write_metrics
 from g2d.rewards.registry import reward_settings
-from g2d.rollouts.rollout_keys import HarvestSettings
 from g2d.settings import Section
 from g2d.verifier.verifier_keys import verifier_of
 
@@ -145,7 +142,8 @@ def training(snakemake: Snakemake) -> Iterator[GridTraining]:
 def _job(
     snakemake: Snakemake, grid: Grid, policy: Policy, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob[Any, None]:
-    # Keys of the method are read from the configuration: `params` has them too, for Snakemake to compare.
+    # Settings are read from the configuration; `params` has them too, to compare. From `params` come the reward and the
+    # verifier, with the digests that their files had when the job was planned, and the kinds of prompts of a warm-up.
     config = grid.config
     settings = grid.settings[policy.model]
     training = settings.training
@@ -158,7 +156,7 @@ def _job(
         settings=settings_as_run(policy),
         seed=policy.seed,
         work=work,
-        lora=Lora.model_validate(params["lora"]),
+        lora=settings.lora,
         start=read_own_policy(start[0]) if start else None,
         checkpointing=config.checkpoints,
         gradient_checkpointing=training.gradient_checkpointing,
@@ -169,13 +167,13 @@ def _job(
         version=snakemake.params.version,
         k=policy.k,
         group_size=policy.group_size,
-        prompt=Prompt.model_validate(params.get("prompt", {})),
+        prompt=settings.prompt,
         prompt_mix=PromptMix.model_validate(params.get("prompts", {})),
         reward=reward_settings(params.get("reward")),
         verifier=verifier_of(params),
         engine=settings.engine,
         resume_from=Path(checkpoint[0]) if checkpoint else None,
-        harvest=HarvestSettings.model_validate(params.get("harvest", {})),
+        harvest=settings.harvest,
         policy_id=policy.folder,
         workers=snakemake.threads,
     )
