@@ -285,7 +285,8 @@ def test_ctrl_c_prints_how_to_go_on_and_no_error_per_job(grid: Project, micro_co
     os.killpg(interrupted.pid, signal.SIGINT)
     output, _ = interrupted.communicate()
     assert interrupted.returncode == 1
-    _, after = output.split("Terminating processes on user request")
+    _, said, after = output.partition("Terminating processes on user request")
+    assert said, output
     assert "Finished jobs stay: type the same command to go on." in after
     assert "Traceback" not in after
     assert "Error in rule" not in after

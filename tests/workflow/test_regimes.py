@@ -418,18 +418,18 @@ use rule train_rft as train_toy with:
         metrics=f"{OF_ENTRY}/metrics.jsonl",
         cost=f"{OF_ENTRY}/cost.json",
     log:
-        "results/logs/train_toy/{model}/seed{seed}/{regime}/g{g}/k{k}.log",
+        "results/logs/train_toy/{model}/seed{seed}/{run}/g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/train_toy/{model}/seed{seed}/{regime}/g{g}/k{k}.tsv"
+        "results/benchmarks/train_toy/{model}/seed{seed}/{run}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        regime=names(GRID.names_of("toy")),
+        run=names(GRID.names_of("toy")),
     params:
         version=VERSIONS["train_toy"],
         settings=training_settings,
     message:
         "Fine-tune {wildcards.model} on the shortest right completions at K={wildcards.k}"
 """
-LAST_LINES = """"Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.regime}), "
+LAST_LINES = """"Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.run}), "
         "G={wildcards.g}, seed {wildcards.seed}"
 """
 CATALOGUE, RULES = "src/g2d/regimes/catalogue.py", "workflow/rules/offline.smk"

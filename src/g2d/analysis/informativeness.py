@@ -98,7 +98,7 @@ def binary_entropy(p: np.ndarray) -> np.ndarray:
 
 def informativeness(rollouts: pd.DataFrame) -> Informativeness:
     if not is_binary(rollouts["reward"]):
-        return _of_scalars(rollouts)
+        return _measure_scalars(rollouts)
     counts = success_counts(rollouts)
     candidates = counts[pairable(counts)]
     entropies = binary_entropy(candidates["p_hat"].to_numpy())
@@ -132,7 +132,7 @@ def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
     return metrics
 
 
-def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
+def _measure_scalars(rollouts: pd.DataFrame) -> Informativeness:
     sides = labels(rollouts).groupby(rollouts["problem_id"], sort=False).agg(["any", "size"])
     has_pair = sides["any"].astype(bool)
     best, worst = lengths(rollouts)

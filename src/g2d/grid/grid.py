@@ -91,7 +91,7 @@ class Grid:
         for model, runs in self.runs.items():
             policies.append(Policy(model))
             for run in runs.values():
-                policies += self._of_run(model, run, run.evaluated)
+                policies += self._at_points(model, run, run.evaluated)
         return policies
 
     @cached_property
@@ -107,13 +107,13 @@ class Grid:
             for model, role in product(self.runs, roles):
                 for run in self._online_runs(model):
                     if run.role == role:
-                        policies |= dict.fromkeys(self._of_run(model, run, run.points))
+                        policies |= dict.fromkeys(self._at_points(model, run, run.points))
         return list(policies)
 
     def _online_runs(self, model: str) -> list[OnlineRun]:
         return [run for run in self.runs[model].values() if isinstance(run, OnlineRun)]
 
-    def _of_run(self, model: str, run: Run, points: Iterable[Point]) -> list[Policy]:
+    def _at_points(self, model: str, run: Run, points: Iterable[Point]) -> list[Policy]:
         policies: list[Policy] = []
         for group_size, k in points:
             policies += [Policy(model, run, group_size, k, seed) for seed in self.config.seeds]

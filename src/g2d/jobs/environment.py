@@ -113,12 +113,12 @@ def _locked_gpus(given: list[str], wanted: int) -> list[str]:
     return []
 
 
-def of_a_launcher() -> set[str]:
+def launcher_variables() -> set[str]:
     return {name for name in os.environ if name in OF_LAUNCHERS or name.startswith(LAUNCHER_PREFIXES)}
 
 
 def forget_launcher() -> None:
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         say(f"WORLD_SIZE={os.environ['WORLD_SIZE']} is ignored: set training.processes for several processes")
-    for name in of_a_launcher():
+    for name in launcher_variables():
         del os.environ[name]

@@ -209,17 +209,17 @@ class Counted:
 
     def training(self, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
         """Return the forward and backward pass through the blocks, without the head (see `head`)."""
-        return self._of_all_blocks(self._train, rows, tokens, checkpointing)
+        return self._over_all_blocks(self._train, rows, tokens, checkpointing)
 
     def reading(self, rows: int, tokens: int, adapted: bool = True) -> Passage:
         """Return a pass without gradients, of a frozen policy if not `adapted`."""
-        return self._of_all_blocks(self._read, rows, tokens, adapted)
+        return self._over_all_blocks(self._read, rows, tokens, adapted)
 
     def drawing(self, rows: int, columns: int) -> Passage:
         """Return the last step of a generation: its cache is kept."""
-        return self._of_all_blocks(self._draw, rows, columns)
+        return self._over_all_blocks(self._draw, rows, columns)
 
-    def _of_all_blocks(self, measure: Callable[..., Passage], *sizes: int) -> Passage:
+    def _over_all_blocks(self, measure: Callable[..., Passage], *sizes: int) -> Passage:
         """Measure a pass once, on the model if it is short, else extrapolated from two short ones."""
         key = (measure.__name__, sizes)
         if key not in self._measured:

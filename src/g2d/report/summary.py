@@ -168,7 +168,7 @@ def model_caveats(
 
 
 def untrained_caveats(untrained: Sequence[str], model: str) -> tuple[str, ...]:
-    runs = _of_model(untrained, model)
+    runs = _runs_of_model(untrained, model)
     if not runs:
         return ()
     return (
@@ -177,7 +177,7 @@ def untrained_caveats(untrained: Sequence[str], model: str) -> tuple[str, ...]:
     )
 
 
-def _of_model(policies: Iterable[str], model: str) -> list[str]:
+def _runs_of_model(policies: Iterable[str], model: str) -> list[str]:
     return [policy.removeprefix(f"{model}/") for policy in policies if policy.startswith(f"{model}/")]
 
 
@@ -188,7 +188,7 @@ def _few(runs: list[str]) -> list[str]:
 
 
 def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
-    runs = [f"{name} ({lost[f'{model}/{name}']} steps)" for name in _of_model(lost, model)]
+    runs = [f"{name} ({lost[f'{model}/{name}']} steps)" for name in _runs_of_model(lost, model)]
     if not runs:
         return ()
     return (f"Losses were not finite in the training of {listed(_few(runs))}: ignore the results of these policies.",)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.cost import Elsewhere, charge, cpu_seconds
-from g2d.jobs.environment import of_a_launcher
+from g2d.jobs.environment import launcher_variables
 from g2d.jobs.orphans import name_of, when_ends
 from g2d.policies.record import PolicyRecord
 from g2d.problems.prompts import Messages
@@ -98,7 +98,7 @@ class SubprocessEngine:
 
 def _environment() -> dict[str, str]:
     """Copy the environment with only this process's GPU, and without variables of a distributed launch."""
-    foreign = of_a_launcher()
+    foreign = launcher_variables()
     environment = {name: value for name, value in os.environ.items() if name not in foreign}
     number = int(os.environ.get("LOCAL_RANK", "0"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -141,7 +141,7 @@ class Paired:
             raise ValueError(
                 f"{first.folder} and {second.folder} have no seed in common: policies are compared seed by seed"
             )
-        return self._of_seeds(at, seeds), self._of_seeds(reference, seeds)
+        return self._correct_of_seeds(at, seeds), self._correct_of_seeds(reference, seeds)
 
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
         comparisons = []
@@ -150,7 +150,7 @@ class Paired:
             comparisons.append(compare(policy, other, len(family)))
         return corrected(comparisons)
 
-    def _of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
+    def _correct_of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
         if self.seeds[row] == [None]:
             return self.correct[row]
         positions = [self.seeds[row].index(seed) for seed in seeds]

@@ -41,7 +41,7 @@ def win_rate_table(replies: Mapping[Policy, pd.DataFrame]) -> Rows:
                 aligned[at] = {}
                 for policy, replied in grouped[at].items():
                     aligned[at][policy] = _aligned(replied, base, policy.folder)
-        yield from _of_model(aligned)
+        yield from _rows_of_model(aligned)
 
 
 def _aligned(policy: pd.DataFrame, base: pd.DataFrame, folder: str) -> pd.DataFrame:
@@ -56,7 +56,7 @@ def _by_sample(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[list(NEEDED)].set_index(["problem_id", "sample"]).sort_index()
 
 
-def _of_model(aligned: Grouped) -> Rows:
+def _rows_of_model(aligned: Grouped) -> Rows:
     rates: dict[Row, np.ndarray] = {}
     rates_at_equal_length: dict[Row, np.ndarray] = {}
     for at, seeds in aligned.items():

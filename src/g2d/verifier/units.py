@@ -141,7 +141,7 @@ def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
     else:
         return Tail(written, is_label=False)
     unit = find_unit(words)
-    if is_price and not of_price(unit):
+    if is_price and not can_follow_price(unit):
         is_label = False
     return Tail(written, is_label, unit)
 
@@ -156,7 +156,7 @@ def changes_value(words: str) -> bool:
     return any(short not in _SHORT_WORDS and find_unit(short) is None for short in _SHORT.findall(plain))
 
 
-def of_price(unit: Unit | None) -> bool:
+def can_follow_price(unit: Unit | None) -> bool:
     r"""Return whether a unit can follow a price: `\$5 per day` yes, the m of `\$5 m` no."""
     return unit is None or all(name == "dollar" or power < 0 for name, power in unit)
 
@@ -181,7 +181,7 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
     if unit is None and (changes_value(words) or not _is_word(words.split()[0].lower())):
         return None
     if "$" in labelled["number"]:
-        if not of_price(unit):
+        if not can_follow_price(unit):
             return None
         unit = _DOLLAR
     return labelled["number"].strip(), Tail("".join(words.lower().split()), True, unit)

@@ -220,11 +220,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
                 name, f"follows from prompts_per_step={self.prompts_per_step}: change that, or set it to null too"
             )
         check_group_sizes(self, self.group_sizes, "group_sizes")
-        for mistake in chain(self._without_effect(), self._of_steps(), self._of_auto()):
+        for mistake in chain(self._check_effects(), self._check_steps(), self._check_auto()):
             raise ValueError(mistake)
         return self
 
-    def _without_effect(self) -> Iterator[str]:
+    def _check_effects(self) -> Iterator[str]:
         table = (
             ({"deviation"}, self.scale_rewards == "none", "scale_rewards: none"),
             ({"reference_every", "reset_optimizer"}, self.reference == "base", "reference: base"),
@@ -236,7 +236,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
             for name in self.params(only=names):
                 yield f"{name} has no effect with {other}: drop it, or change {other.partition(':')[0]}"
 
-    def _of_steps(self) -> Iterator[str]:
+    def _check_steps(self) -> Iterator[str]:
         period = self.updates_between_generations
         generation = f"updates_per_generation x iterations={period}"
         if self.schedule == "chain" and self.steps[-1] > self.total_steps:
@@ -264,7 +264,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     def _no_sync(self) -> str:
         return f"is no multiple of warmup.sync_every={self.sync_every}, so a chain cannot continue there"
 
-    def _of_auto(self) -> Iterator[str]:
+    def _check_auto(self) -> Iterator[str]:
         if self.auto is None:
             return
         if self.schedule != "chain":

@@ -90,7 +90,7 @@ class Grpo(Checkpointed, GRPOTrainer):
         if self.choice is None:
             batch: Batch = super()._generate_and_score_completions(inputs)
         else:
-            batch = self._of_chosen_prompts(self.choice, len(inputs) // self.num_generations)
+            batch = self._sample_chosen_prompts(self.choice, len(inputs) // self.num_generations)
         self._set_advantages(batch)  # eq. 2
         self._log_capped_weights(batch)
         self._set_ratio(batch)  # eq. 6 and 7
@@ -99,7 +99,7 @@ class Grpo(Checkpointed, GRPOTrainer):
             batch["row"] = torch.arange(len(batch["advantages"]))
         return batch
 
-    def _of_chosen_prompts(self, choice: PromptChoice, n_prompts: int) -> Batch:
+    def _sample_chosen_prompts(self, choice: PromptChoice, n_prompts: int) -> Batch:
         """Sample and score completions of the prompts of `choice`, and note which groups had a signal."""
         update = self.state.global_step
         numbers = choice.take(n_prompts, update)

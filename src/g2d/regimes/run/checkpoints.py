@@ -245,7 +245,7 @@ def train(
         say(f"goes on from step {step_of(resumed)}, where an earlier attempt ended")
         restore(resumed)
         if step_of(resumed) == until:
-            return _of_the_first(resumed)
+            return _only_in_the_first(resumed)
     trainer.checkpoints = checkpoints
     trainer.save_more = save
     trainer.model.create_or_update_model_card = nothing  # PEFT's card takes as long as TRL's
@@ -260,10 +260,10 @@ def train(
         raise TrainingStoppedError(f"stopped by {requests[0]} at step {reached} of {expected}{KEPT_STEP}")
     if reached != expected:
         raise RuntimeError(f"the training ended at step {reached} instead of {expected}")
-    return _of_the_first(checkpoints.folder / f"step-{reached}")
+    return _only_in_the_first(checkpoints.folder / f"step-{reached}")
 
 
-def _of_the_first(checkpoint: Path) -> Path:
+def _only_in_the_first(checkpoint: Path) -> Path:
     if not processes.is_first():
         raise processes.NotTheFirstError
     return checkpoint

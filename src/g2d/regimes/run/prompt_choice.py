@@ -47,7 +47,7 @@ class PromptMix(Section):
     )
 
     @model_validator(mode="after")
-    def _of_a_mix(self) -> Self:
+    def _check_share(self) -> Self:
         if self.prompts != "mixed" and self.open_ended_share != PromptMix.model_fields["open_ended_share"].default:
             raise MistakeInKeyError("open_ended_share", "is about mixed prompts: drop it, or write prompts: mixed")
         return self
