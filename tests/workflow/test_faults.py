@@ -280,8 +280,9 @@ def test_ctrl_c_prints_how_to_go_on_and_no_error_per_job(grid: Project, micro_co
     config["warmup"] |= {"steps": [0, 24], "horizon": 30}
     grid.configure(config)
     folder = "results/micro/seed0/grpo/g2/k24"
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background job would ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background job would ignore it
     interrupted = start(grid, f"{folder}/policy.json", start_new_session=True)
+    signal.signal(signal.SIGINT, before)
     wait_for(lambda: steps(grid.root / folder / "work") >= 1, interrupted)
     os.killpg(interrupted.pid, signal.SIGINT)
     output, _ = interrupted.communicate()
