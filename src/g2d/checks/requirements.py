@@ -141,6 +141,7 @@ def require_installed(config: Config) -> None:
 
 
 def require_windows(grid: Grid) -> None:
+    """Raise a ConfigError for completions that leave no room for a prompt in the tokens that a model can hold."""
     lines: list[str] = []
     for model, source in grid.config.models.items():
         if source.source == "embedded":

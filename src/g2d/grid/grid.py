@@ -211,7 +211,7 @@ class Grid:
         return None if finished.continued_from is None else replace(policy, k=finished.continued_from)
 
     def _counted(self, policy: Policy, run: OfflineRun) -> list[Harvest]:
-        """Return the harvests that limit DPO's pairs (`match_pairs_to`): of its own warm-up, if an ablation has one."""
+        """Return the harvests that limit DPO's pairs (`match_pairs_to`). An ablation with a warm-up counts its own."""
         match = run.settings.match_pairs_to if isinstance(run.settings, Dpo) else None
         if match is None:
             return []
@@ -338,7 +338,7 @@ def _main_points(warmup: Warmup) -> tuple[Point, ...]:
 
 
 def _main_warmup(config: Config, warmup: Warmup, points: tuple[Point, ...]) -> OnlineRun:
-    """Return the main warm-up, which also trains the group sizes of `baselines` to the largest K."""
+    """Return the main warm-up. It also trains the group sizes of `baselines` to the largest K."""
     last = max(warmup.steps)
     sizes = config.baselines.grpo_group_sizes if last > 0 else []
     evaluated = [(group_size, last) for group_size in sizes]

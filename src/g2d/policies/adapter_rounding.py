@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from g2d.jobs.files import read_json
+from g2d.policies.model_keys import ADAPTER_WEIGHTS
 
 LAYERS = 8  # sampled to compute an effect
 OUTPUTS = 256  # sampled per layer
@@ -63,7 +64,7 @@ def adapted_layers(
 ) -> Iterator[AdaptedLayer]:
     """Yield about `most` layers, evenly spaced; layers that M0's file stores transposed or packed are left out."""
     settings = read_json(Path(adapter) / "adapter_config.json")
-    tensors = load_file(Path(adapter) / "adapter_model.safetensors")
+    tensors = load_file(Path(adapter) / ADAPTER_WEIGHTS)
     names = [name.removeprefix(PREFIX).removesuffix(A) for name in sorted(tensors) if name.endswith(A)]
     if most is not None:
         names = names[:: -(-len(names) // most) or 1]

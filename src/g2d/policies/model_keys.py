@@ -133,7 +133,8 @@ class Lora(Section):
         return {"adapter": str(Path(policy, self.folder))}
 
 
-ADAPTER_FILES = ("adapter/adapter_model.safetensors", "adapter/adapter_config.json")
+ADAPTER_WEIGHTS = "adapter_model.safetensors"  # PEFT's name
+ADAPTER_FILES = (f"adapter/{ADAPTER_WEIGHTS}", "adapter/adapter_config.json")
 ALL_FILES = ("weights/model.safetensors", "weights/config.json")
 
 

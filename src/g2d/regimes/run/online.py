@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from g2d.jobs.files import copy_folder, disk_errors
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import Training, largest_part
+from g2d.policies.model_keys import ADAPTER_WEIGHTS
 from g2d.policies.record import context_limit, end_tokens, load_tokenizer, with_trained
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 ROLLOUTS = "rollouts.parquet"
 GENERATOR = "generator"  # folder in a checkpoint with the engine's weights, after a synchronisation
-WEIGHTS = "adapter_model.safetensors"
 ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
 
@@ -240,7 +240,7 @@ class Sampler:
     def save(self, checkpoint: Path) -> None:
         if self.last_sync:
             copy_folder(self.folder, checkpoint / GENERATOR)
-            _rename(checkpoint / GENERATOR, WEIGHTS, ASIDE)
+            _rename(checkpoint / GENERATOR, ADAPTER_WEIGHTS, ASIDE)
 
     def restore(self, checkpoint: Path, step: int) -> None:
         """Take the weights of a checkpoint that last synchronised after `step` steps."""
@@ -248,7 +248,7 @@ class Sampler:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         copy_folder(checkpoint / GENERATOR, self.folder)
-        _rename(self.folder, ASIDE, WEIGHTS)
+        _rename(self.folder, ASIDE, ADAPTER_WEIGHTS)
         self._receive(step)
         if self.vllm is not None:  # the trainer may have later weights, so the engine is compared with files
             self.vllm.serve(replace(self.job.base, adapter=str(self.folder)))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, get_args
 from pydantic import field_validator
 
 from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
-from g2d.policies.model_keys import ALL_FILES, Lora, lora_config
+from g2d.policies.model_keys import ADAPTER_WEIGHTS, ALL_FILES, Lora, lora_config
 from g2d.policies.record import (
     PolicyRecord,
     load_base,
@@ -237,7 +237,7 @@ def save_trained(model: PreTrainedModel, folder: Path) -> None:
         return
     weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    save_file(on_cpu, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(on_cpu, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     sort_target_modules(model)
     model.peft_config["default"].save_pretrained(folder)
 
@@ -262,7 +262,7 @@ def export_trained(checkpoint: Path, work: Path, base: PolicyRecord) -> None:
         shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
         return
     with disk_errors(folder):
-        shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
+        shutil.copy2(checkpoint / ADAPTER_WEIGHTS, folder)
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     write_json(folder / "adapter_config.json", read_json(checkpoint / "adapter_config.json") | named)
 
