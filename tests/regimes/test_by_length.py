@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from g2d.memory.workload import MicroBatches
 from g2d.policies.model_keys import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
@@ -16,7 +17,6 @@ from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.on_policy.group_trainer import Group, in_passes
 from g2d.regimes.run import microbatches, offline, online
 from g2d.regimes.run.by_length import dealt, regrouped
-from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.processes import NotTheFirstError
 from g2d.regimes.run.regime import TrainingJob

@@ -9,11 +9,12 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import read_json, write_json
+from g2d.memory.workload import MicroBatches
 from g2d.policies.model_keys import Lora
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints, TrainingStoppedError
-from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches
+from g2d.regimes.run.microbatches import choose_microbatches
 from g2d.regimes.run.regime import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.stops import terminated_after
@@ -101,7 +102,7 @@ def test_a_training_that_continues_an_older_checkpoint_keeps_its_passes(
     write_json(before / MICROBATCHES, {"rows": 2, "checkpointing": True})
     job = TrainingJob(tiny_policy(), [], DPO, lora=NO_DROPOUT, seed=0, work=tmp_path, resume_from=before)
     checkpoints = Checkpoints(tmp_path, {}, Meter("tests", "train_dpo"))
-    assert choose_microbatches(job, checkpoints, DPO.on_card(1, 8), (4, 8)) == MicroBatches(2, True)
+    assert choose_microbatches(job, checkpoints, DPO.workload(8), (4, 8)) == MicroBatches(2, True)
     assert checkpoints.microbatches == MicroBatches(2, True)
 
 

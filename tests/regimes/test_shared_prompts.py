@@ -14,13 +14,13 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
 from trl.trainer.utils import add_fused_lm_head
 
+from g2d.memory.workload import MicroBatches
 from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run import microbatches, shared_prompts
 from g2d.regimes.run.checkpoints import Checkpoints
-from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.shared_prompts import Packed, packed, share_prompts
 from tests.models import tiny_policy
@@ -249,7 +249,7 @@ def chosen(work: Path, source: str = "local", **options: Any) -> MicroBatches:
     job = TrainingJob(
         model_of(source), easy(10), WARMUP, lora=NO_DROPOUT, seed=0, work=work, group_size=8, k=2, **options
     )
-    return microbatches.choose_microbatches(job, Checkpoints(work, {}, job.meter), WARMUP.on_card(8, 12), (20, 12))
+    return microbatches.choose_microbatches(job, Checkpoints(work, {}, job.meter), WARMUP.workload(8), (20, 12))
 
 
 def test_a_pass_of_shared_prompts_has_no_more_tokens_than_before() -> None:

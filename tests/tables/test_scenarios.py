@@ -28,8 +28,8 @@ CONFIG = load(
 def test_the_kinds_of_prompts_behind_a_policy() -> None:
     prompts = {policy.run_name: policy.run.kinds_of_prompts for policy in Grid(CONFIG).policies}
     assert prompts == {
-        "base": "",
-        **dict.fromkeys(("dpo", "grpo", "math", "more-math"), "verifiable"),
-        **{"chat": "open_ended", "both": "mixed", "chat-math": "open_ended, then verifiable"},
-        **dict.fromkeys(("math-chat", "g2d-chat"), "verifiable, then open_ended"),
+        "base": (),
+        **dict.fromkeys(("dpo", "grpo", "math", "more-math"), ("verifiable",)),
+        **{"chat": ("open_ended",), "both": ("mixed",), "chat-math": ("open_ended", "verifiable")},
+        **dict.fromkeys(("math-chat", "g2d-chat"), ("verifiable", "open_ended")),
     }

@@ -126,16 +126,16 @@ def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Wo
         settings = run.settings
         samples = of_model.harvest.samples_per_prompt
         sequences = of_model.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
-        card = settings.on_card(samples, budget)
+        workload = settings.workload(budget)
         return Work(
             length=budget * LENGTH,
             trained=sequences,
-            passes=sequences / card.rows,
-            shared=card.per_row if shares_prompts else 1,
+            passes=sequences / workload.rows,
+            shared=workload.per_row if shares_prompts else 1,
         )
     assert isinstance(run, OnlineRun)
     group_size = policy.group_size
-    card = run.settings.on_card(group_size, budget)
+    workload = run.settings.workload(group_size)
     per_update = run.settings.completions_per_step(group_size)
     rows = per_update
     if isinstance(run.settings, SemiOnlineDpo):
@@ -143,9 +143,9 @@ def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Wo
     return Work(
         drawn=completions,
         rows=rows,
-        length=card.budget * LENGTH,
+        length=workload.budget * LENGTH,
         trained=completions,
-        passes=completions / min(per_update, card.rows),
+        passes=completions / min(per_update, workload.rows),
         updates=completions / per_update,
         group=group_size,
         shared=group_size if shares_prompts else 1,

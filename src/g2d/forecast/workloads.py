@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from g2d.grid.grid import Grid, by_section, group_sizes
-from g2d.grid.runs import OnlineRun, Policy, TrainedRun
+from g2d.grid.runs import OfflineRun, OnlineRun, Policy, TrainedRun
 from g2d.memory.workload import Drawing, Training
 from g2d.problems.problem_keys import SyntheticProblems
 from g2d.regimes.run.checkpoints import KEPT
@@ -71,14 +71,16 @@ def trainings(grid: Grid, model: str) -> Iterator[Training]:
             name = f"{run.method} of {run.owner}"
         else:
             name = run.owner or run.method
-        if isinstance(run, OnlineRun):
-            sizes = sorted(group_sizes(runs))
+        workloads: dict[str, Training] = {}
+        if isinstance(run, OfflineRun):
+            workloads[name] = run.settings.workload(settings.harvest.max_completion_length)
         else:
-            sizes = [settings.harvest.samples_per_prompt]
-        for size in sizes:
-            on_card = run.settings.on_card(size, settings.harvest.max_completion_length)
-            shared = on_card.shared(settings.training.processes, settings.training.gradient_checkpointing)
-            full_name = f"{name} G={size}" if len(sizes) > 1 else name
+            sizes = sorted(group_sizes(runs))
+            for size in sizes:
+                full_name = f"{name} G={size}" if len(sizes) > 1 else name
+                workloads[full_name] = run.settings.workload(size)
+        for full_name, workload in workloads.items():
+            shared = workload.shared(settings.training.processes, settings.training.gradient_checkpointing)
             yield replace(shared, name=full_name, section=section)
 
 
@@ -120,7 +122,6 @@ def disk_use(grid: Grid, model: str, shape: ModelShape) -> Disk:
     A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights, AdamW's two averages, and
     copies of generating or reference weights.
     """
-    budget = grid.settings[model].harvest.max_completion_length
     trainings = [policy for policy in grid.trainings if policy.model == model]
     left: set[Policy] = set()
     continued: set[Policy | None] = set()
@@ -131,8 +132,8 @@ def disk_use(grid: Grid, model: str, shape: ModelShape) -> Disk:
             continue
         left.add(policy)
         continued.add(grid.reads(policy).continues)
-        on_card = run.settings.on_card(policy.group_size, budget)
-        copies = max(copies, on_card.own_copy or on_card.adapters == 2)
+        workload = run.settings.workload(policy.group_size)
+        copies = max(copies, workload.own_copy or workload.adapters == 2)
     if shape.trains_all:
         trained = shape.parameters
         policy_bytes = 2 * trained

@@ -14,8 +14,6 @@ from g2d.regimes.run.regime import OfflineEntry, OnlineEntry
 from g2d.rewards.registry import TRUTH, words_of
 from g2d.settings import Section
 
-THEN = ", then "  # between the kinds of prompts of successive trainings
-
 Point = tuple[int, int]  # G and K; (0, 0) is M0
 
 Role = Literal["base", "dpo", "auto", "entry", "grpo", "curve", "ablation"]
@@ -84,18 +82,16 @@ class Run:
         return words_of(reward)
 
     @property
-    def kinds_of_prompts(self) -> str:
-        """Kinds of prompts of its online trainings, such as "verifiable, then open_ended"; "" for M0."""
+    def kinds_of_prompts(self) -> tuple[str, ...]:
+        """Kinds of prompts of its online trainings in their order, such as verifiable and open_ended; () for M0."""
         if self.online is None:
-            return ""
+            return ()
         kind = self.asked.prompts
         if self.online.start is None:
-            return kind
+            return (kind,)
         first, _ = self.online.start
         before = first.kinds_of_prompts
-        if before.split(THEN)[-1] == kind:
-            return before
-        return f"{before}{THEN}{kind}"
+        return before if before[-1] == kind else (*before, kind)
 
     @property
     def changes(self) -> dict[str, Any]:

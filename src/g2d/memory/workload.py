@@ -1,4 +1,4 @@
-"""Workload of a job on a card."""
+"""Workload of a job on a card, and the passes that an update is divided into."""
 
 from __future__ import annotations
 
@@ -57,6 +57,31 @@ class Training:
             batch=largest_part(self.batch, processes),
             update=largest_part(self.update, processes),
         )
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """Passes that make up an update. A resumed training keeps them."""
+
+    rows: int
+    checkpointing: bool
+    tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
+    shared_prompts: bool = False  # a pass reads each prompt once
+    autocast: bool = False  # to bfloat16, on a CPU
+    whole_logits: bool = False  # compute all logits of a pass together
+
+    @property
+    def arguments(self) -> dict[str, bool]:
+        return {"checkpointing": self.checkpointing, "autocast": self.autocast}
+
+    @property
+    def recorded(self) -> dict[str, object]:
+        entries: dict[str, object] = {}
+        if self.shared_prompts:
+            entries["shared_prompts"] = True
+        if self.autocast:
+            entries["precision"] = "bfloat16"
+        return entries
 
 
 def largest_part(total: int | None, n: int) -> int | None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from g2d.analysis.statistics import LEVEL
-from g2d.grid.runs import THEN, called
+from g2d.grid.runs import called
 from g2d.report.styles import names
 from g2d.tables.frames import Cells
+from g2d.tables.win_rates import THEN
 
 NBSP = "\u00a0"  # keeps a number and its unit on one line
 

@@ -19,6 +19,7 @@ WIN_RATE_COLUMNS = columns(
     "length base_length longer score base_score not_judged cut_off",
 )
 NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
+THEN = ", then "  # between kinds of prompts
 BENCHMARK = "open-ended"  # the prompts, as the benchmark of a `Row`
 
 
@@ -73,7 +74,7 @@ def _rows_of_model(aligned: Grouped) -> Rows:
         lengths = replies["completion_text"].str.len()
         base_lengths = replies["completion_text_of_base"].str.len()
         row = named(seeds, BENCHMARK)
-        row["prompts"] = at[0].run.kinds_of_prompts
+        row["prompts"] = THEN.join(at[0].run.kinds_of_prompts)
         row["family_size"] = len(aligned)
         row["n_seeds"] = tests[at].n_seeds
         row["n_prompts"] = tests[at].n_problems

@@ -310,7 +310,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         """Whether the loss has means over the tokens of a pass."""
         return self.loss == "bnpo" or self.entropy_coefficient > 0
 
-    def on_card(self, group_size: int, budget: int) -> Training:
+    def workload(self, group_size: int) -> Training:
         drawn = self.completions_per_generation(group_size)
         free = self.per_device_batch_size == "auto" and not self.depends_on_passes
         return Training(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from g2d.memory.workload import MicroBatches
 from g2d.plain import say
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import end_tokens, ends_in_words, load_tokenizer
@@ -15,7 +16,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import conversation, opens_thinking, render
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.checkpoints import read_manifest
-from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
+from g2d.regimes.run.microbatches import share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, Sampler, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.run.processes import share
 from g2d.regimes.run.prompt_choice import PromptChoice, problem_at, prompt_indices, times_before

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import Training
-from g2d.regimes.run.microbatches import MicroBatches, longest
+from g2d.memory.workload import MicroBatches, Training
+from g2d.regimes.run.microbatches import longest
 from g2d.regimes.run.offline import train_offline
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
@@ -67,7 +67,7 @@ class Dpo(Section):
     def sequences(self, samples: int, pairable: float) -> float:
         return 2 * pairable
 
-    def on_card(self, group_size: int, budget: int) -> Training:
+    def workload(self, budget: int) -> Training:
         free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
         return Training(
             budget=budget,

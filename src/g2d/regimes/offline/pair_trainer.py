@@ -9,9 +9,9 @@ from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 from trl import DPOTrainer
 
+from g2d.memory.workload import MicroBatches
 from g2d.regimes.run.by_length import Batch, PassesByLength
 from g2d.regimes.run.checkpoints import Checkpointed
-from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 
 Loss = Literal["sigmoid", "ipo"]

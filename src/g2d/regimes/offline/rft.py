@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from pydantic import model_validator
 
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import Training
+from g2d.memory.workload import MicroBatches, Training
 from g2d.problems import Problem
-from g2d.regimes.run.microbatches import MicroBatches, longest
+from g2d.regimes.run.microbatches import longest
 from g2d.regimes.run.offline import read_harvest, train_offline
 from g2d.regimes.run.regime import OfflineEntry, Regime, Trained, TrainingJob
 from g2d.rollouts.pairs import Pair, labels, read_pairs, require_known_problems, uniform
@@ -61,7 +61,7 @@ class Rft(OfflineEntry):
     def sequences(self, samples: int, pairable: float) -> float:
         return pairable
 
-    def on_card(self, group_size: int, budget: int) -> Training:
+    def workload(self, budget: int) -> Training:
         rows = self.number("per_device_batch_size")
         update = rows * self.gradient_accumulation_steps if self.per_device_batch_size == "auto" else None
         return Training(budget=budget, rows=rows, update=update, passes="by_length")

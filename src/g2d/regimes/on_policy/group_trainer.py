@@ -15,8 +15,8 @@ from transformers import Trainer
 from trl import DPOTrainer
 from trl.trainer.utils import pad
 
+from g2d.memory.workload import MicroBatches
 from g2d.regimes.run.checkpoints import Checkpointed
-from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
 from g2d.regimes.run.processes import gathered, n_processes
 from g2d.rewards.reward import Status

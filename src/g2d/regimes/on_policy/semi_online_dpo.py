@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from g2d.memory.workload import Training
+from g2d.memory.workload import MicroBatches, Training
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import load_tokenizer
 from g2d.problems import Problem
-from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
+from g2d.regimes.run.microbatches import share_prompts_as_chosen
 from g2d.regimes.run.online import begin, read_prompts, train_to_k
 from g2d.regimes.run.processes import seed_by_rank
 from g2d.regimes.run.regime import OnlineEntry, Regime, Trained, TrainingJob
@@ -118,7 +118,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
                 "without dropout, would differ from it: set lora.dropout to 0 or reference to base"
             )
 
-    def on_card(self, group_size: int, budget: int) -> Training:
+    def workload(self, group_size: int) -> Training:
         per_update = self.completions_per_step(group_size)
         at_once = per_update * (self.sync_every if isinstance(self.sync_every, int) else self.total_steps)
         return Training(

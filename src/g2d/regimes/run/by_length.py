@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import Trainer
 
-from g2d.regimes.run.microbatches import MicroBatches
+from g2d.memory.workload import MicroBatches
 from g2d.regimes.run.processes import n_processes
 
 if TYPE_CHECKING:

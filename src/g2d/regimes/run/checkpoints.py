@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.digests import MARK
 from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_json
+from g2d.memory.workload import MicroBatches
 from g2d.plain import say
 from g2d.regimes.run import processes
 from g2d.regimes.run.stopping import stop_requests
@@ -46,7 +47,7 @@ class Checkpointing(Section):
 
 MANIFEST = "manifest.json"
 PEFT_REFERENCE = "ref"  # PEFT's copy of TRL's reference, next to which the trainer would not load our adapter
-MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
+MICROBATCHES = "division.json"
 KEPT = 2  # a machine may fail before the newest is on disk
 KEPT_STEP = ", which is kept: run the same command again to go on from there"
 ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completion
@@ -76,7 +77,7 @@ class Checkpoints:
         self.job = job_digest(job)
         self.meter = meter
         self.draft = folder / "trainer"
-        self.microbatches: Any = None  # `MicroBatches` that new checkpoints record; its module imports this one
+        self.microbatches: MicroBatches | None = None  # new checkpoints record them
 
     def _newest_first(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)

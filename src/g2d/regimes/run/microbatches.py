@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from g2d.jobs.files import read_json
 from g2d.memory.need import Forecast
-from g2d.memory.workload import Training
+from g2d.memory.workload import MicroBatches, Training
 from g2d.plain import say
 from g2d.policies.model_keys import CONFIG
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
@@ -24,31 +24,6 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
 Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
-
-
-@dataclass(frozen=True)
-class MicroBatches:
-    """Passes that make up an update. A resumed training keeps them."""
-
-    rows: int
-    checkpointing: bool
-    tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
-    shared_prompts: bool = False  # a pass reads each prompt once
-    autocast: bool = False  # to bfloat16, on a CPU
-    whole_logits: bool = False  # compute all logits of a pass together
-
-    @property
-    def arguments(self) -> dict[str, bool]:
-        return {"checkpointing": self.checkpointing, "autocast": self.autocast}
-
-    @property
-    def recorded(self) -> dict[str, object]:
-        entries: dict[str, object] = {}
-        if self.shared_prompts:
-            entries["shared_prompts"] = True
-        if self.autocast:
-            entries["precision"] = "bfloat16"
-        return entries
 
 
 def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int]]) -> Lengths:

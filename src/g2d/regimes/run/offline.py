@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import Training
+from g2d.memory.workload import MicroBatches, Training
 from g2d.plain import say
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import as_json, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.regimes.run.checkpoints import Checkpoints, train
-from g2d.regimes.run.microbatches import Lengths, MicroBatches, choose_microbatches, recorded, share_prompts_as_chosen
+from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
 from g2d.regimes.run.processes import NotTheFirstError, is_first, seed_by_rank, share
 from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.trainers import (
@@ -61,7 +61,7 @@ class OfflineSettings(Protocol):
     def gradient_accumulation_steps(self) -> int: ...
     def number(self, name: str) -> int: ...
     def params(self, *, without: set[str]) -> dict[str, object]: ...
-    def on_card(self, group_size: int, budget: int) -> Training: ...
+    def workload(self, budget: int) -> Training: ...
 
 
 OfflineJob = TrainingJob[OfflineSettings, object]
@@ -99,7 +99,7 @@ def train_offline(
     start = as_json(job.start) if job.start else None
     everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
     checkpoints = Checkpoints(job.work, everything, job.meter)
-    microbatches = choose_microbatches(job, checkpoints, settings.on_card(1, lengths[1]), lengths)
+    microbatches = choose_microbatches(job, checkpoints, settings.workload(lengths[1]), lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     if microbatches.tokens:  # the trainer splits its rows of an update
         micro_batch = share(update, f"{regime}: the rows of a step")

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.files import copy_folder, disk_errors
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import Training, largest_part
+from g2d.memory.workload import MicroBatches, Training, largest_part
 from g2d.policies.model_keys import ADAPTER_WEIGHTS
 from g2d.policies.record import context_limit, end_tokens, load_tokenizer, with_trained
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
-from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
+from g2d.regimes.run.microbatches import choose_microbatches, recorded
 from g2d.regimes.run.processes import n_processes
 from g2d.regimes.run.prompt_choice import VERIFIABLE
 from g2d.regimes.run.regime import Trained, TrainingJob
@@ -46,7 +46,7 @@ class OnlineSettings(Protocol):
 
     @property
     def max_completion_length(self) -> int: ...
-    def on_card(self, group_size: int, budget: int) -> Training: ...
+    def workload(self, group_size: int) -> Training: ...
     def identity(self, job: TrainingJob[object, object]) -> dict[str, object]: ...
 
 
@@ -83,9 +83,9 @@ def begin(job: OnlineJob) -> tuple[Checkpoints, MicroBatches]:
     if job.prompt_mix != VERIFIABLE:
         everything["prompts"] = job.prompt_mix.params()
     checkpoints = Checkpoints(job.work, everything, job.meter)
-    budget = job.settings.max_completion_length
-    workload = job.settings.on_card(job.group_size, budget)
-    return checkpoints, choose_microbatches(job, checkpoints, workload, (require_prompts_fit(job), budget))
+    lengths = (require_prompts_fit(job), job.settings.max_completion_length)
+    workload = job.settings.workload(job.group_size)
+    return checkpoints, choose_microbatches(job, checkpoints, workload, lengths)
 
 
 def require_prompts_fit(job: OnlineJob) -> int:

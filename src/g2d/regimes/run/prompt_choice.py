@@ -109,8 +109,8 @@ class OnlineKeys(Section):
     def prompts_each_step(self, group_size: int) -> int:
         raise NotImplementedError
 
-    def on_card(self, group_size: int, budget: int) -> Training:
-        """Return the workload on a card; completions of harvests have at most `budget` tokens."""
+    def workload(self, group_size: int) -> Training:
+        """Return the workload on a card."""
         raise NotImplementedError
 
     def completions_per_step(self, group_size: int) -> int:

@@ -111,8 +111,8 @@ class OfflineEntry(Entry):
         """Return approximate sequences per prompt and epoch; `pairable` is a share of prompts."""
         return 2 * pairable
 
-    def on_card(self, group_size: int, budget: int) -> Training:
-        """Workload on a card, with completions of at most `budget` tokens, if offline."""
+    def workload(self, budget: int) -> Training:
+        """Return the workload on a card, with completions of at most `budget` tokens."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
