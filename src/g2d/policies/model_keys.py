@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from pydantic import Field, model_validator
 
-from g2d.jobs.model_folder import tensors
+from g2d.jobs.model_folder import ONE_FILE, tensors
 from g2d.settings import Revision, Section, key
 
 if TYPE_CHECKING:
@@ -133,9 +133,12 @@ class Lora(Section):
         return {"adapter": str(Path(policy, self.folder))}
 
 
+# Folders of a policy's trained weights: it has one of them.
+ADAPTER_FOLDER = "adapter"
+ALL_FOLDER = "weights"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"  # PEFT's name
-ADAPTER_FILES = (f"adapter/{ADAPTER_WEIGHTS}", "adapter/adapter_config.json")
-ALL_FILES = ("weights/model.safetensors", "weights/config.json")
+ADAPTER_FILES = (f"{ADAPTER_FOLDER}/{ADAPTER_WEIGHTS}", f"{ADAPTER_FOLDER}/adapter_config.json")
+ALL_FILES = (f"{ALL_FOLDER}/{ONE_FILE}", f"{ALL_FOLDER}/config.json")
 
 
 def lora_config(lora: Lora) -> LoraConfig | None:
@@ -165,7 +168,7 @@ def model_files(source: ModelSource) -> list[str]:
 
 CONFIG = "config.json"
 CONVERTED = (
-    *("model.safetensors", CONFIG, "generation_config.json"),
+    *(ONE_FILE, CONFIG, "generation_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
 )
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from g2d import __version__
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
-from g2d.jobs.model_folder import attention_of, tensors
+from g2d.jobs.model_folder import ONE_FILE, attention_of, tensors
 from g2d.plain import first_line
-from g2d.policies.model_keys import ADAPTER_FILES, ALL_FILES, CONFIG, MADE
+from g2d.policies.model_keys import ADAPTER_FILES, ADAPTER_WEIGHTS, ALL_FILES, CONFIG, MADE
 from g2d.problems.prompts import CLOCK, DATE, with_values
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
@@ -363,7 +363,7 @@ def with_trained(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     """
     import torch
 
-    weights = Path(folder) / Path(ALL_FILES[0]).name
+    weights = Path(folder) / ONE_FILE
     if weights.is_file():
         from safetensors.torch import load_model as load_into
 
@@ -388,7 +388,7 @@ def require_whole_adapter(model: PeftModel, folder: str | Path, adapter: str) ->
     """Raise a ValueError if a file lacks weights of an adapter: PEFT only warns, and leaves them as they were."""
     from peft import get_peft_model_state_dict
 
-    file = Path(folder) / Path(ADAPTER_FILES[0]).name
+    file = Path(folder) / ADAPTER_WEIGHTS
     expected = get_peft_model_state_dict(model, adapter_name=adapter, save_embedding_layers=False)
     missing = sorted(expected.keys() - tensors(file).keys())
     if missing:

@@ -17,10 +17,12 @@ from g2d.jobs.environment import forget_launcher
 from g2d.jobs.files import install, sha256
 from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.jobs.stage import stage
+from g2d.policies.model_keys import ADAPTER_FOLDER, ALL_FOLDER
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.checkpoints import empty
+from g2d.regimes.run.online import CHECKPOINT, ROLLOUTS
 from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
@@ -32,7 +34,7 @@ from g2d.settings import Section
 from g2d.verifier.verifier_keys import verifier_of
 
 # Files and folders of a policy in the work folder of its training.
-PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
+PARTS = (ADAPTER_FOLDER, ALL_FOLDER, CHECKPOINT, ROLLOUTS)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class GridTraining:
             continued_from=continued_from,
             started_from=job.start.policy_id if job.start else None,
             settings=self.params | dict(trained.recorded),
-            effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, folder / "adapter"),
+            effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, folder / ADAPTER_FOLDER),
         )
         write_policy(output.policy, record)
 

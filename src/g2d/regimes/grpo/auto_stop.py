@@ -14,11 +14,12 @@ from g2d.analysis.informativeness import Informativeness, informativeness
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
 from g2d.plain import say
+from g2d.policies.model_keys import ADAPTER_FOLDER, ALL_FOLDER
 from g2d.policies.record import PolicyRecord
 from g2d.regimes.grpo.keys import AUTO
 from g2d.regimes.grpo.train import WarmupJob
 from g2d.regimes.run.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
-from g2d.regimes.run.online import completions_tokens, identity
+from g2d.regimes.run.online import CHECKPOINT, ROLLOUTS, completions_tokens, identity
 from g2d.regimes.run.regime import Trained
 from g2d.regimes.run.stopping import stop_requests
 from g2d.regimes.run.trainers import read_log
@@ -102,7 +103,7 @@ def train_until_decline(train: Callable[[WarmupJob], object], job: WarmupJob) ->
             break
         segment = history.segment(step)
         with stop_requests() as requests:
-            before = history.segment(history.reached) / "checkpoint" if history.reached else None
+            before = history.segment(history.reached) / CHECKPOINT if history.reached else None
             train(replace(to_a_step, k=step, work=segment, resume_from=before))
         if requests:  # `train` ends normally if the signal comes in its last step
             raise TrainingStoppedError(f"stopped by {requests[0]} at step {step}{KEPT_STEP}")
@@ -161,7 +162,7 @@ class _History:
 
     @property
     def tokens_generated(self) -> int:
-        log = read_log(self.segment(self.reached) / "checkpoint")
+        log = read_log(self.segment(self.reached) / CHECKPOINT)
         steps = completions_tokens(log, self.completions_per_generation, after_step=0)
         return steps + sum(probe.tokens_generated for probe in self.probes)
 
@@ -174,7 +175,7 @@ class _History:
         record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
         write_json(self.work / PROBES, {"job": self.job, **record})
         say(f"probe at step {probe.step}: H={probe.entropy}, mu={probe.mid_band}")
-        parts = ("adapter", "weights", "checkpoint")
+        parts = (ADAPTER_FOLDER, ALL_FOLDER, CHECKPOINT)
         kept = {probe.step: parts, best(self.probes).step: parts}
         for past in self.probes:
             for part in list(self.segment(past.step).iterdir()):
@@ -183,15 +184,15 @@ class _History:
 
     def export_best(self) -> Trained:
         chosen = best(self.probes)
-        for part in ("adapter", "weights"):
+        for part in (ADAPTER_FOLDER, ALL_FOLDER):
             shutil.rmtree(self.work / part, ignore_errors=True)
             if (self.segment(chosen.step) / part).is_dir():
                 copy_folder(self.segment(chosen.step) / part, self.work / part)
         steps = [probe.step for probe in self.probes if probe.step <= chosen.step]
-        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in steps]
-        with atomic(self.work / "rollouts.parquet") as draft:
+        parts = [pd.read_parquet(self.segment(step) / ROLLOUTS) for step in steps]
+        with atomic(self.work / ROLLOUTS) as draft:
             pd.concat(parts, ignore_index=True).to_parquet(draft, index=False)
         rows = [{**asdict(probe), "chosen": probe == chosen} for probe in self.probes]
         table = pd.DataFrame(rows, columns=list(PROBE_COLUMNS)).astype(PROBE_COLUMNS)
-        log = read_log(self.segment(chosen.step) / "checkpoint")
+        log = read_log(self.segment(chosen.step) / CHECKPOINT)
         return Trained(log, {"steps_trained": self.reached}, chosen.step, table)

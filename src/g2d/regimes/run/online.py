@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from g2d.rollouts.vllm_engine import VllmEngine
 
 ROLLOUTS = "rollouts.parquet"
+CHECKPOINT = "checkpoint"  # of the last step, for a later K
 GENERATOR = "generator"  # folder in a checkpoint with the engine's weights, after a synchronisation
 ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
@@ -318,7 +319,7 @@ def train_to_k(
         restore=restore,
     )
     export_trained(reached, job.work, job.base)
-    left = job.work / "checkpoint"
+    left = job.work / CHECKPOINT
     shutil.rmtree(left, ignore_errors=True)
     with disk_errors(job.work / ROLLOUTS):
         shutil.copy2(reached / ROLLOUTS, job.work / ROLLOUTS)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Protocol, get_args
 from pydantic import field_validator
 
 from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
-from g2d.policies.model_keys import ADAPTER_WEIGHTS, ALL_FILES, Lora, lora_config
+from g2d.jobs.model_folder import ONE_FILE
+from g2d.policies.model_keys import ADAPTER_FOLDER, ADAPTER_WEIGHTS, ALL_FOLDER, Lora, lora_config
 from g2d.policies.record import (
     PolicyRecord,
     load_base,
@@ -233,7 +234,7 @@ def save_trained(model: PreTrainedModel, folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     if not hasattr(model, "peft_config"):
-        save_model(model, str(folder / Path(ALL_FILES[0]).name))
+        save_model(model, str(folder / ONE_FILE))
         return
     weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
@@ -248,7 +249,7 @@ def export_trained(checkpoint: Path, work: Path, base: PolicyRecord) -> None:
     The public name of M0 is only written here: PEFT reads the vocabulary of the M0 that an adapter names.
     """
     is_adapter = (checkpoint / "adapter_config.json").is_file()
-    folder = work / ("adapter" if is_adapter else "weights")
+    folder = work / (ADAPTER_FOLDER if is_adapter else ALL_FOLDER)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     if not is_adapter:
@@ -258,7 +259,7 @@ def export_trained(checkpoint: Path, work: Path, base: PolicyRecord) -> None:
         for part in sorted(checkpoint.glob("model*.safetensors")):
             for name, tensor in load_file(part).items():
                 weights[name] = tensor.to(precision())
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        save_file(weights, folder / ONE_FILE, metadata={"format": "pt"})
         shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
         return
     with disk_errors(folder):
