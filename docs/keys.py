@@ -28,10 +28,11 @@ INTRODUCTION = """\
 | `paper.yaml` | the paper's grid |
 | `small.yaml` | a small real experiment on one GPU |
 | `smollm2.yaml` | a pretrained model on a laptop |
+| `smollm2_primary.yaml` | its planned comparison |
 | `bridging.yaml`, `off_policy.yaml` | grids after arXiv 2506.21495 and 2505.22257 |
 | `overlays/` | files to merge over another one |
 
-The first lines of each file list its differences from the paper. Run a file in a separate folder: `snakemake --cores
+The first lines of the files after papers list the differences. Run a file in a separate folder: `snakemake --cores
 all --directory runs/NAME --configfile my.yaml`. Later files override earlier ones; `--config seeds='[0]'` sets single
 values. Keys that `pool`, `benchmarks.<name>` and other sources share are described once, under `pool`.
 
@@ -40,7 +41,7 @@ unknown and repeated keys, numbers that YAML reads differently (`010` is 8, `1:3
 Defaults are the values of the paper (arXiv 2605.21266) if it states them. Editors complete keys with
 `# yaml-language-server: $schema=schema.json`.
 
-`python docs/keys.py` generates this page from the classes in `src/g2d/config/sections.py`.
+`python docs/keys.py` generates this page from `Config` in `src/g2d/config/sections.py` and the sections that it names.
 """
 
 Row = tuple[str, ...]  # key, type, default, the paper's value, meaning

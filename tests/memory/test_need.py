@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,16 @@ def test_a_cache_has_a_column_for_every_token() -> None:
 def test_a_head_in_float32_is_four_bytes_a_weight_more() -> None:
     plain, more = (training(EngineSettings(), float32_head=on) for on in (False, True))
     assert more.total == plain.total + 4 * llama(2).vocab_size * llama(2).hidden_size
+
+
+@pytest.mark.parametrize(("at_once", "sequences"), [(128, 128), (256, 1024), (512, 1024)])
+def test_vllm_beside_a_trainer_has_its_default_of_sequences_unless_fewer_are_asked_for(
+    at_once: int, sequences: int
+) -> None:
+    engine = EngineSettings(name="vllm", training_gpu_memory_utilization=0.9)
+    on_80_gib = replace(forecast(engine), memory=80 * 2**30)
+    need = on_80_gib.training(Training(budget=50, rows=4, at_once=at_once))
+    assert any(f"{sequences} side by side" in note for note in need.notes)
 
 
 NONE = Lora.model_validate("none")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from g2d.regimes.run.training_rollouts import Keep, TrainingRollouts
+from g2d.regimes.run.training_rollouts import Keep, TrainingRollouts, read_ages
 from g2d.rewards.reward import Judgement
 from g2d.verifier import Verification
 
@@ -39,3 +39,36 @@ def test_rows_and_texts(tmp_path: Path, keep: Keep, texts: list[str | None]) -> 
     if keep != "none":
         columns = ["sample", "finish_reason", "reward"]
         assert frame[columns].values.tolist() == [[0, "stop", 1], [1, "stop", 0], [0, "stop", 0], [1, "length", 0]]
+
+
+def recorded(rollouts: TrainingRollouts, steps_before: int) -> None:
+    rollouts.record(
+        [Verification("correct", "4")],
+        rewards=[Judgement(1.0)],
+        completions=["one"],
+        completion_ids=[[1, 9]],
+        problem_id=["a"],
+        trainer_state=SimpleNamespace(global_step=steps_before),
+    )
+
+
+def test_a_row_has_the_step_from_which_its_weights_sampled(tmp_path: Path) -> None:
+    rollouts = TrainingRollouts([9], "verdicts", period=4)  # weights are synchronised before steps 1, 5 and 9
+    for steps_before in range(9):
+        recorded(rollouts, steps_before)
+    rollouts.save(tmp_path / "rollouts.parquet")
+    ages = read_ages(tmp_path / "rollouts.parquet")
+    assert list(ages["step"]) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert list(ages["generated_at"]) == [1, 1, 1, 1, 5, 5, 5, 5, 9]
+
+
+def test_a_record_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
+    earlier = TrainingRollouts([9], "verdicts")
+    for steps_before in range(3):
+        recorded(earlier, steps_before)
+    earlier.save(tmp_path / "earlier.parquet")
+    rollouts = TrainingRollouts([9], "verdicts", period=2)
+    rollouts.restore(tmp_path / "earlier.parquet")
+    recorded(rollouts, 3)
+    rollouts.save(tmp_path / "rollouts.parquet")
+    assert list(read_ages(tmp_path / "rollouts.parquet")["generated_at"]) == [1, 1, 3, 3]

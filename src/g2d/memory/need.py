@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from g2d.memory.workload import Drawing, Training
 from g2d.policies.model_keys import Lora
 from g2d.rollouts.free_memory import GIB
-from g2d.rollouts.rollout_keys import EngineSettings
+from g2d.rollouts.rollout_keys import SEQUENCES, EngineSettings
 
 if TYPE_CHECKING:  # both import torch
     from g2d.memory.passes import Counted, ModelShape, Passage
@@ -172,10 +172,10 @@ class Forecast:
             sequences = 1024
             batched = 16384
         else:
-            sequences = 256
+            sequences = SEQUENCES
             batched = 8192
-        if most_sequences is not None:
-            sequences = min(sequences, most_sequences)
+        if most_sequences is not None and most_sequences < SEQUENCES:
+            sequences = most_sequences
         read = self.counted.reading(-(-batched // length), length, adapted=False).peak // split
         vocabulary = self.shape.vocabulary
         parts = [

@@ -63,8 +63,8 @@ class Training:
 class MicroBatches:
     """Passes that make up an update. A resumed training keeps them."""
 
-    rows: int
-    checkpointing: bool
+    rows: int  # a pair counts as one
+    checkpointing: bool  # of activations
     tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
     shared_prompts: bool = False  # a pass reads each prompt once
     autocast: bool = False  # to bfloat16, on a CPU

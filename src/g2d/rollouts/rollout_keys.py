@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 
 from g2d.settings import MistakeInKeyError, Section, Seed, key, repeated
 
+# Concurrent sequences of vLLM; from 70 GiB on its default is larger. Only a smaller limit is passed to it.
+SEQUENCES = 256
+
 
 class EngineSettings(Section):
     """Engine that generates completions."""

@@ -21,12 +21,11 @@ from g2d.policies.model_keys import LORA_RANKS
 from g2d.policies.record import PolicyRecord, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free
-from g2d.rollouts.rollout_keys import EngineSettings
+from g2d.rollouts.rollout_keys import SEQUENCES, EngineSettings
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.weights_check import PREFIXES, Reference, candidates, fixed_texts, require_policy, require_same
 
 CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
-SEQUENCES = 256  # vLLM's default of concurrent sequences
 CPU_BATCH = 8192  # prompt tokens per step on a CPU
 CPU_BLOCK = 128  # tokens per cache block of vLLM on a CPU
 MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of the machine's memory
@@ -40,7 +39,7 @@ class VllmEngine(ModelEngine):
     Args:
         adapter_rank: rank of the adapters for `use_adapter`; None if only the policy's adapter is used.
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
-        most_sequences: most concurrent completions, if fewer than vLLM's default.
+        most_sequences: most concurrent completions, if fewer than `SEQUENCES`.
     """
 
     name = "vllm"

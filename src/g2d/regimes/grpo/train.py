@@ -66,7 +66,7 @@ def train_grpo(job: WarmupJob) -> Trained:
     rollouts = TrainingRollouts(
         ends,
         warmup.keep_rollouts,
-        stale=warmup.updates_between_generations > 1,
+        period=warmup.continued_every,
         statuses=job.reward != TRUTH,
     )
     rewards = TrainingReward(

@@ -39,6 +39,8 @@ finally:
 PROMPTS = "prompts.json"
 REFERENCE_FILE = "reference.safetensors"  # not in PEFT's folder `ref`: the trainer would not load our adapter
 Row = dict[str, object]  # a prompt of the data set
+# Log-probabilities and entropies of tokens, and the auxiliary loss of a mixture of experts.
+Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
 class Grpo(Checkpointed, GRPOTrainer):
@@ -158,7 +160,7 @@ class Grpo(Checkpointed, GRPOTrainer):
         of_tokens = self.warmup.correction.startswith("token")
         counts = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=of_tokens)
         capped, n_weights = self.accelerator.gather(counts[None]).sum(dim=0).tolist()
-        self._metrics["train"]["sampling/capped"].append(capped / n_weights)
+        self._metrics["train"]["sampling/capped"].append(capped / max(n_weights, 1))  # all completions may be masked
 
     def _set_ratio(self, batch: Batch) -> None:
         """Let the ratio of eq. 6 and 7 be 1 if it is dropped, or if the policy samples for one update, as in TRL
@@ -205,7 +207,7 @@ class Grpo(Checkpointed, GRPOTrainer):
 
     def _get_per_token_logps_and_entropies(
         self, model: PreTrainedModel, *arguments: object, **keywords: object
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> Scores:
         """Score completions; the sampling policy and the reference in evaluation mode.
 
         TRL leaves dropout on: at the paper's 0.05, the ratio of a completion of 384 tokens was about 18 % off. It also
@@ -215,9 +217,7 @@ class Grpo(Checkpointed, GRPOTrainer):
         if self._absolute_positions:
             scorer = from_first_token(model)
         with nullcontext() if torch.is_grad_enabled() else evaluation_mode(model):
-            scores: tuple[torch.Tensor, torch.Tensor | None] = super()._get_per_token_logps_and_entropies(
-                scorer, *arguments, **keywords
-            )
+            scores: Scores = super()._get_per_token_logps_and_entropies(scorer, *arguments, **keywords)
         return scores
 
     # Checkpoints: the prompts that are left out, and a reference that follows the policy.

@@ -43,7 +43,7 @@ class Dpo(Section):
     )
     nll_weight: float = key(
         0.0,
-        "Weight of the chosen completions' negative log-likelihood per token.",
+        "Weight of the chosen completions' negative log-likelihood, a mean over the tokens of a pass.",
         paper="none",
         ge=0,
         neutral=0.0,

@@ -230,7 +230,7 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
 
 
 def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
-    """Split groups into passes of at most `rollouts` rollouts, or `tokens` padded tokens."""
+    """Split groups into passes of at most `rollouts` rollouts, or `tokens` padded tokens; a larger group is a pass."""
     longest_first = sorted(update, key=lambda group: -group.width)
     batch: list[Group] = []
     for group in longest_first if tokens else update:

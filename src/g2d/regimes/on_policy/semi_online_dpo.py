@@ -78,7 +78,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
     batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
     per_device_batch_size: Annotated[int, Field(ge=2)] | Literal["auto"] = key(
-        "auto", "Rollouts per forward pass; auto: as many as fit on the GPU, else 8.", auto=8
+        "auto", "Rollouts per forward pass, in whole groups; auto: as many as fit on the GPU, else 8.", auto=8
     )
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
@@ -120,6 +120,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
     def workload(self, group_size: int) -> Training:
         per_update = self.completions_per_step(group_size)
+        # At most: a pass over the training set may be shorter.
         at_once = per_update * (self.sync_every if isinstance(self.sync_every, int) else self.total_steps)
         return Training(
             budget=self.max_completion_length,

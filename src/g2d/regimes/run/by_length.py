@@ -42,7 +42,8 @@ class RowWeighting(Trainer):
             processes=n_processes(),
         )
         for batch, n_rows in zip(batches, rows, strict=True):
-            self.weigh(batch, n_rows, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
+            # 1 / total: Trainer divides by the number of batches, and DDP by the processes.
+            self.weigh(batch, n_rows, len(batches) * n_processes() / total)
         n_items: torch.Tensor | int | None = super()._get_num_items_in_batch(batches, device)
         return n_items
 

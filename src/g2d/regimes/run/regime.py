@@ -156,7 +156,7 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
+        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per update too, or all.",
     )
 
     @model_validator(mode="after")

@@ -88,7 +88,7 @@ class StopRequests(list[str]):
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.append(signal.Signals(number).name)
         StopRequest.make()
-        say(f"{self[-1]}: saving at the end of this step")
+        say(f"{self[-1]}: saving at the next step from which it can go on")
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -103,6 +103,7 @@ def trainer_arguments(
         "warmup_steps": 0,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # otherwise it logs the mean of earlier losses for NaN
+        "router_aux_loss_coef": 0.0,  # TRL adds a term for a mixture of experts; the papers have none
         "save_strategy": "no",
         "disable_tqdm": True,
     }

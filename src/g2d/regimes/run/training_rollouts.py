@@ -20,7 +20,7 @@ Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
     "step",  # first gradient step that used it
     "problem_id",
-    "sample",  # within the prompt's group
+    "sample",  # number among the completions of its problem: of a generation in GRPO, else of a group
     "token_count",
     "finish_reason",
     "verdict",
@@ -70,16 +70,16 @@ class TrainingRollouts(Record):
     """Records every completion that the reward judges.
 
     Args:
-        stale: add `generated_at`, the first step after the one that produced the sampling policy.
+        period: steps that train on rollouts of the same weights. Above 1, rows have `generated_at`: the first step
+            after the one that produced these weights.
         statuses: add `reward_status`; rewards may then be NaN.
     """
 
-    def __init__(
-        self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False, statuses: bool = False
-    ) -> None:
+    def __init__(self, eos_token_ids: Collection[int], keep: Keep, *, period: int = 1, statuses: bool = False) -> None:
         self.eos_token_ids = frozenset(eos_token_ids)
+        self.period = period
         columns = [*COLUMNS]
-        if stale:
+        if period > 1:
             columns.append("generated_at")
         if statuses:
             columns.append("reward_status")
@@ -115,12 +115,18 @@ class TrainingRollouts(Record):
                     "reward_status": judgement.status,
                     "extracted_answer": verification.extracted_answer,
                     "completion_text": text,
-                    "generated_at": step + 1,
+                    "generated_at": step - step % self.period + 1,
                 }
             )
         of_all_processes = gathered(rows)
         frame = pd.DataFrame(of_all_processes)
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
+
+    def restore(self, path: Path) -> None:
+        super().restore(path)
+        if self.period > 1:  # earlier versions did not record it with `sync_every`
+            [frame] = self.frames
+            self.frames = [frame.assign(generated_at=frame["step"] - (frame["step"] - 1) % self.period)]
 
     def consumed_at(self, steps: Sequence[int]) -> None:
         if self.keep != "none":
