@@ -44,7 +44,7 @@ def coverage(runs: int) -> None:
     print("|---:|---:|---:|---:|---:|")
     for n_seeds, n_questions, effect in [
         *((1, n, 0.0) for n in (100, 500)),
-        *((s, 500, effect) for s in (2, 5) for effect in (0.01, 0.03)),
+        *((s, 500, effect) for s in (2, 3, 5) for effect in (0.01, 0.03, 0.05)),
     ]:
         rng = np.random.default_rng(0)
         ends = np.array([accuracy_interval(answers(rng, n_seeds, n_questions, effect)) for _ in range(runs)])

@@ -134,8 +134,8 @@ def test_the_choice_of_k_is_corrected_for() -> None:
     table = main(NONE, WARMED, n_seeds=2)
     choice, _ = answered(table, MARGIN, comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).notes
     assert (
-        "Differences are corrected for this choice: the interval of K=150 against K=0 is [−2.1, +6.1] points and holds "
-        "for any of 3 such comparisons; uncorrected it is [−1.2, +5.2]."
+        "Differences are corrected for this choice: the interval of K=150 against K=0 is [−2.1, +6.1] points, "
+        "corrected for 3 such comparisons; uncorrected it is [−1.2, +5.2]."
     ) in choice
 
 

@@ -89,7 +89,9 @@ def test_after_a_change_of_the_margin_all_comparisons_are_exploratory(tmp_path: 
     write_plan(Grid(load(LISTED)), tmp_path)
     evaluated(tmp_path, 1)
     write_plan(Grid(load(LISTED | {"margin": 0.05})), tmp_path)
-    assert "all comparisons are exploratory" in plan_words(read_plan(tmp_path))
+    words = plan_words(read_plan(tmp_path))
+    assert "all comparisons are exploratory" in words
+    assert "plan from before any evaluation had another primary comparison" in words
 
 
 def test_a_folder_that_was_evaluated_without_a_plan_says_so(tmp_path: Path) -> None:

@@ -171,7 +171,8 @@ def accuracy_interval(correct: np.ndarray) -> tuple[float, float]:
     """Return the t interval of an accuracy, from (n_seeds, n_questions) shares of right answers.
 
     Two right and two wrong questions are added, as by Agresti and Coull (1998) for one proportion. The variance is
-    `crossed_variance`, at most the variance of a crossed bootstrap (Owen 2007). docs/simulations.md has the coverage.
+    `crossed_variance`. The half width is at most a crossed bootstrap's (Owen 2007), its error times the normal
+    quantile. docs/simulations.md has the coverage.
     """
     correct = np.asarray(correct, dtype=float)
     n_seeds, n_questions = correct.shape
@@ -211,8 +212,9 @@ def simultaneous(
     """Return Holm's p-value and the ends of a simultaneous interval for each member of a family, from uncorrected
     p-values, Bonferroni's intervals and estimates.
 
-    If Holm's procedure rejects, an interval that contains 0 ends there (Strassburger and Bretz 2008), so 0 is inside
-    exactly if the corrected p is above `LEVEL`.
+    If Holm's procedure rejects, an interval that contains 0 ends there, so 0 is inside exactly if the corrected p is
+    above `LEVEL`. Strassburger and Bretz (2008) give up all other bounds for that. Here Bonferroni's are kept, so
+    bounds and signs together can be wrong in a little more than 5 % of families.
     """
     members: list[tuple[float, float, float]] = []
     for p, ends, effect in zip(holm(p_values), intervals, effects, strict=True):

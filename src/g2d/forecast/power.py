@@ -88,8 +88,9 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
         return []
     words = [
         f"The smallest differences from K=0 that the tests find with {POWER:.0%} probability, in points of accuracy. "
-        "Columns: the standard deviation of a policy's accuracy over seeds, which a finished grid shows. With one "
-        f"seed, differences between these weights. Two policies are assumed to differ in {DIFFER:.0%} of their answers."
+        "Columns: the standard deviation of a policy's accuracy over seeds, without the noise of single answers (the "
+        "`std_over_seeds` of a finished grid has both). With one seed, differences between these weights. Two policies "
+        f"are assumed to differ in {DIFFER:.0%} of their answers."
     ]
     for benchmark, of_benchmark in groupby(rows, key=itemgetter("benchmark")):
         mine = list(of_benchmark)

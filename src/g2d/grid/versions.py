@@ -54,7 +54,7 @@ STAGES = (
     Stage("draw_figures", 4),
     Stage("write_cards", 1),
     Stage("record_provenance", 1),
-    Stage("build_report", 8),
+    Stage("build_report", 9),
 )
 VERSIONS = {stage.name: stage.version for stage in STAGES if stage.version is not None}
 ORDER = [stage.name for stage in STAGES]

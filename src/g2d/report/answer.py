@@ -393,7 +393,7 @@ def _choice(evidence: _Evidence) -> str:
         return chosen
     return (
         f"{chosen} Differences are corrected for this choice: the interval of {evidence.warmed.name} against K=0"
-        f"{these_weights(evidence.best.n_seeds)} is {signed_interval(*test.family)} points and holds for any of "
+        f"{these_weights(evidence.best.n_seeds)} is {signed_interval(*test.family)} points, corrected for "
         f"{test.family_size} such comparisons; uncorrected it is {signed_interval(*test.ci)}."
     )
 

@@ -365,7 +365,7 @@ def course(training: pd.DataFrame, styles: Styles) -> Spec:
     rows = training.assign(series=[style.series for style in styles_of(training, styles)])
     measure = str(training["measure"].iloc[0])
     axis = alt.Axis(format="~s", grid=False, tickCount=5)
-    x = alt.X("tokens:Q", title="tokens trained on", axis=axis)
+    x = alt.X("tokens:Q", title="tokens read in training", axis=axis)
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     seen = {"series": None, "step": "", "tokens": "~s", "value": ".3g", "value_low": ".3g", "value_high": ".3g"}
     tooltip = tips(seen, series="training", value=measure, value_low="lowest seed", value_high="highest seed")

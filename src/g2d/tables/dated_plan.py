@@ -128,7 +128,8 @@ def plan_words(entries: Sequence[PlanEntry]) -> str:
     if first["evaluations"] or first["plan"]["primary"] != compared:
         plural = "s" if n > 1 else ""
         since = f"when {n} evaluation{plural} of trained policies had finished"
-        return f"The primary comparison ({words}) was set {since} ({PLAN}): all comparisons are exploratory."
+        earlier = "" if first["evaluations"] else " The plan from before any evaluation had another primary comparison."
+        return f"The primary comparison ({words}) was set {since} ({PLAN}): all comparisons are exploratory.{earlier}"
     changed = ""
     if len(entries) > 1:
         changed = f" Seeds or other settings changed after {n} evaluations of trained policies."
