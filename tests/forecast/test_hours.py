@@ -21,7 +21,8 @@ from g2d.jobs.snakemake_jobs import PlannedJob
 from g2d.policies import PolicyRecord, write_policy
 from g2d.policies.model_keys import HubModel, LocalModel, parameters
 from g2d.regimes.grpo.keys import Warmup
-from tests.configs import CONFIG, MINIMAL
+from tests.configs import CONFIG, MINIMAL, OPEN_ENDED, SMALL
+from tests.open_ended import JUDGE
 
 COST = Cost("job", "evaluate", 1800.0, 1.0, 1, "NVIDIA H100", 1800.0, 0, 0)
 
@@ -122,6 +123,16 @@ def test_a_guess_worked_out_by_hand() -> None:
     policy = grid.at(f"{model}/seed0/grpo/g8/k200")
     hours = guess(grid, "train_grpo", model, {}, 100 * 128, policy)
     assert hours * 3600 == pytest.approx(60 + drawing + passes + 100)
+
+
+def test_replies_to_open_ended_prompts_are_guessed_by_their_own_budget() -> None:
+    def hours(tokens: int, samples: int) -> float:
+        prompts = OPEN_ENDED | {"max_completion_length": tokens, "samples_per_prompt": samples}
+        grid = Grid(load(SMALL | {"rewards": {"polite": JUDGE}, "open_ended": prompts}))
+        return guess(grid, "draw_replies", next(iter(grid.runs)), {}, 0, None)
+
+    assert hours(512, 2) < hours(512, 8)
+    assert hours(512, 2) < hours(2048, 2)
 
 
 def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None:

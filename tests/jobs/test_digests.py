@@ -126,7 +126,7 @@ def test_a_changed_input_is_named_with_both_digests_its_job_and_the_fix(folder: 
     output = str(refusal.value)
     assert output.startswith(f"{HARVEST}: not the file that harvest_rollouts/m/k2 recorded: ")
     assert f"sha256 {sha256(HARVEST)}, recorded {before}; " in output
-    assert output.endswith(f"snakemake -R {HARVEST}")
+    assert output.endswith(f"made again: the same snakemake command with -R {HARVEST}")
     change(f"{CHECKPOINT}/optimizer.pt")
     with pytest.raises(ChangedError, match=rf"optimizer\.pt: .*{'recorded ' + '.' * 64} \(1 more.* -R {CHECKPOINT}$"):
         require_recorded([CHECKPOINT, HARVEST])

@@ -79,7 +79,7 @@ if ROOT:
     before = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
     os.environ.update(PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *before]))
 elif workflow.deployment_settings.deployment_method:
-    raise WorkflowError("--sdm: its jobs find g2d in a checkout of it alone: name that as the snakefile of the module")
+    raise WorkflowError("--sdm: jobs find g2d only in a checkout of it: name a checkout as the snakefile of the module")
 # In a module, g2d's rules may be renamed but its paths may not.
 renamed = workflow.modifier.modify_rulename
 os.environ.update(PYTHONUTF8="1")

@@ -7,7 +7,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.persistence.file import FilePersistence
 
 PRIVATE = [(workflow, "_onsuccess"), (FilePersistence, "_unmark_incomplete")]
-PRIVATE += [(DAG, name) for name in ("reason", "needrun", "needrun_jobs")]
+PRIVATE += [(DAG, name) for name in ("reason", "needrun", "needrun_jobs", "dependencies")]
 
 if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name) for owner, name in PRIVATE):
     raise WorkflowError(

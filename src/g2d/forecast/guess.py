@@ -154,7 +154,7 @@ def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Wo
 
 def _drawing(grid: Grid, stage: str, model: str, wildcards: Mapping[str, str]) -> Work:
     settings = grid.settings[model]
-    calibrate, harvest, evaluate = drawings(grid, model)
+    calibrate, harvest, evaluate, *replies = drawings(grid, model)
     if stage == "harvest_rollouts":
         job = harvest
         completions = harvest.completions or 0
@@ -163,6 +163,10 @@ def _drawing(grid: Grid, stage: str, model: str, wildcards: Mapping[str, str]) -
         job = calibrate
         group = settings.calibration.samples_per_prompt
         completions = calibrate.completions or LEVELS * settings.calibration.problems_per_level * group
+    elif stage == "draw_replies":
+        job = replies[0]
+        group = job.samples
+        completions = PROBLEMS * group
     else:
         job = evaluate
         sampled = settings.evaluation.sampled

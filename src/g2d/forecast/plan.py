@@ -85,7 +85,12 @@ class ModelForecast(TypedDict):
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("plan", help="jobs that fit on a card, before anything runs", description=__doc__)
+    parser = subparsers.add_parser(
+        "plan",
+        help="jobs that fit on a card, before anything runs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("config", type=Path, help="a configuration")
     parser.add_argument(
         "--memory", type=at_least(0), metavar="GiB", help="of the card, 0 without one (default: the card here, or 80)"

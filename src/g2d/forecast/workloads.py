@@ -59,6 +59,16 @@ def drawings(grid: Grid, model: str) -> Iterator[Drawing]:
         samples=samples,
         completions=None,
     )
+    replies = grid.config.open_ended
+    if replies is not None:
+        yield Drawing(
+            name="draw_replies",
+            section="open_ended",
+            budget=replies.max_completion_length,
+            batch=replies.batch_size,
+            samples=replies.samples_per_prompt,
+            completions=None,
+        )
 
 
 def trainings(grid: Grid, model: str) -> Iterator[Training]:

@@ -144,7 +144,7 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
     before, source = list(recorded[file].items())[-1]
     job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")
     digests = f"sha256 {present[file]}, recorded {before}"
-    again = f"snakemake -R {outputs[file]}"
+    again = f"the same snakemake command with -R {outputs[file]}"
     if file.startswith("results/"):
         fix = f"put it back, or have it made again: {again}"
     elif snapshots([outputs[file]]):

@@ -79,7 +79,7 @@ COMMANDS_GONE: dict[str, str] = {
     "power": "g2d plan prints the differences that a grid can find",
     "push": "upload a folder with `hf upload REPOSITORY FOLDER`: each adapter has its card",
     "reward-model": "name a reward model in a folder or on the Hub (reward: model)",
-    "verify-run": "recompute a job with `snakemake -R RULE` in a copy of the folder, and compare the digests",
+    "verify-run": "recompute a job with snakemake and `-R RULE` in a copy of the folder, and compare the digests",
 }
 
 
