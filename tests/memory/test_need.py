@@ -47,6 +47,12 @@ def test_vllm_beside_a_trainer_has_its_default_of_sequences_unless_fewer_are_ask
     assert any(f"{sequences} side by side" in note for note in need.notes)
 
 
+def test_a_group_that_no_pass_divides_is_counted_whole() -> None:
+    in_rows_of_two = Training(budget=50, rows=2)
+    in_groups = replace(in_rows_of_two, group_rows=16)
+    assert forecast().training(in_groups).total == forecast().training(replace(in_rows_of_two, rows=16)).total
+
+
 NONE = Lora.model_validate("none")
 
 

@@ -74,7 +74,8 @@ class Forecast:
 
     def training(self, training: Training) -> Need:
         shape = self.shape
-        rows = training.rows
+        rows = max(training.rows, training.group_rows)
+        training = replace(training, rows=rows)
         tokens = self.prompt_tokens + training.budget
         passage = self.counted.training(rows, tokens, training.checkpointing)
         moment = self._largest_moment(training, passage)

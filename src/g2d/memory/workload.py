@@ -24,6 +24,7 @@ class Training:
     budget: int  # most tokens per completion
     rows: int  # sequences per forward and backward pass
     per_row: int = 1  # 2 for a pair
+    group_rows: int = 1  # sequences of a group that no pass divides
     reference: bool = False  # while the policy's activations are kept
     reference_model: bool = False  # a second model stays in memory even if its pass comes first
     adapters: int = 1  # 2 if the reference is not M0

@@ -122,9 +122,11 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         per_update = self.completions_per_step(group_size)
         # At most: a pass over the training set may be shorter.
         at_once = per_update * (self.sync_every if isinstance(self.sync_every, int) else self.total_steps)
+        only_pairs = self.pairs == "one" and not self.grpo_weight
         return Training(
             budget=self.max_completion_length,
             rows=self.number("per_device_batch_size"),
+            group_rows=2 if only_pairs else self.responses,
             at_once=at_once,
             batch=min(self.batch_size, at_once),
             own_copy=True,
