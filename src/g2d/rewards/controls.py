@@ -65,7 +65,7 @@ def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) 
 MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda settings: "true rewards")
 WRONG = Reward("wrong", 1, Wrong, _by_wrongness, words=lambda settings: "rewards for wrong answers")
 FORMAT = Reward(
-    "format", 1, Format, _by_format, words=lambda settings: "rewards for the format alone", needs_reference=False
+    "format", 1, Format, _by_format, words=lambda settings: "rewards only for the format", needs_reference=False
 )
 RANDOM = Reward(
     "random",
