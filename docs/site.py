@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +55,14 @@ def tables() -> Iterator[str]:
         for table in (table for table in TABLES if table.section == section):
             yield f"### {table.name}.csv"
             yield f"{table.title}."
-            if table.function:
-                yield from _described(table)
+            yield from _described(table)
 
 
 def _described(table: Table) -> Iterator[str]:
     """Yield the docstring of a table's function, without arguments and errors, and the table's columns."""
-    module, name = table.function.split(":")
-    function = getattr(import_module(f"g2d.tables.{module}"), name)
-    text = re.split(r"\n\n(?:Args|Raises):\n", inspect.getdoc(function) or "")[0]
+    text = re.split(r"\n\n(?:Args|Raises):\n", inspect.getdoc(table.build) or "")[0]
     yield from map(_prose, text.split("\n\n"))
-    if columns := inspect.getclosurevars(function).nonlocals.get("columns"):  # of `g2d.tables.frames.table_of`
-        yield "Columns: " + ", ".join(f"`{column}`" for column in columns)
+    yield "Columns: " + ", ".join(f"`{column}`" for column in table.columns)
 
 
 def _prose(text: str) -> str:

@@ -62,7 +62,7 @@ def test_cards_show_what_was_configured_and_run_none_of_it() -> None:
     counts = Informativeness(**dict.fromkeys(Informativeness.__dataclass_fields__, 1))
     cards = [
         model_card(DPO, policy, base, results, HOSTILE),
-        harvest_card(Harvest("m", 2, 4, 0), base, counts, HOSTILE),
+        harvest_card(Harvest("m", 2, 4, 0), base, counts, HOSTILE, HOSTILE),
     ]
     for card in cards:
         rendered = RENDER.render(card.split("---\n", 2)[2])

@@ -126,7 +126,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             captions=captions(config, [*written, "accuracy"]),
             grid=Grid(config),
             series=series,
-            answered=browse_answers(Grid(config), answer_frame, lambda name: grid_problems),
+            answered=browse_answers(Grid(config), lambda policy: policy, answer_frame, lambda name: grid_problems),
             provenance=record,
             folder=out.parent,
             plan="The primary comparison is of this page.",

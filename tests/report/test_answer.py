@@ -21,7 +21,7 @@ MARGIN = 0.02
             (BASE, NONE, ("g2d", 150, 0.6, 4.0), GRPO),
             ((WARMED[:2], NONE[:2], 0.003), (WARMED[:2], GRPO[:2], 0.01)),
             [
-                "On b (greedy answers), accuracy is highest after K=150 steps of online RL, 60.0 % [58.0, 62.0]",
+                "On b (greedy answers), accuracy is highest at K=150, 60.0 % [58.0, 62.0]",
                 "(K=0): +10.0 points [−2.1, +6.1], Holm-corrected p = 0.003.",
                 "M0 starts from 40.0 %",
                 "the best DPO policy, K=150, is above it",
@@ -142,7 +142,7 @@ def test_the_choice_of_k_is_corrected_for() -> None:
 def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:
     table = main(NONE, WARMED, ("g2d", 150, 0.6, 5.0))
     table["group_size"] = pd.array([None, 2, 4], dtype="Int64")
-    assert "after K=150 (G=4) steps" in answered(table, MARGIN).sentences[0]
+    assert "at K=150 (G=4)" in answered(table, MARGIN).sentences[0]
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_harvest_that_another_reward_judged_shows_the_reward_beside_the_verdic
 
 @pytest.fixture
 def answered(config: Config, grid_problems: list[Problem]) -> Callable[[], list[Answered]]:
-    return lambda: browse_answers(Grid(config), answer_frame, lambda name: grid_problems)
+    return lambda: browse_answers(Grid(config), lambda policy: policy, answer_frame, lambda name: grid_problems)
 
 
 def test_as_many_problems_are_shown_as_a_series_may_have(config: Config, grid_problems: list[Problem]) -> None:

@@ -42,6 +42,11 @@ def test_policies_come_first_in_one_column_then_what_the_table_is_about() -> Non
     assert texts[1][:2] == ["GRPO (K=100)", "–"]
 
 
+def test_p_values_beside_the_level_differ_from_it() -> None:
+    table = pd.DataFrame({"p_holm": [0.0451, 0.0549, 1.0, 0.00012]})
+    assert [str(row[0].text) for row in cells_of(table).rows] == ["0.0451", "0.0549", "1", "0.00012"]
+
+
 def test_a_value_has_the_digits_of_its_measure() -> None:
     table = pd.DataFrame({"measure": ["reward", "reward", "tokens"], "value": [0.431, 0.5, 412.0]})
     assert [str(row[1].text) for row in cells_of(table).rows] == ["0.431", "0.500", "412"]

@@ -20,11 +20,11 @@ from g2d.grid.versions import GPU_STAGES
 from g2d.report import charts
 from g2d.report.page import build
 from g2d.report.provenance import provenance
-from g2d.report.styles import OKABE_ITO, Styles, legend, series_styles
+from g2d.report.styles import OKABE_ITO, Styles, legend, series_styles, style_of
 from g2d.report.vega import Spec, finished
 from g2d.tables import all_tables
 from g2d.tables.captions import captions
-from g2d.tables.frames import write_table
+from g2d.tables.frames import columns, table_of, write_table
 from tests.configs import CONFIG, MINIMAL
 from tests.report.conftest import write_tables
 from tests.report.rows import main
@@ -198,6 +198,15 @@ def test_the_first_differences_are_of_k_from_k_0_then_m0_then_grpo() -> None:
     assert charts.other_differences(table[:3]) is None
 
 
+@pytest.mark.parametrize("file", ["config.yaml", "off_policy.yaml", "bridging.yaml", "smollm2.yaml"])
+def test_training_curves_of_a_model_differ_in_colour_or_dash(file: str) -> None:
+    grid = Grid(read(CONFIG / file))
+    model = next(iter(grid.runs))
+    trainings = {last.over_seeds for last in grid.trajectories if last.model == model}
+    styles = [style_of(series_styles(grid), training.label, training.group_size) for training in trainings]
+    assert len({(style.color, style.dash) for style in styles}) == len(trainings)
+
+
 def right_by_k(rows: pd.DataFrame, _: Styles) -> Spec:
     return finished(alt.Chart(rows).mark_line().encode(x="K:Q", y="right:Q"))
 
@@ -209,6 +218,7 @@ def test_the_chart_of_a_new_table_is_a_function_and_a_part_of_its_line(
         module = ModuleType(f"g2d.{room}.toy")
         module.right_by_k = right_by_k  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
+    sys.modules["g2d.tables.toy"].right_by_k = table_of(columns("model K right"))(right_by_k)  # type: ignore[attr-defined]
     chart = all_tables.Chart("toy:right_by_k", "model")
     toy = all_tables.Table("toy", "How many answers are right", "toy:right_by_k", "answers", (), charts=(chart,))
     monkeypatch.setattr(all_tables, "TABLES", (*all_tables.TABLES, toy))

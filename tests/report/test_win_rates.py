@@ -37,7 +37,7 @@ def test_a_policy_that_wins_at_any_length() -> None:
     assert text_of() == (
         "both (K=20) of m, trained on verifiable and open-ended prompts together, is preferred to M0 in 80.0 % "
         "[70.0, 90.0] of comparisons on 60 held-out prompts, and at equal length in 70.0 % [60.0, 80.0]; its replies "
-        "have +50.0 % characters. Both differ significantly from 50 % (p = 0.001; at equal length 0.002)."
+        "are 50.0 % longer, in characters. Both differ significantly from 50 % (p = 0.001; at equal length 0.002)."
     )
 
 

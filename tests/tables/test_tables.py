@@ -268,6 +268,30 @@ def test_the_seeds_of_a_harvest_share_their_prompts():
         harvest_table(*summarised({keys[0]: groups([(1, 8)]), keys[1]: groups([(1, 8), (2, 8)])}))
 
 
+def rewarded(rewards: dict[str, list[float | None]]) -> pd.DataFrame:
+    """Rollouts with these rewards by prompt, all with the right answer."""
+    frame = groups([(len(of_prompt), len(of_prompt)) for of_prompt in rewards.values()])
+    given = [reward for of_prompt in rewards.values() for reward in of_prompt]
+    return frame.assign(reward=pd.Series(given, frame.index, dtype=float))
+
+
+def test_scalar_rewards_have_no_intervals_of_shares_of_right_rollouts():
+    keys = [Harvest("m", 2, 150, seed) for seed in (0, 1)]
+    apart = {"a": [0.1, 0.7], "b": [-1.3, 2.0]}
+    row = harvest_table(*summarised(dict.fromkeys(keys, rewarded(apart)))).iloc[0]
+    assert row["pairability"] == 1
+    assert math.isnan(row["pairability_low"])
+
+
+def test_a_prompt_without_a_reward_in_one_seed_is_left_out_of_the_interval():
+    keys = [Harvest("m", 2, 150, seed) for seed in (0, 1)]
+    late = {"a": [0.0, 1.0], "b": [None, None], "c": [1.0, 1.0]}
+    in_time = {"a": [0.0, 1.0], "b": [0.0, 1.0], "c": [1.0, 1.0]}
+    row = harvest_table(*summarised({keys[0]: rewarded(late), keys[1]: rewarded(in_time)})).iloc[0]
+    assert row["pairability"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert row["pairability_low"] <= 1 / 2 <= row["pairability_high"]
+
+
 def test_correlations_of_the_published_tables():
     paper = published("table1").query("method != 'SFT'")
     trained = paper[paper["method"].isin(["DPO", "G2D"])].rename(columns={"math500": "accuracy"})

@@ -106,6 +106,7 @@ rule build_report:
         tables=expand("results/tables/{table}.csv", table=TABLES),
         figures=expand("results/figures/{figure}.svg", figure=FIGURES),
         provenance="results/provenance.json",
+        records=RECORDS.files(GRID),
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
         pairs=SHOWN_PAIRS.files(GRID),
         rollouts=SHOWN_ROLLOUTS.files(GRID),

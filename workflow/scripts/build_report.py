@@ -12,6 +12,7 @@ from g2d.report.page import build
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.dated_plan import plan_words, read_plan
+from g2d.tables.inputs import Inputs
 from g2d.tables.reads import SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, shown_harvests
 
 
@@ -41,6 +42,7 @@ def main(snakemake):
             ),
             answered=browse_answers(
                 grid,
+                shown=Inputs(grid, given=given).shown,
                 answers=lambda policy, benchmark: read_rollouts(answers[policy, benchmark], ROLLOUT_COLUMNS),
                 problems=lambda benchmark: read_problems(questions[benchmark]),
             ),

@@ -24,7 +24,8 @@ def main(snakemake):
             card = model_card(shown, inputs.records[policy], bases[policy.model], results, note)
             write_text(f"results/{policy.folder}/{grid.config.lora.folder}/README.md", card)
         for harvest, counts in inputs.summaries.items():
-            card = harvest_card(harvest, bases[harvest.model], counts, note)
+            reward = grid.runs[harvest.model][harvest.run_name].other_reward
+            card = harvest_card(harvest, bases[harvest.model], counts, reward, note)
             write_text(f"results/{harvest.folder}/README.md", card)
 
 

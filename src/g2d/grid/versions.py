@@ -50,9 +50,9 @@ STAGES = (
     Stage("evaluate", 4, gpu=True),
     Stage("draw_samples", None, gpu=True),
     Stage("draw_replies", 1, gpu=True),
-    Stage("make_tables", 9),
-    Stage("draw_figures", 4),
-    Stage("write_cards", 1),
+    Stage("make_tables", 10),
+    Stage("draw_figures", 5),
+    Stage("write_cards", 2),
     Stage("record_provenance", 1),
     Stage("build_report", 9),
 )

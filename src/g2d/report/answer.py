@@ -122,7 +122,7 @@ class Difference:
         if self.test is None:
             return "not tested"
         name = "Holm-corrected p" if self.test.family_size > 1 else "p"
-        return f"{name} = {self.test.p_holm:.2g}"
+        return f"{name} = {self.test.p_holm:.3g}"
 
     def __str__(self) -> str:
         return f"{self.shown}, {self.evidence}"
@@ -296,7 +296,7 @@ def _effect(evidence: _Evidence) -> str:
         where += ", with these weights (one training run each)"
     if warmed is None:
         return f"{where}, DPO without online RL (K=0) reaches {evidence.best.score()}; no other K was run."
-    highest = f"{where}, accuracy is highest after {warmed.name} steps of online RL, {warmed.score()}"
+    highest = f"{where}, accuracy is highest at {warmed.name}, {warmed.score()}"
     if none is None:
         return f"{highest}; K=0 was not run, so this grid cannot say whether any was needed."
     effect = evidence.compare(warmed, none)

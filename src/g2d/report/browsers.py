@@ -102,7 +102,7 @@ Browsed = TypeVar("Browsed", Series, Answered)
 
 
 def series_keys(harvests: Sequence[Harvest]) -> dict[At, list[Harvest]]:
-    """Return the harvests by (model, seed, variant, G), ascending in K; each series starts with M0's."""
+    """Return the harvests by (model, seed, variant, G), ascending in K; M0's (K=0) are in each series."""
     by_variant: dict[tuple[str, int, str], list[Harvest]] = {}
     for harvest in harvests:
         by_variant.setdefault((harvest.model, harvest.seed, harvest.variant), []).append(harvest)
@@ -184,20 +184,24 @@ def _at_k(k: int, rows: pd.DataFrame, pair: Pair | None) -> RolloutsAtK:
 
 
 def browse_answers(
-    grid: Grid, answers: Callable[[Policy, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
+    grid: Grid,
+    shown: Callable[[Policy], Policy],
+    answers: Callable[[Policy, str], pd.DataFrame],
+    problems: Callable[[str], Iterable[Problem]],
 ) -> list[Answered]:
+    """Return the problems to show of each model and benchmark; `shown` gives a policy the K of tables."""
     questions = {}
     for name in grid.config.benchmarks:
         questions[name] = {problem.problem_id: problem for problem in problems(name)}
-    shown = []
+    answered = []
     for (model, benchmark), policies in side_by_side(grid).items():
         first_answers = []
         for policy in policies:
             frame = answers(policy, benchmark)
             first_answers.append(frame[frame["sample"] == 0].set_index("problem_id").to_dict("index"))
-        by_policy = dict(zip(_names_of(policies), first_answers, strict=True))
-        shown.append(_answered(model, benchmark, questions[benchmark], by_policy))
-    return within_budget(shown)
+        by_policy = dict(zip(_names_of([shown(policy) for policy in policies]), first_answers, strict=True))
+        answered.append(_answered(model, benchmark, questions[benchmark], by_policy))
+    return within_budget(answered)
 
 
 def _names_of(policies: Sequence[Policy]) -> list[str]:

@@ -28,7 +28,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 def model_card(
     policy: Policy, record: PolicyRecord, base: PolicyRecord, results: pd.DataFrame, demonstration: str | None
 ) -> str:
-    """Return the card of one policy; `results` has its rows of the main or the ablations table."""
+    """Return the card of one policy; `results` has its rows of `main.csv`."""
     rows = results.to_dict("records")
     tags = ["reasoning", "g2d", record.regime]
     if not record.weights:
@@ -94,8 +94,10 @@ def _use(record: PolicyRecord, base: PolicyRecord) -> tuple[str, str]:
     return fenced("\n".join(lines), "python"), fenced(f"vllm serve {serve}")
 
 
-def harvest_card(harvest: Harvest, base: PolicyRecord, counts: Informativeness, demonstration: str | None) -> str:
-    """Return the card of the pairs and rollouts of one harvest."""
+def harvest_card(
+    harvest: Harvest, base: PolicyRecord, counts: Informativeness, reward: str, demonstration: str | None
+) -> str:
+    """Return the card of the pairs and rollouts of one harvest; `reward` chose the pairs, "" for correctness."""
     data = DatasetCardData(
         # `datasets` reads one format per folder; the rollouts are Parquet.
         configs=[{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}],
@@ -110,6 +112,7 @@ def harvest_card(harvest: Harvest, base: PolicyRecord, counts: Informativeness, 
         description=f"Rollouts of {_model(base)} {_warmup(harvest.k)},",
         paper=PAPER,
         counts=counts,
+        reward=literal(reward),
     )
     return f"{card}\n"
 

@@ -174,7 +174,10 @@ def _is_constant(columns: pd.DataFrame) -> bool:
 
 def _cell(row: Cells, column: str, qualified_by: Sequence[str], digits: int) -> Cell:
     value = row[column]
-    text = _shown(value, digits)
+    if column.startswith("p_") and not pd.isna(value):
+        text = plain(f"{value:.3g}")  # rounded to decimals, values beside the level would look like it
+    else:
+        text = _shown(value, digits)
     more = [_shown(row[name], digits) for name in qualified_by if not pd.isna(row[name])]
     if len(qualified_by) == 2 and len(more) == 2:
         text += Markup(' <span class="ci">[{}, {}]</span>').format(*more)

@@ -62,7 +62,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     interval = _interval(main)
     channels = series_channels(legend(trained, styles))
     points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(trained), **channels)
-    curves = alt.Chart(_curves(trained[of_warmup], base.assign(at=0.0))).mark_line(strokeWidth=1.8)
+    curves = alt.Chart(_curves(trained[of_warmup], base.assign(at=0.0))).mark_line(strokeWidth=1.8, clip=True)
     lines = curves.encode(x=x, y=y, order="K:Q", **channels)
     bars = alt.Chart(trained).mark_rule(strokeWidth=1.5).encode(x=x, color=channels["color"], **interval)
     layers: list[alt.Chart] = []
@@ -73,7 +73,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
             *outlined(alt.Chart(base).encode(x=alt.value(0), y=y, text="name:N"), align="left", dx=4),
         ]
     if not of_warmup.all():
-        edge = alt.Chart(pd.DataFrame({"at": [ks[-1] + 0.09 * reach], "text": ["without the GRPO warm-up"]}))
+        edge = alt.Chart(pd.DataFrame({"at": [ks[-1] + 0.09 * reach], "text": ["K of other trainings"]}))
         layers += [
             edge.mark_rule(color="#999").encode(x=x),
             edge.mark_text(align="right", fontSize=11).encode(x=alt.value("width"), y=alt.value(-8), text="text:N"),
@@ -209,7 +209,10 @@ def informativeness_by_k(harvest: pd.DataFrame, _: Styles | None = None) -> Spec
     ks = sorted(rows_of_size["K"].unique().tolist())
     margin = 0.04 * (ks[-1] - ks[0]) or 1
     around = alt.Scale(domain=[ks[0] - margin, ks[-1] + margin], nice=False, zero=False)
-    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=around)
+    title = "GRPO warm-up steps K"
+    if harvest["group_size"].nunique() > 1:
+        title += f" (G={first_size:g})"
+    x = alt.X("K:Q", title=title, axis=alt.Axis(values=ks, grid=False), scale=around)
     scale = alt.Scale(domain=[0, 1])
     y = alt.Y("value:Q", title="share (ρ, μ) or bits (H)", scale=scale)
     tooltip = tips({"series": None, "K": "", "value": ".3f", "interval": None}, series="metric")

@@ -105,7 +105,7 @@ def _win_rate(row: Cells) -> str:
     )
     if has_equal_length:
         text += f", and at equal length in {percent_of(row, 'equal_length')}"
-    text += f"; its replies have {signed(longer)}{NBSP}% characters. "
+    text += f"; its replies are {percent(abs(longer))} {'longer' if longer >= 0 else 'shorter'}, in characters. "
     text += _verdict(row) if has_equal_length else _unknown(row)
     if has_equal_length and not FEW < row["longer"] < 1 - FEW:
         side = "longer" if row["longer"] > 0.5 else "shorter"

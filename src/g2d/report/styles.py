@@ -18,7 +18,7 @@ from g2d.tables.frames import Cells
 # Okabe and Ito's colours for colour-blind readers.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2), (12, 3), (4, 1), (8, 2, 2, 2, 2, 2), (1, 4))
 
 METHODS = tuple(dict.fromkeys(["base", "dpo", *REGIMES]))
 COLORS = dict(zip(METHODS, cycle(OKABE_ITO), strict=False))
@@ -43,7 +43,8 @@ def numbered_style(number: int, series: str, color: str) -> Style:
 
 def series_styles(grid: Grid) -> Styles:
     by_name: dict[str, list[Policy]] = {}
-    for policy in grid.policies:
+    # Trainings that are not evaluated have curves too.
+    for policy in [*grid.policies, *(last.over_seeds for last in grid.trajectories)]:
         by_name.setdefault(_name(policy.label), []).append(policy)
     made: dict[tuple[str, int], Style] = {}
     n_drawn: Counter[str] = Counter()  # styles by method

@@ -5,7 +5,7 @@ CONTRIBUTING.md describes how to add one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -88,6 +88,12 @@ class Table:
         module, _, function = self.function.partition(":")
         build: Callable[..., pd.DataFrame] = getattr(import_module(f"g2d.tables.{module}"), function)
         return build
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Types of its columns by name."""
+        columns: Mapping[str, str] = self.build.columns  # type: ignore[attr-defined] # set by `g2d.tables.frames.table_of`
+        return columns
 
 
 @dataclass(frozen=True)

@@ -125,14 +125,16 @@ def plan_words(entries: Sequence[PlanEntry]) -> str:
         words += f", judged by {compared['judged_by']}"
     if "trained_on" in compared:
         words += f", of policies trained on {compared['trained_on']}"
-    if first["evaluations"] or first["plan"]["primary"] != compared:
-        plural = "s" if n > 1 else ""
-        since = f"when {n} evaluation{plural} of trained policies had finished"
-        earlier = "" if first["evaluations"] else " The plan from before any evaluation had another primary comparison."
+    counted = "1 evaluation" if n == 1 else f"{n} evaluations"
+    if first["evaluations"] or any(entry["plan"]["primary"] != compared for entry in entries):
+        since = f"when {counted} of trained policies had finished"
+        earlier = ""
+        if not first["evaluations"] and first["plan"]["primary"] != compared:
+            earlier = " The plan from before any evaluation had another primary comparison."
         return f"The primary comparison ({words}) was set {since} ({PLAN}): all comparisons are exploratory.{earlier}"
     changed = ""
     if len(entries) > 1:
-        changed = f" Seeds or other settings changed after {n} evaluations of trained policies."
+        changed = f" Seeds or other settings changed after {counted} of trained policies."
     return (
         f"The primary comparison, planned before any trained policy was evaluated ({PLAN}), is {words}; all other "
         f"comparisons are exploratory.{changed}"

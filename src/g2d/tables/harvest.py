@@ -42,8 +42,13 @@ FEWEST_CORRELATED = 3  # harvests: two are always on a line
 
 @table_of(HARVEST_COLUMNS)
 def harvest_table(harvests: Mapping[Harvest, Informativeness], counts: Mapping[Harvest, pd.DataFrame]) -> Rows:
-    """Table 2: a row per harvest, mean and sample standard deviation over the seeds in which a metric is not null;
-    ValueError if seeds harvested different prompts."""
+    """Table 2: a row per harvest, mean and sample standard deviation over the seeds in which a metric is not null.
+
+    Intervals are over the prompts that have a reward in all seeds. Scalar rewards have none.
+
+    Raises:
+        ValueError: seeds harvested different prompts.
+    """
     models = list(dict.fromkeys(harvest.model for harvest in harvests))
 
     def position(harvest: Harvest) -> tuple[int, int, int, int]:
@@ -53,24 +58,26 @@ def harvest_table(harvests: Mapping[Harvest, Informativeness], counts: Mapping[H
     for harvest in sorted(harvests, key=position):
         groups.setdefault((harvest.model, harvest.group_size, harvest.k), []).append(harvest)
     for (model, group_size, k), seeds in groups.items():
+        if len({harvests[harvest].n_prompts for harvest in seeds}) > 1:
+            raise ValueError(
+                f"{seeds[0].folder}: the seeds of this policy harvested different prompts: harvest them again"
+            )
         row: dict[str, object] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(seeds)}
         for metric, attribute in HARVEST_METRICS.items():
             by_seed = pd.Series([getattr(harvests[harvest], attribute) for harvest in seeds], dtype=float).dropna()
             row[metric] = by_seed.mean()
             row[f"{metric}_std"] = standard_deviation(by_seed.to_numpy())
-        row.update(_harvest_intervals([counts[harvest] for harvest in seeds], seeds[0].folder))
+        if all(harvests[harvest].all_wrong is not None for harvest in seeds):  # the rewards are binary
+            row.update(_harvest_intervals([counts[harvest] for harvest in seeds]))
         yield row
 
 
-def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float | None]:
-    prompts: set[tuple[str, ...]] = set()
+def _harvest_intervals(counts: Sequence[pd.DataFrame]) -> dict[str, float | None]:
+    judged = set.intersection(*(set(frame["problem_id"]) for frame in counts))
     parts = []
     for frame in counts:
-        ordered = frame.sort_values("problem_id", kind="stable")
-        prompts.add(tuple(ordered["problem_id"]))
+        ordered = frame[frame["problem_id"].isin(judged)].sort_values("problem_id", kind="stable")
         parts.append(informative_parts(ordered))
-    if len(prompts) > 1:
-        raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
     values: dict[str, float | None] = {}
     for metric in CORRELATED_METRICS:
         numerators = []

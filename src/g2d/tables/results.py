@@ -56,9 +56,9 @@ class Results(Inputs):
         return f"g2d.open({str(self.folder)!r})"
 
     def build(self, name: str) -> pd.DataFrame:
-        names = [table.name for table in all_tables.TABLES]
+        names = all_tables.tables_of(self.grid)
         if name not in names:
-            raise KeyError(f"{name}: no such table: name one of {', '.join(names)}")
+            raise KeyError(f"{name}: no such table of this grid: name one of {', '.join(names)}")
         return super().build(name)
 
     @cached_property
@@ -119,7 +119,8 @@ class Results(Inputs):
     def bills(self) -> pd.DataFrame:
         """A row per policy and job charged to it (`Cost`); shared jobs are charged to each policy.
 
-        `benchmark` is null for the jobs that made the policy; these add up to the tables' device-hours.
+        `benchmark` is null for the jobs that made the policy; these add up to the tables' device-hours. Samples and
+        open-ended replies are only in `tables["cost"]`.
         """
         rows = []
         for policy in self._trained:
@@ -174,13 +175,9 @@ class Results(Inputs):
         return [self.shown(policy) for policy in self.grid.trainings]
 
 
-_TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # a single level is text; the others are integers
-
-
 def read_by_name(path: str | Path) -> pd.DataFrame:
     """Read a table with the types declared for the name of the file; KeyError without one."""
-    build = all_tables.table(Path(path).stem).build
-    return read_table(path, getattr(build, "columns", _TYPES))
+    return read_table(path, all_tables.table(Path(path).stem).columns)
 
 
 class _Tables(Mapping[str, pd.DataFrame]):
