@@ -61,7 +61,7 @@ def wrapped(folder: Path) -> None:
             "no second.safetensors, which model.safetensors.index",
         ),
         (other_tensor, "first.safetensors: no tensor a, which model.safetensors.index.json lists"),
-        (broken_index, "model.safetensors.index.json: no weight_map in it"),
+        (broken_index, "model.safetensors.index.json: no weight_map can be read in it"),
         (lambda folder: (folder / "model.safetensors.index.json").unlink(), "neither model.safetensors nor "),
         (wrapped, "every tensor's name begins with module., so "),
     ],

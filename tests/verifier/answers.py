@@ -145,7 +145,8 @@ TABLE: dict[str, list[tuple[str, list[str], list[str]]]] = {
     ],
     "ordered pairs": [
         ("(1,2)", ["(1, 2)", r"\left(1,2\right)"], ["(2,1)", "[1,2]"]),
-        ("(1,2,3)", [], ["(1,3,2)"]),
+        ("(1,2,3)", [], ["(1,3,2)", "z=1,y=2,x=3"]),
+        ("(1,2)", ["x=1, y=2", r"x=1 \text{ and } y=2"], ["y=1, x=2", r"y=1 \text{ and } x=2"]),
         ("(3,4)", ["(3.0,4.0)"], []),
         (r"\left( 3, \frac{\pi}{2} \right)", [r"(3,\pi/2)"], [r"(3,\pi)"]),
         ("(1,2),(3,4)", ["(3,4),(1,2)"], ["(1,3),(2,4)"]),
@@ -153,6 +154,16 @@ TABLE: dict[str, list[tuple[str, list[str], list[str]]]] = {
     ],
     "matrices": [
         (r"\begin{pmatrix}1\\2\end{pmatrix}", [r"\begin{bmatrix}1\\2\end{bmatrix}"], []),
+        (
+            r"\begin{pmatrix}1\\2\end{pmatrix}",
+            [r"v = \begin{pmatrix}1\\2\end{pmatrix}", r"\mathbf{v} = \begin{pmatrix}1\\2\end{pmatrix}"],
+            [r"v = \begin{pmatrix}1\\3\end{pmatrix}"],
+        ),
+        (
+            r"v = \begin{pmatrix}1\\2\end{pmatrix}",
+            [r"\begin{pmatrix}1\\2\end{pmatrix}"],
+            [r"w = \begin{pmatrix}1\\2\end{pmatrix}"],
+        ),
         (r"\begin{pmatrix}1\\2\end{pmatrix}", [], [r"\begin{pmatrix}2\\1\end{pmatrix}"]),
         (r"\begin{pmatrix}1\\2\end{pmatrix}", [], [r"\begin{pmatrix}1&2\end{pmatrix}"]),
         (r"\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}", [], [r"\begin{pmatrix} 1 & 0 \\ 0 & 2 \end{pmatrix}", "1"]),
@@ -611,6 +622,9 @@ TABLE: dict[str, list[tuple[str, list[str], list[str]]]] = {
         (r"5 \frac{\text{m}}{\text{s}}", ["5", r"5\text{ m/s}"], ["6"]),
         ("5", [r"5 \frac{\text{m}}{\text{s}}", r"5 \frac{\mathrm{km}}{\mathrm{h}}"], []),
         (r"40\text{ cm}^2", ["40 cm^2"], ["40 m^2", "40 cm^3"]),
+        ("12", [r"12 \text{ units}^2", r"12 \text{ units}^3", r"12\,\text{sq. units}"], [r"12 \text{ units}^4"]),
+        ("144", [], [r"12\text{ units}^2"]),
+        ("5", [r"5 \text{ times as many}"], [r"5 \text{ times more}"]),
     ],
     "program notation": [
         ("e^5", ["exp(5)"], ["exp(6)"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -256,4 +257,4 @@ def test_nothing_is_left_of_an_interrupted_run(files, monkeypatch):
 def test_options_are_checked(files, option, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(files, *option)
-    assert "is no number" in capsys.readouterr().err
+    assert re.search("is no (whole )?number", capsys.readouterr().err)

@@ -187,6 +187,14 @@ def test_g2d_verify_gives_it_the_whole_row() -> None:
     assert main(["verify", "in.jsonl", "out.jsonl", "--verifier", "not-there.py"]) == 2
 
 
+def test_g2d_verify_refuses_a_function_with_other_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text("def judge(problem):\n    return True\n")
+    Path("in.jsonl").write_text('{"completion": "a"}\n')
+    assert main(["verify", "in.jsonl", "out.jsonl", "--verifier", "mine.py"]) == 2
+    assert "judge in mine.py has other parameters: write def judge(problem, completion)" in capsys.readouterr().err
+    assert not Path("out.jsonl").exists()
+
+
 # ------------------------------------------------------------------------------------------------------------ examples
 
 

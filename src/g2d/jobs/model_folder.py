@@ -67,8 +67,8 @@ def _shards(folder: Path) -> list[str]:
         return []
     try:
         file_of = dict(read_json(index)["weight_map"])
-    except (KeyError, TypeError):
-        raise ValueError(f"{index}: no weight_map in it: put a complete copy there") from None
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{index}: no weight_map can be read in it: put a complete copy there") from None
     for name in sorted(set(file_of.values())):
         shard = folder / name
         if not shard.is_file():

@@ -95,7 +95,11 @@ def _set_times(folder: Path) -> int:
         raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
     times = set_times(RESULTS)
     for file in times.changed:
-        say(f"{file}: not what its job left, and no job will read it: put it back, or delete it to have it made again")
+        if file.is_relative_to(RESULTS):
+            words = "not what its job left, and no job will read it: put it back, or delete it to have it made again"
+        else:
+            words = "not what a job read: put it back, or the next run makes again what depends on it"
+        say(f"{file}: {words}")
     say(f"time stamps set; {times.same} files are as their jobs left them, {len(times.changed)} differ")
     if times.unknown:
         say(f"{times.unknown} files have no digest: taken as they are")

@@ -81,7 +81,7 @@ def _judgements(reply: Reply, n: int) -> list[Judgement]:
     if reply.status == "judged":
         why = f"{len(reply.numbers)} numbers for {n} completions: return a list with one for each"
     elif reply.status == "limit":
-        why = "limit of memory or nesting"
+        why = "its worker ended, used up its memory, or nested too deeply"
     return [Judgement(None, "error", {"error": why})] * n
 
 

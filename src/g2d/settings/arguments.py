@@ -17,8 +17,9 @@ def at_least(low: int, kind: Callable[[str], float] = float, *, above: bool = Fa
             value = math.nan
         is_too_low = value <= low if above else value < low
         if is_too_low or not math.isfinite(value):
+            number = "whole number" if kind is int else "number"
             bound = "above" if above else "of at least"
-            raise argparse.ArgumentTypeError(f"{text!r} is no number {bound} {low}")
+            raise argparse.ArgumentTypeError(f"{text!r} is no {number} {bound} {low}")
         return value
 
     return convert

@@ -101,6 +101,16 @@ def unsolved_differ(reference: Readings, answer: Readings, equal: Equal) -> bool
     return any(map(_is_unsolved, expected - matched)) and any(map(_is_unsolved, answered - matched))
 
 
+_COORDINATE = re.compile(r"(?:\A|[,;]|and\s*\}?)(?:\s|\\[,; ])*([xyz])\s*=")
+
+
+def coordinates_out_of_order(reference: str, answer: str) -> bool:
+    """Reject `y=1, x=2` for `(1,2)`: Math-Verify compares the right sides in the order written."""
+    names = _COORDINATE.findall(answer)
+    is_point = reference.startswith(("(", r"\left(")) and "=" not in reference
+    return is_point and names != sorted(names)
+
+
 def _equations(readings: Readings) -> set[sympy.Expr]:
     """Return left minus right side of each equation."""
     if not readings or not isinstance(readings[0], sympy.Basic):
@@ -108,7 +118,8 @@ def _equations(readings: Readings) -> set[sympy.Expr]:
     differences = set()
     for equation in readings[0].atoms(sympy.Eq):
         left, right = equation.args
-        if isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr):
+        is_number = [isinstance(side, sympy.Expr) and not side.is_Matrix for side in (left, right)]
+        if all(is_number):
             differences.add(left - right)
     return differences
 

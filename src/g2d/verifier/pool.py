@@ -203,8 +203,9 @@ class _Batch:
         self.pool.workers.append(worker)
         if worker.reply(START_S) is None:
             self.pool.workers.remove(worker)
-            stderr = worker.end() or "no output"
-            raise VerifierError(f"a verifier worker did not start (exit {worker.process.returncode}): {stderr}")
+            name = " ".join(self.pool.function[:2]) or "Math-Verify"
+            reason = worker.end() or f"no answer in {START_S:g} s"
+            raise VerifierError(f"{name}: a worker did not start (exit {worker.process.returncode}): {reason}")
         return worker
 
     def _blame(self, chunk: deque[int], worker: _Worker, *, has_replied: bool) -> None:
@@ -236,8 +237,12 @@ class _Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                # Keeps the order of sets of symbols.
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+                env=os.environ
+                | {
+                    "PYTHONPATH": os.pathsep.join(paths),
+                    "PYTHONHASHSEED": "0",  # keeps the order of sets of symbols
+                    "CUDA_VISIBLE_DEVICES": "",  # the user's code takes no memory from the trainer
+                },
             )
         self.hung_up = False
 

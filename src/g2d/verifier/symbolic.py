@@ -51,6 +51,7 @@ _REJECTIONS = (
     guards.numbers_side_by_side,
     guards.only_absolute_value,
     guards.ratio_for_integer,
+    guards.coordinates_out_of_order,
     letters_differ,
     statements.names_differ,
 )

@@ -63,7 +63,8 @@ _CALCULATES = re.compile(
 )
 _NO_LETTERS = re.compile(r"[^\w\s.'’()%°-]|[0-9_\u0370-\u03ff百千万萬亿億兆半倍]")
 _SHORT = re.compile("(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])")
-_SHORT_WORDS = frozenset(["a", "an", "of", "in", "on", "at", "is", "no", "st", "nd", "rd", "th"])
+_SHORT_WORDS = frozenset(["a", "an", "as", "of", "in", "on", "at", "is", "no", "st", "nd", "rd", "th"])
+_COUNTED = re.compile(r"\b(?:(?:sq|cu)\.? )?units?(?:\^[23])?(?![a-z^])", re.IGNORECASE)  # of any area or volume
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 Unit = frozenset[tuple[str, int]]  # canonical names with their powers
@@ -148,6 +149,7 @@ def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
 
 def changes_value(words: str) -> bool:
     """Return whether words may change the number before them: `million`, `squared`, `sin x`, `M`."""
+    words = _COUNTED.sub("units", words)
     if find_unit(words) is not None:
         return False
     plain = unicodedata.normalize("NFKC", words)

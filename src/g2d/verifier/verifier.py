@@ -49,7 +49,8 @@ class Verification:
     Attributes:
         verdict:
             - `no_boxed`: no terminated box
-            - `truncated`: not right, and the token budget ran out
+            - `truncated`: the token budget ran out before a terminated box, or with a user's function before a right
+              answer
             - `unfinished_thinking`: `<think>` without `</think>`
             - `parse_error`: Math-Verify cannot read the answer
             - `limit`: of size, nesting or memory

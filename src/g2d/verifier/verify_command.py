@@ -28,6 +28,7 @@ from g2d.settings.arguments import at_least
 from g2d.verifier.extraction import require_answer, written_out
 from g2d.verifier.pool import Limits, default_workers
 from g2d.verifier.verifier import Reference, Verifier
+from g2d.verifier.verifier_keys import PythonVerifier, mistake_in
 
 ADDED = ("verdict", "reward", "extracted_answer")
 Row = dict[str, Any]  # a row of the user's file
@@ -58,6 +59,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.verifier is not None:
+        mistake = mistake_in(PythonVerifier(source="python", file=arguments.verifier))
+        if mistake is not None:
+            raise ValueError(mistake)
     malformed = 0
     numbers = count(1)
     verdicts: Counter[str] = Counter()
