@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from transformers import TrainingArguments
+from trl import DPOConfig
 
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.trainers import OptimizerKeys, trainer_arguments
@@ -16,7 +16,7 @@ NAMES = ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_n
 
 def arguments(tmp_path: Path, keys: OptimizerKeys | None) -> list[float]:
     settings = None if keys is None else Warmup(**keys.params(), learning_rate=0.25, lr_schedule="linear")
-    made = TrainingArguments(**trainer_arguments(tmp_path, 0, settings=settings))
+    made = DPOConfig(**trainer_arguments(tmp_path, 0, settings=settings))
     assert settings is None or (made.learning_rate, made.lr_scheduler_type) == (0.25, "linear")
     assert made.optim == "adamw_torch"
     return [getattr(made, name) for name in NAMES]

@@ -55,7 +55,7 @@ def test_the_first_page_answers_the_question(tab: Page) -> None:
     headline = tab.locator(".headline:visible").inner_text()
     assert headline.startswith("Whether K=0 was enough is open on easy (greedy answers, margin 2 points): K=0 50")
     assert tab.locator(".sentences:visible p").count() == 4
-    assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
+    assert "accuracy is highest at K=20" in tab.locator(".sentences:visible").inner_text()
 
 
 def test_a_demonstration_is_called_one(tab: Page) -> None:

@@ -39,7 +39,7 @@ def test_the_command_of_a_refusal_makes_the_file_again(own_micro_grid: Project) 
         lines = grid.refused("--cores", "1", *target).splitlines()
         [refusal] = [line for line in lines if line.startswith("train_dpo: ")]
         assert "pairs.jsonl: not the file that build_pairs/micro/seed0/g2/k2 recorded" in refusal
-        command = refusal.partition("snakemake ")[2].split()
+        command = refusal.partition("the same snakemake command with ")[2].split()
         grid.build(*command, *target)
         assert pairs.read_bytes() == before
     assert made.read_bytes() == expected

@@ -173,7 +173,9 @@ def test_files_of_the_cache_that_changed_are_refused_and_fetched_again(fetched: 
             output = run(fetched, None, EVALUATION)
         assert output.startswith("failed")
         assert f"evaluate: {file}: not the file that pretrained_model/mine recorded: sha256 " in output, output
-        remedies |= {*re.findall(r"; delete (.+) and have it fetched again: snakemake (.+)", output)}
+        remedies |= {
+            *re.findall(r"; delete (.+) and have it fetched again: the same snakemake command with (.+)", output)
+        }
     with ExitStack() as changes:
         for file in before:
             changes.enter_context(changed(file))

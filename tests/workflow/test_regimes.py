@@ -349,6 +349,7 @@ TOY = '''
 
 from typing import Any, Literal
 
+from g2d.memory.workload import MicroBatches
 from g2d.regimes.run.microbatches import longest
 from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.offline import read_harvest, train_offline
