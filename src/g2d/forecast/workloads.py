@@ -12,6 +12,7 @@ from g2d.memory.workload import Drawing, Training
 from g2d.problems.problem_keys import SyntheticProblems
 from g2d.regimes.run.checkpoints import KEPT
 from g2d.rollouts.free_memory import GIB
+from g2d.rollouts.rollout_keys import Sampling
 
 if TYPE_CHECKING:  # imports torch
     from g2d.memory.passes import ModelShape
@@ -30,23 +31,9 @@ def drawings(grid: Grid, model: str) -> Iterator[Drawing]:
     if levels is not None:
         n_levels = max(len(levels), 1)
         drawn = n_levels * calibration.problems_per_level * calibration.samples_per_prompt
-    yield Drawing(
-        name="calibrate",
-        section="calibration",
-        budget=calibration.max_completion_length,
-        batch=calibration.batch_size,
-        samples=calibration.samples_per_prompt,
-        completions=drawn,
-    )
+    yield _drawing_of(calibration, "calibrate", "calibration", drawn)
     harvest = settings.harvest
-    yield Drawing(
-        name="harvest",
-        section="harvest",
-        budget=harvest.max_completion_length,
-        batch=harvest.batch_size,
-        samples=harvest.samples_per_prompt,
-        completions=settings.training_set.n * harvest.samples_per_prompt,
-    )
+    yield _drawing_of(harvest, "harvest", "harvest", settings.training_set.n * harvest.samples_per_prompt)
     evaluation = settings.evaluation
     samples = 1
     if evaluation.sampled:
@@ -61,14 +48,18 @@ def drawings(grid: Grid, model: str) -> Iterator[Drawing]:
     )
     replies = grid.config.open_ended
     if replies is not None:
-        yield Drawing(
-            name="draw_replies",
-            section="open_ended",
-            budget=replies.max_completion_length,
-            batch=replies.batch_size,
-            samples=replies.samples_per_prompt,
-            completions=None,
-        )
+        yield _drawing_of(replies, "draw_replies", "open_ended", None)
+
+
+def _drawing_of(sampling: Sampling, name: str, section: str, completions: int | None) -> Drawing:
+    return Drawing(
+        name=name,
+        section=section,
+        budget=sampling.max_completion_length,
+        batch=sampling.batch_size,
+        samples=sampling.samples_per_prompt,
+        completions=completions,
+    )
 
 
 def trainings(grid: Grid, model: str) -> Iterator[Training]:

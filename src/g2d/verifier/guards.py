@@ -90,6 +90,16 @@ def undefined(reference: Readings, answer: Readings) -> bool:
     return False
 
 
+_COORDINATE = re.compile(r"(?:\A|[,;]|and\s*\}?)(?:\s|\\[,; ])*([xyz])\s*=")
+
+
+def coordinates_out_of_order(reference: str, answer: str) -> bool:
+    """Reject `y=1, x=2` for `(1,2)`: Math-Verify compares the right sides in the order written."""
+    names = _COORDINATE.findall(answer)
+    is_point = reference.startswith(("(", r"\left(")) and "=" not in reference
+    return is_point and names != sorted(names)
+
+
 def unsolved_differ(reference: Readings, answer: Readings, equal: Equal) -> bool:
     """Reject `f(2)=7` for `f(2)=5`: Math-Verify compares solutions, and both equations have none."""
     expected = _equations(reference)
@@ -99,16 +109,6 @@ def unsolved_differ(reference: Readings, answer: Readings, equal: Equal) -> bool
         if equal([a], [b]) or equal([a], [-b]):
             matched |= {a, b}
     return any(map(_is_unsolved, expected - matched)) and any(map(_is_unsolved, answered - matched))
-
-
-_COORDINATE = re.compile(r"(?:\A|[,;]|and\s*\}?)(?:\s|\\[,; ])*([xyz])\s*=")
-
-
-def coordinates_out_of_order(reference: str, answer: str) -> bool:
-    """Reject `y=1, x=2` for `(1,2)`: Math-Verify compares the right sides in the order written."""
-    names = _COORDINATE.findall(answer)
-    is_point = reference.startswith(("(", r"\left(")) and "=" not in reference
-    return is_point and names != sorted(names)
 
 
 def _equations(readings: Readings) -> set[sympy.Expr]:
