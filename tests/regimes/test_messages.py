@@ -55,7 +55,7 @@ def test_messages_arrive_unchanged(tmp_path: Path, value: Any) -> None:
     "read",
     [
         lambda frame: groups(frame, ["a", "b"], which="all", seed=0),
-        lambda frame: right_completions(frame, PROBLEMS, None, 0),
+        lambda frame: right_completions(frame, PROBLEMS),
     ],
 )
 def test_rows_of_a_harvest_can_be_sent(tmp_path: Path, read: Callable[[pd.DataFrame], Any]) -> None:

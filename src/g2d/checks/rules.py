@@ -249,8 +249,6 @@ def _check_warmup(settings: ModelSettings, where: str, warmup: Warmup) -> Iterat
             f"{where}.{idle[0]} needs engine.name: vllm, because {engine} and the trainer compute the same "
             "probabilities: drop the key or change the engine"
         )
-    if warmup.float32_logits and "lm_head" in settings.lora.target_modules:
-        yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
     if warmup.reference == "sync" and settings.lora.dropout > 0:
         yield (
             f"{where}.reference: sync needs lora.dropout: 0, because dropout (here {settings.lora.dropout:g}) makes "
@@ -395,6 +393,3 @@ def _check_all_weights(settings: ModelSettings, trained: Mapping[str, list[Train
         )
     if settings.training.processes > 1 and trained:
         yield "lora: none trains in one process: set training.processes to 1, or configure an adapter"
-    for where, runs in trained.items():
-        if getattr(runs[0].settings, "float32_logits", False):
-            yield f"{where}.float32_logits: lora: none trains the head in float32 already: drop the key"

@@ -33,7 +33,6 @@ class Training:
     own_copy: bool = False  # transformers generates from copies of M0
     completions: int | None = None
     group: int = 1
-    float32_head: bool = False
     update: int | None = None  # units per gradient step; None: `rows` is fixed
     passes: Passes = "equal"
     checkpointing: bool = True  # one state per block is kept

@@ -58,7 +58,7 @@ class OnPolicyRollouts:
         self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
         decoding = Decoding(
             samples_per_prompt=self.completions_per_prompt,
-            temperature=settings.temperature,
+            temperature=1.0,  # at which DPO computes log-probabilities
             top_p=1.0,
             max_completion_length=settings.max_completion_length,
             batch_size=settings.batch_size,
@@ -72,7 +72,7 @@ class OnPolicyRollouts:
         columns = ["step", "generated_at", *COLUMNS[1:]]
         if job.reward != TRUTH:
             columns.append("reward_status")
-        self.record = Record(settings.keep_rollouts, columns)
+        self.record = Record(columns)
         self.buffer = pd.DataFrame()
         self.tokens_generated = 0
 

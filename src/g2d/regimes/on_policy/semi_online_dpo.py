@@ -57,7 +57,7 @@ class GroupLoss(Section):
 
 
 class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
-    """DPO on fresh rollouts, with the generator synchronised every `sync_every` updates (arXiv 2506.21495)."""
+    """DPO on fresh rollouts (temperature 1), with the generator synchronised every `sync_every` updates (arXiv 2506.21495)."""
 
     regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
     sync_every: int | Literal["pass", "never"] = key(
@@ -71,10 +71,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         "M0, the initial policy, or the policy at the last synchronisation.",
         paper="base and sync",
     )
-    temperature: float = key(
-        1.0, "Sampling temperature; other than 1 needs `scored_at_one: true`.", paper="1.0", gt=0, le=5
-    )
-    scored_at_one: bool = key(False, "Allow another temperature, although DPO computes log-probabilities at 1.")
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
     batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
     per_device_batch_size: Annotated[int, Field(ge=2)] | Literal["auto"] = key(
@@ -93,11 +89,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
             raise ValueError("reference: sync has no effect with sync_every: never: change one")
         if self.reference == "start" and self.start == "base":
             raise ValueError("reference: start is M0 if start is base: write reference: base, or name a start")
-        if self.temperature != 1 and not self.scored_at_one:
-            raise ValueError(
-                f"temperature: DPO scores rollouts at temperature 1, not at {self.temperature:g}: set it to 1, or "
-                "accept that with scored_at_one: true"
-            )
         if self.grpo_weight and self.sync_every != 1:
             raise ValueError(
                 f"grpo_weight: GRPO's loss needs rollouts of the current policy, but sync_every is {self.sync_every}: "
