@@ -57,7 +57,7 @@ class GroupLoss(Section):
 
 
 class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
-    """DPO on fresh rollouts (temperature 1), with the generator synchronised every `sync_every` updates (arXiv 2506.21495)."""
+    """DPO on fresh rollouts (temperature 1), synced with the policy every `sync_every` updates (arXiv 2506.21495)."""
 
     regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
     sync_every: int | Literal["pass", "never"] = key(
