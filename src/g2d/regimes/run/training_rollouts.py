@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from g2d.jobs.files import atomic
-from g2d.regimes.run.processes import gathered, is_first
 from g2d.rewards.reward import Judgement
 from g2d.rewards.training_reward import Completion, completion_text
 from g2d.verifier import Verification
@@ -39,12 +38,12 @@ class Record:
         self.columns = [*columns]
         self.frames: list[pd.DataFrame] = []
 
-    def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[str | None]:
-        """Return each text, or None if it is not kept; `sampled`: this process keeps its first prompt's texts."""
+    def texts(self, prompts: Sequence[str], texts: Sequence[str]) -> list[str | None]:
+        """Return each text, or None if it is not kept."""
         kept: set[str] = set()
         if self.keep == "completions":
             kept.update(prompts)
-        if self.keep == "sampled" and sampled:
+        if self.keep == "sampled":
             kept.update(prompts[:1])
         return [text if prompt in kept else None for prompt, text in zip(prompts, texts, strict=True)]
 
@@ -99,7 +98,7 @@ class TrainingRollouts(Record):
         import pandas as pd
 
         step = trainer_state.global_step
-        texts = self.texts(problem_id, [completion_text(text) for text in completions], sampled=is_first())
+        texts = self.texts(problem_id, [completion_text(text) for text in completions])
         rows: list[dict[str, object]] = []
         judged = zip(problem_id, verifications, rewards, completion_ids, texts, strict=True)
         for problem, verification, judgement, tokens, text in judged:
@@ -118,8 +117,7 @@ class TrainingRollouts(Record):
                     "generated_at": step - step % self.period + 1,
                 }
             )
-        of_all_processes = gathered(rows)
-        frame = pd.DataFrame(of_all_processes)
+        frame = pd.DataFrame(rows)
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
     def restore(self, path: Path) -> None:
