@@ -26,11 +26,9 @@ from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
-from g2d.stages.train_policy import train_regime
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import assert_resumes, terminated_after
 from tests.regimes.trainings import adapter_digest, easy, rows_of, semi_online
-from tests.regimes.two_processes import in_two, meter
 from tests.shared import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM
@@ -157,28 +155,6 @@ def test_one_generation_serves_v_updates(tmp_path: Path) -> None:
     # Every completion of the large batch has another seed: the answers to some prompt differ.
     lengths = frame.groupby(["generated_at", "problem_id"]).token_count.nunique()
     assert lengths.max() > 1
-
-
-@pytest.mark.usefixtures("processes_are_forked")
-def test_the_engines_of_all_processes_draw_the_rollouts_of_one(tmp_path: Path) -> None:
-    alone, both = tmp_path / "alone", tmp_path / "both"
-    warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
-    job = TrainingJob(
-        tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=alone, engine=VLLM, group_size=2, k=3
-    )
-    same = [row for row in train_grpo(job).log if "loss" in row]
-    bill = meter()
-    log = [
-        row for row in in_two(train_regime, both, "grpo", replace(job, work=both), job_meter=bill).log if "loss" in row
-    ]
-    for row, other in zip(log, same, strict=True):
-        assert row["loss"] == pytest.approx(other["loss"], abs=1e-5)
-        assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
-        assert row["sampling/sampling_logp_difference/max"] < 1e-4
-    frames = [pd.read_parquet(work / "rollouts.parquet") for work in (both, alone)]
-    pd.testing.assert_frame_equal(*frames)
-    assert frames[0]["reward"].nunique() == 2
-    assert bill.tokens_generated == frames[0]["token_count"].sum()
 
 
 def test_the_engine_gets_the_policy_and_not_its_reference(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.checkpoints import read_manifest
 from g2d.regimes.run.microbatches import share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, Sampler, begin, completions_tokens, read_prompts, train_to_k
-from g2d.regimes.run.processes import share
 from g2d.regimes.run.prompt_choice import PromptChoice, problem_at, prompt_indices, times_before
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
 from g2d.regimes.run.trainers import LogRow, read_log, starting_model, trainer_arguments, with_own_adapter
@@ -156,7 +155,7 @@ def _arguments(job: WarmupJob, draft: Path, microbatches: MicroBatches) -> GRPOC
 
     warmup = job.settings
     group_size = job.group_size
-    passes = share(warmup.completions_per_step(group_size) // microbatches.rows, "warmup.gradient_accumulation_steps")
+    passes = warmup.completions_per_step(group_size) // microbatches.rows
     return GRPOConfig(
         **trainer_arguments(draft, job.seed, job.tracking, warmup, **microbatches.arguments),
         **warmup.objective_arguments,

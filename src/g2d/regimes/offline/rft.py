@@ -106,12 +106,11 @@ def train_rft(job: TrainingJob[Rft, list[RightCompletion]]) -> Trained:
     def trainer(arguments: dict[str, object], microbatches: MicroBatches, **parts: object) -> Trainer:
         from trl import SFTConfig, SFTTrainer
 
-        from g2d.regimes.run.by_length import Batch, PassesByLength
+        from g2d.regimes.run.by_length import PassesByLength
         from g2d.regimes.run.checkpoints import Checkpointed
 
         class ExampleTrainer(Checkpointed, PassesByLength, SFTTrainer):
-            def weigh(self, batch: Batch, n_rows: int, weight: float) -> None:
-                batch["labels"][n_rows:] = IGNORED  # the loss is a mean over the tokens of a gradient step
+            """SFT; the loss is a mean over the tokens of a gradient step."""
 
         return ExampleTrainer(microbatches=microbatches, args=SFTConfig(**arguments, packing=False), **parts)
 

@@ -19,7 +19,6 @@ from g2d.jobs.files import atomic, read_json, write_json
 from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
 from g2d.regimes.run.online import ROLLOUTS, Sampler
-from g2d.regimes.run.processes import gathered, n_processes, own_part
 from g2d.regimes.run.prompt_choice import PromptChoice, prompt_indices, times_before
 from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
@@ -160,8 +159,7 @@ class OnPolicyRollouts:
         import torch
 
         job = self.job
-        named_problems = [self._at(number) for number in numbers]
-        problems = named_problems[own_part(len(named_problems))]
+        problems = [self._at(number) for number in numbers]
         cuda = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices=cuda), self.sampler.engine() as engine:
             rollouts = draw_rollouts(
@@ -174,8 +172,6 @@ class OnPolicyRollouts:
                 token_ids=True,
             )
             frame = with_rewards(to_frame(rollouts), problems, job.reward, seed=job.seed, stream="training")
-        if n_processes() > 1:
-            frame = pd.concat(gathered([frame]), ignore_index=True)
         frame["generated_at"] = self.sampler.last_sync + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame

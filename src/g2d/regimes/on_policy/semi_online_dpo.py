@@ -18,7 +18,6 @@ from g2d.policies.record import load_tokenizer
 from g2d.problems import Problem
 from g2d.regimes.run.microbatches import share_prompts_as_chosen
 from g2d.regimes.run.online import begin, read_prompts, train_to_k
-from g2d.regimes.run.processes import seed_by_rank
 from g2d.regimes.run.regime import OnlineEntry, Regime, Trained, TrainingJob
 from g2d.regimes.run.trainers import (
     OptimizerKeys,
@@ -151,7 +150,6 @@ def train_semi_online_dpo(job: SemiOnlineJob) -> Trained:
         }
         trainer = _trainer(job, on_policy, arguments, microbatches)
         on_policy.sampler.trainer = trainer
-        seed_by_rank(job.seed)
         share_prompts_as_chosen(trainer, checkpoints)
         before = meter.tokens_generated
 

@@ -28,7 +28,6 @@ from g2d.policies.record import (
     with_adapter,
     with_trained,
 )
-from g2d.regimes.run.processes import n_processes
 from g2d.rewards.registry import require_numbers
 from g2d.rewards.reward import Status
 from g2d.settings import Section, key
@@ -109,8 +108,6 @@ def trainer_arguments(
     if settings:
         arguments["learning_rate"] = settings.learning_rate
         arguments["lr_scheduler_type"] = settings.lr_schedule
-    if n_processes() > 1:
-        arguments["ddp_find_unused_parameters"] = False  # a step needs the whole adapter
     return arguments | dict(tracking or {"report_to": "none"})
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from g2d.jobs.files import atomic
-from g2d.regimes.run.processes import gathered, is_first
 from g2d.rewards.reward import Judgement
 from g2d.rewards.training_reward import Completion, completion_text
 from g2d.verifier import Verification
@@ -37,9 +36,9 @@ class Record:
         self.columns = [*columns]
         self.frames: list[pd.DataFrame] = []
 
-    def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[str | None]:
+    def texts(self, prompts: Sequence[str], texts: Sequence[str]) -> list[str | None]:
         """Return the texts of the first prompt, and None for the others, which would fill the disk."""
-        return [text if sampled and prompt == prompts[0] else None for prompt, text in zip(prompts, texts, strict=True)]
+        return [text if prompt == prompts[0] else None for prompt, text in zip(prompts, texts, strict=True)]
 
     def add(self, drawn: pd.DataFrame) -> None:
         self.frames.append(drawn[self.columns])
@@ -91,7 +90,7 @@ class TrainingRollouts(Record):
         import pandas as pd
 
         step = trainer_state.global_step
-        texts = self.texts(problem_id, [completion_text(text) for text in completions], sampled=is_first())
+        texts = self.texts(problem_id, [completion_text(text) for text in completions])
         rows: list[dict[str, object]] = []
         judged = zip(problem_id, verifications, rewards, completion_ids, texts, strict=True)
         for problem, verification, judgement, tokens, text in judged:
@@ -110,8 +109,7 @@ class TrainingRollouts(Record):
                     "generated_at": step - step % self.period + 1,
                 }
             )
-        of_all_processes = gathered(rows)
-        frame = pd.DataFrame(of_all_processes)
+        frame = pd.DataFrame(rows)
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
     def consumed_at(self, steps: Sequence[int]) -> None:
