@@ -38,7 +38,7 @@ try:
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.plain import plain, say
-    from g2d.policies.model_keys import CONVERTED, model_files
+    from g2d.policies.model_keys import model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.grpo.keys import AUTO
@@ -115,7 +115,7 @@ def given(files, log):
 
 def base_model_rule(model):
     """Name of the rule that makes or fetches M0."""
-    return f"{CONFIG.models[model].source}_model" if GRID.is_made(model) else "pretrained_model"
+    return "embedded_model" if GRID.is_embedded(model) else "pretrained_model"
 
 
 def base_model_log(model):

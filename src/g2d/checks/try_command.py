@@ -34,9 +34,9 @@ from g2d.grid.grid import Grid
 from g2d.jobs.environment import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
-from g2d.policies.model_keys import EmbeddedModel, GgufModel, ModelSource
+from g2d.policies.model_keys import EmbeddedModel, ModelSource
 from g2d.policies.pretrained import make_base, resolve_base
-from g2d.policies.record import PolicyRecord, read_policy
+from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
 from g2d.problems.sources import load_problems
 from g2d.rewards.registry import TRUTH, words_of
@@ -196,15 +196,9 @@ def drawn(pool: Sequence[Problem], calibration: Calibration, name: str, n: int, 
 
 
 def base_policy(name: str, source: ModelSource, folder: Path) -> PolicyRecord:
-    if not isinstance(source, (EmbeddedModel, GgufModel)):
+    if not isinstance(source, EmbeddedModel):
         return resolve_base(name, source)
-    if not isinstance(source, GgufModel):
-        pin_kernels()
-    record = Path("results") / name / "base/policy.json"
-    if record.exists():
-        made = read_policy(record)
-        if made.settings == source.params(without={"settings"}):
-            return made
+    pin_kernels()
     return make_base(name, source, folder)
 
 

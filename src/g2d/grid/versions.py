@@ -35,7 +35,6 @@ _TRAININGS = {f"train_{name}": Stage(f"train_{name}", regime.version, gpu=True) 
 
 STAGES = (
     Stage("embedded_model", 1),
-    Stage("gguf_model", 1),
     Stage("pretrained_model", 1),
     Stage("load_problems", 1),
     Stage("check_leakage", 1),

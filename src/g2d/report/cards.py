@@ -13,7 +13,6 @@ from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard,
 from g2d.analysis.informativeness import Informativeness
 from g2d.grid.runs import Harvest, Policy
 from g2d.markdown import code, fenced, literal
-from g2d.policies.gguf import origin
 from g2d.policies.record import PolicyRecord
 from g2d.regimes.catalogue import REGIMES
 from g2d.report.provenance import without_folders
@@ -154,5 +153,4 @@ def _warmup(k: int, online: str = "grpo", start: Policy | None = None) -> str:
 
 def _model(base: PolicyRecord) -> str:
     revision = f" at revision {code(base.revision)}" if base.revision else ""
-    converted = f" ({literal(origin(base.converted_from))})" if base.converted_from else ""
-    return f"{code(base.settings.get('id') or base.model)}{revision}{converted}"
+    return f"{code(base.settings.get('id') or base.model)}{revision}"

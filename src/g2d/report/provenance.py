@@ -38,7 +38,6 @@ class ModelFacts(TypedDict):
     id: str | None
     revision: str | None
     weights_sha256: str | None
-    converted_from: NotRequired[dict[str, str]]
 
 
 class ProblemFacts(TypedDict):
@@ -128,8 +127,6 @@ def _model_facts(source: ModelSource, base: PolicyRecord | None) -> ModelFacts:
     if base is not None:
         facts["revision"] = base.revision
         facts["weights_sha256"] = base.weights_sha256
-        if base.converted_from:
-            facts["converted_from"] = base.converted_from
     return facts
 
 
