@@ -51,7 +51,6 @@ STAGES = (
     Stage("draw_replies", 1, gpu=True),
     Stage("make_tables", 10),
     Stage("draw_figures", 5),
-    Stage("write_cards", 2),
     Stage("record_provenance", 1),
     Stage("build_report", 9),
 )

@@ -149,17 +149,6 @@ def steps_without_loss(metrics: Path) -> int:
     return sum(row["loss"] is None for row in read_log(metrics))
 
 
-def without_folders(settings: object) -> object:
-    """Remove folders of this machine, because these name people and machines."""
-    if isinstance(settings, Mapping):
-        return {name: without_folders(value) for name, value in settings.items()}
-    if isinstance(settings, list | tuple):
-        return [without_folders(value) for value in settings]
-    if isinstance(settings, str) and settings.startswith(("/", "~/")) and len(Path(settings).parts) > 2:
-        return f"path/to/{Path(settings).name}"
-    return settings
-
-
 def packages() -> dict[str, str]:
     versions = {}
     for name in PACKAGES:

@@ -63,7 +63,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     sync_every: int | Literal["pass", "never"] = key(
         1,
         "s: updates between synchronisations of the generator; pass: over the training set.",
-        unit="updates",
         paper="1, 5, 10, 100 and never",
     )
     reference: Literal["base", "start", "sync"] = key(
@@ -250,6 +249,4 @@ SEMI_ONLINE_DPO = Regime(
     read=read_prompts,
     train=train_semi_online_dpo,
     label="semi-online DPO",
-    card="{k} updates of DPO on its own fresh rollouts ({regime})",
-    unit="updates of DPO on fresh rollouts",
 )

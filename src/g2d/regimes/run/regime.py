@@ -40,8 +40,6 @@ class Regime:
     read: Callable[[TrainingJob[Any, None], Values], Any]
     train: Callable[[TrainingJob[Any, Any]], Trained]
     label: str  # its policies in legends
-    card: str  # origin of a policy; template
-    unit: str = ""  # unit of K, unless offline
     section: str = ""  # instead of entries in `regimes`
 
 
