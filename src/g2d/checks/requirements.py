@@ -123,7 +123,7 @@ def require_windows(grid: Grid) -> None:
             limit: int | None = CONTEXT_LENGTH
         else:
             limit = _number_of(source, "max_position_embeddings")
-        for section, budget in budgets(grid, model):
+        for section, budget in _budgets(grid, model):
             if limit is not None and budget >= limit:
                 lines.append(
                     f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that "
@@ -143,7 +143,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def budgets(grid: Grid, model: str) -> Iterator[tuple[str, int]]:
+def _budgets(grid: Grid, model: str) -> Iterator[tuple[str, int]]:
     """Yield the sections that limit completions of a model, each with the limit."""
     settings = grid.settings[model]
     sections: dict[str, Any] = {
