@@ -1,4 +1,4 @@
-"""A results folder as pandas frames: `g2d.open("results")` (docs/analysis.md), and its tables for W&B."""
+"""A results folder as pandas frames: `g2d.open("results")` (docs/analysis.md)."""
 
 from __future__ import annotations
 
