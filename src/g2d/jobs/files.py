@@ -225,10 +225,11 @@ def parse_record(kind: type[Record], values: object, where: str) -> Record:
     from pydantic import ValidationError
     from pydantic_core import to_json
 
+    # From Python, strict validation accepts no dictionary for a dataclass; from JSON it does.
     content = to_json(values, inf_nan_mode="null")
     try:
         adapter: TypeAdapter[Record] = _adapter(kind)  # type: ignore[arg-type]
-        return adapter.validate_json(content, strict=True)  # strict Python refuses dictionaries
+        return adapter.validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(": ".join([where, *map(str, first["loc"]), first["msg"]])) from None

@@ -1,8 +1,8 @@
 """Any CSV of `results/tables/` as a sortable table of the page, rounded, with its uncertainty.
 
 Policy, K and group size are the first column. Bounds and deviations are in the cell of their estimate: `x_low` and
-`x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021". `ci_low` and `ci_high` belong to the column
-before them.
+`x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021". `ci_low` and `ci_high` belong to the column before
+them.
 """
 
 from __future__ import annotations

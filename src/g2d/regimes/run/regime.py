@@ -39,7 +39,7 @@ class Regime:
     settings: type[Section]
     read: Callable[[TrainingJob[Any, None], Values], Any]
     train: Callable[[TrainingJob[Any, Any]], Trained]
-    label: str  # its policies in legends
+    label: str  # in legends and cards
     section: str = ""  # instead of entries in `regimes`
 
 
