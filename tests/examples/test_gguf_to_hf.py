@@ -88,14 +88,16 @@ def test_a_folder_that_exists_is_kept(tiny: Path, tmp_path: Path, monkeypatch: p
         main()
 
 
+@pytest.fixture(scope="module")
+def smollm2() -> PolicyRecord:
+    return record(made_smollm2())
+
+
+@pytest.mark.smollm2
 @pytest.mark.slow
 @NEEDS_SMOLLM2
 class TestSmolLM2:
     """The real model, against what transformers and the package gguf read from the same file."""
-
-    @pytest.fixture(scope="class")
-    def smollm2(self) -> PolicyRecord:
-        return record(made_smollm2())
 
     def test_texts_are_the_same_tokens(self, smollm2: PolicyRecord, texts: list[str]) -> None:
         from transformers import AutoTokenizer
