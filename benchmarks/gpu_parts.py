@@ -279,7 +279,7 @@ def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
     common: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": work}
     if regime == "grpo":
         budget = setting.or_tiny(384, 8)
-        warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none", per_device_batch_size=rows)
+        warmup = Warmup(steps=[0, 2], max_completion_length=budget, per_device_batch_size=rows)
         train_grpo(TrainingJob(base, problems, warmup, group_size=2, k=2, **common))
         return
     words, reader = setting.or_tiny(512, 8), load_tokenizer(base)

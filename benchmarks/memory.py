@@ -235,7 +235,6 @@ def train(regime: str, base: Any, work: Path) -> None:
             max_completion_length=BUDGET[base.model],
             per_device_batch_size=2,
             gradient_accumulation_steps=2,
-            keep_rollouts="none",
         )
         train_grpo(TrainingJob(base, problems, warmup, lora=Lora(), group_size=2, k=1, seed=0, work=work))
         return

@@ -89,7 +89,6 @@ def semi_online(base: PolicyRecord, problems: list[Problem], updates: int, engin
         "batch_size": 256,
         "per_device_batch_size": 128,
         "learning_rate": 1e-3,
-        "keep_rollouts": "none",
     }
     settings = SemiOnlineDpo.model_validate(values | keys)
     trained(train_semi_online_dpo, base, problems, settings, updates, engine)
@@ -104,7 +103,6 @@ def grpo(base: PolicyRecord, problems: list[Problem], updates: int, engine: str,
         learning_rate=1e-3,
         temperature=1.0,
         max_completion_length=LENGTH,
-        keep_rollouts="none",
         **keys,
     )
     trained(train_grpo, base, problems, warmup, updates, engine, group_size=8)

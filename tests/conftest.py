@@ -3,7 +3,6 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from hypothesis import settings
 
 from g2d.jobs.environment import pin_kernels
 from tests import shared
-from tests.workflow import forked
 
 # Before any test imports torch: what the tests' models answer depends on it. Values that are set are kept.
 pin_kernels()
@@ -26,12 +24,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files that take minutes, longest first, so that no process is left with one at the end. A machine can have one Slurm.
-# The second makes the micro grid; the next two do not need it.
+# The second makes the micro grid; the next one does not need it.
 LONGEST = (
-    *("workflow/slurm", "workflow/test_grid", "workflow/test_vllm", "regimes/test_processes"),
+    *("workflow/slurm", "workflow/test_grid", "workflow/test_vllm"),
     *(f"workflow/test_{name}" for name in ("regimes", "rewards", "confounders", "faults", "open_ended")),
     *(f"workflow/test_{name}" for name in ("stale", "reruns", "additions", "verify_run")),
-    *("workflow/test_content", "workflow/test_processes", "workflow/test_offline", "jobs/test_shared_imports"),
+    *("workflow/test_content", "workflow/test_offline", "jobs/test_shared_imports"),
     *("workflow/test_shared_imports", "workflow/test_ecosystem"),
     *("regimes/test_auto_stop", "regimes/test_resume"),
     *("regimes/test_tokens", "policies/test_embedded"),
@@ -119,14 +117,6 @@ def pytest_unconfigure() -> None:
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.getbasetemp()
     shared.use((root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "shared")
-
-
-@pytest.fixture(scope="module")
-def processes_are_forked() -> Iterator[None]:
-    """Fork the processes of a training, so that they need not import torch and TRL again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHON_EXEC", forked.python())
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -229,8 +229,6 @@ def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: di
         ({"engine": {"name": "vllm"}, "lora": {"r": 600}}, "lora.r=600 exceeds 512"),
         ({"lora": {"r": 0}}, "lora: r and alpha are at least 1: to train all weights without an adapter, write"),
         ({"engine": {"name": "vllm"}, "lora": "none"}, "lora: none: vLLM"),
-        ({"lora": "none", "training": {"processes": 2}}, "lora: none trains in one process: set training.processes to"),
-        ({"lora": "none", "warmup": {"float32_logits": True}}, "warmup.float32_logits: lora: none trains the head in"),
         (of_demo({"lora": "none"}), "models.demo.settings.lora: "),
         ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),
         ({"engine": {"name": "vllm"}, "warmup": {"steps": [0, 4, 6], "sync_every": 4}}, "K=6 is no multiple"),

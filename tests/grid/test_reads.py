@@ -130,7 +130,7 @@ def test_an_entry_depends_only_on_its_keys_and_its_k() -> None:
     first, second = (settings_of(grid, "right/g2/k4") for grid in both)
     assert first == second
     assert first["rft"] == {
-        **{"start": "warmup", "per_prompt": None, "epochs": 2, "learning_rate": 5e-5, "lr_schedule": "cosine"},
+        **{"start": "warmup", "epochs": 2, "learning_rate": 5e-5, "lr_schedule": "cosine"},
         **{"per_device_batch_size": 4, "gradient_accumulation_steps": 4},
     }
     assert set(first) == {"rft", "lora", "prompt"}

@@ -59,7 +59,3 @@ def test_activations_are_kept_if_they_fit_with_the_most_rows() -> None:
     assert chosen(choose, int(1.14 * without) + 1) == replace(choose.with_units(12), checkpointing=False)
     assert chosen(choose, int(1.14 * without) - 1) == choose.with_units(12)
     assert chosen(PAIRS, 2**40).checkpointing  # gradient_checkpointing: true
-
-
-def test_processes_share_the_rows_of_an_update() -> None:
-    assert chosen(PAIRS.shared(3, True), 2**40).units == 4

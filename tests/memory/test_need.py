@@ -22,19 +22,14 @@ def forecast(engine: EngineSettings = ENGINE, lora: Lora = ADAPTER) -> Forecast:
     return Forecast(model_shape(llama(2), lora), Counted(llama(2), lora), engine, memory=2**34, prompt_tokens=20)
 
 
-def training(engine: EngineSettings, *, float32_head: bool = False) -> Need:
-    return forecast(engine).training(Training(budget=50, rows=4, at_once=4, batch=4, float32_head=float32_head))
+def training(engine: EngineSettings) -> Need:
+    return forecast(engine).training(Training(budget=50, rows=4, at_once=4, batch=4))
 
 
 def test_a_cache_has_a_column_for_every_token() -> None:
     """20 tokens of a prompt and 50 drawn: 70 columns."""
     parts = {part.name: part for part in forecast().drawing(HARVEST).parts}
     assert parts["keys and values"].how.startswith("8 x 70 tokens x ")
-
-
-def test_a_head_in_float32_is_four_bytes_a_weight_more() -> None:
-    plain, more = (training(EngineSettings(), float32_head=on) for on in (False, True))
-    assert more.total == plain.total + 4 * llama(2).vocab_size * llama(2).hidden_size
 
 
 @pytest.mark.parametrize(("at_once", "sequences"), [(128, 128), (256, 1024), (512, 1024)])

@@ -1,13 +1,16 @@
 """MATH, MATH-500 and GSM8K as their publishers distribute them; skipped where the files are missing."""
 
 import json
-from collections import Counter
+import re
+from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pytest
 
-from g2d.problems.audit import assert_no_leakage, manifest
+from g2d.problems.audit import assert_no_leakage, find_leaks, manifest
 from g2d.problems.problem_keys import Fields, LocalProblems
 from g2d.problems.sources import load_problems
+from g2d.problems.text_key import text_key
 from g2d.verifier import Verification, verify_batch
 
 MATH = {"prompt": "problem", "id": "unique_id", "level": "level"}
@@ -80,6 +83,44 @@ def test_no_leak_between_math_and_its_benchmarks(problems):
         assert_no_leakage(problems["pool"], problems[name], name)
 
 
+# What another publisher of MATH changes, one after the other.
+RETYPED = (
+    (r"([\^_])(\d(?!\d)|[a-z](?![a-z]))", r"\1{\2}"),
+    (r"\\(le|ge|ne)(?![A-Za-z])", r"\\\1q"),
+    (r"(?<=\d)(?:,\\!|\{,\}|,)(?=\d{3}(?!\d))", "{,}"),
+    (r"\^\\circ", r"^{\\circ}"),
+    (r"\\text\{", r"\\mbox{"),
+    (r"\\l?dots(?![a-z])", r"\\cdots"),
+    (r"\\frac\{(\d)\}\{(\d)\}", r"\\frac\1\2"),
+    (r" ([+=<>]) ", r"\1"),
+    (r"\\times(?![a-z])", "×"),
+    (r"\\pi(?![a-z])", "π"),
+    (r"(?<!\\)\\[\[\]]", "$$"),
+    (r"\{align(\*?)\}", r"{aligned\1}"),
+)
+
+
+def test_math_as_another_publisher_types_it_is_found(problems):
+    retyped = []
+    for problem in problems["pool"]:
+        text = problem.prompt
+        for pattern, replacement in RETYPED:
+            text = re.sub(pattern, replacement, text)
+        retyped.append(replace(problem, prompt=text))
+    changed = [new for new, old in zip(retyped, problems["pool"], strict=True) if new.prompt != old.prompt]
+    assert len(changed) > 4000
+    assert len(find_leaks(problems["pool"], changed)) == len(changed)
+
+
+def test_only_repeats_have_the_same_key(problems):
+    by_key = defaultdict(list)
+    for problem in [*problems["pool"], *problems["math500"], *problems["gsm8k"]]:
+        by_key[text_key(problem.prompt)].append(problem)
+    repeated = [group for group in by_key.values() if len(group) > 1]
+    assert len(repeated) == 4  # of MATH's training problems, typed twice
+    assert all(text_key(first.answer) == text_key(second.answer) for first, second in repeated)
+
+
 def test_the_manifest_lists_the_references_of_math_that_do_not_verify(problems, real_data):
     def verify(items):
         """Judge only the empty references; tests/verifier/test_references.py judges all."""
@@ -88,7 +129,7 @@ def test_the_manifest_lists_the_references_of_math_that_do_not_verify(problems, 
 
     record = manifest("pool", at(real_data, SOURCES["pool"]), problems["pool"], verify)
     assert record["levels"] == {"1": 564, "2": 1348, "3": 1592, "4": 1690, "5": 2304, "unknown": 2}
-    assert record["duplicate_prompts"] == 0
+    assert record["duplicate_prompts"] == 4
     assert record["reference_failures"] == [  # the publisher left both boxes empty
         {"problem_id": f"train/number_theory/{number}.json", "answer": "", "verdict": "parse_error"}
         for number in (7115, 7117)

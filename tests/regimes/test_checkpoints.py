@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
-import signal
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import DiskError
-from g2d.regimes.run.checkpoints import Checkpointed, Checkpointing, Checkpoints, _schedule, require_intact, train
+from g2d.regimes.run.checkpoints import Checkpointed, Checkpointing, Checkpoints, require_intact, train
+from tests.regimes.trainings import DPO, dpo
 
 
 @pytest.mark.parametrize("at", ["weights", "manifest"])
@@ -68,22 +71,15 @@ def test_a_trainer_whose_checkpoints_would_not_be_sealed_is_refused(tmp_path: Pa
         train(SimpleNamespace(), checkpoints, Checkpointing())
 
 
-@pytest.mark.parametrize("others", [0, signal.SIGTERM])
-def test_a_signal_that_comes_during_the_vote_waits_for_the_next_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
-) -> None:
-    """If one process stopped, the others would wait for it at the next gradient."""
-    requests: list[str] = []
+class Code:
+    def __reduce__(self) -> Any:
+        return exec, ("raise SystemExit('unpickled')",)
 
-    def vote(due: int, signalled: int) -> list[int]:
-        requests.append("SIGINT")  # after this process has cast its vote
-        return [due, max(signalled, others)]
 
-    monkeypatch.setattr("g2d.regimes.run.processes.largest", vote)
-    schedule = _schedule(Checkpointing(every_steps=None, every_minutes=None), None, 1, requests, Meter("job", "train"))
-    state = SimpleNamespace(global_step=0, max_steps=9)
-    schedule.on_train_begin(None, state, None)
-    for step, stops in ((1, bool(others)), (2, True)):
-        state.global_step, control = step, SimpleNamespace(should_save=False, should_training_stop=False)
-        schedule.on_step_end(None, state, control)
-        assert (control.should_save, control.should_training_stop) == (stops, stops)
+def test_no_checkpoint_runs_code_when_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the file claims to be, and however it is read."""
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "0")  # and put back
+    dpo(tmp_path / "work", settings=DPO.model_copy(update={"max_steps": 1}))
+    torch.save([{"state": Code()}], tmp_path / "optimizer.pt")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        torch.load(tmp_path / "optimizer.pt", weights_only=False)

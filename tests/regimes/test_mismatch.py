@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from g2d.policies.record import load_base
 from g2d.regimes.grpo import train as grpo_train
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios
@@ -79,27 +78,6 @@ def test_the_cap_by_hand() -> None:
 
 def test_neutral_values_equal_the_earlier_constants() -> None:
     fixed = {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 3.0}
-    assert Warmup().mismatch_arguments == fixed | {"cast_lm_head_to_fp32": False}
-    assert Warmup(correction="sequence_mask", correction_cap=3, float32_logits=False).params() == Warmup().params()
-    warmup = Warmup(correction="token_truncate", float32_logits=True)
-    assert warmup.params().keys() - Warmup().params().keys() == {"correction", "float32_logits"}
-
-
-@pytest.mark.parametrize(("float32", "expected"), [(False, torch.bfloat16), (True, torch.float32)])
-def test_the_key_computes_logits_in_float32(
-    tmp_path: Path,
-    watch: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    float32: bool,
-    expected: torch.dtype,
-) -> None:
-    monkeypatch.setattr("g2d.regimes.run.trainers.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
-    dtypes: set[torch.dtype] = set()
-
-    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
-        with torch.no_grad():
-            dtypes.add(model.get_output_embeddings()(model.get_input_embeddings()(inputs["prompt_ids"])).dtype)
-
-    watch(seen)
-    warm_up(tmp_path, {"float32_logits": float32}, 1)
-    assert dtypes == {expected}
+    assert Warmup().mismatch_arguments == fixed
+    assert Warmup(correction="sequence_mask", correction_cap=3).params() == Warmup().params()
+    assert Warmup(correction="token_truncate").params().keys() - Warmup().params().keys() == {"correction"}

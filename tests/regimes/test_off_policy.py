@@ -62,14 +62,13 @@ def test_the_bill_has_the_tokens_that_were_judged(tmp_path: Path, keys: dict[str
     assert ("generated_at" in frame) == bool(keys)
 
 
-def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
-    keys = V2_I2 | {"keep_rollouts": "none", "horizon": 12, "steps": [12]}
+def test_the_cost_survives_a_stop(tmp_path: Path) -> None:
+    keys = V2_I2 | {"horizon": 12, "steps": [12]}
     straight, stopped = Meter("job", "train_grpo"), Meter("job", "train_grpo")
     warm_up(tmp_path / "straight", keys, 12, meter=straight)
     with terminated_after(4), pytest.raises(TrainingStoppedError):
         warm_up(tmp_path / "stopped", keys, 12)
     warm_up(tmp_path / "stopped", keys, 12, meter=stopped)
-    assert rollouts(tmp_path / "stopped").empty
     assert stopped.spent().tokens_generated == straight.spent().tokens_generated > 0
 
 

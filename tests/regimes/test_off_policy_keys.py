@@ -83,10 +83,6 @@ def ablation(warmup: dict[str, Any], **keys: Any) -> dict[str, Any]:
     [
         ({"warmup": {"correction": "token_mask"}}, "warmup.correction needs engine.name: vllm, because"),
         ({"warmup": {"correction_cap": 2.0}}, "warmup.correction_cap needs engine.name: vllm"),
-        (
-            {"warmup": {"float32_logits": True}, "lora": {"target_modules": ["q_proj", "lm_head"]}},
-            "warmup.float32_logits: TRL does not support it with lm_head",
-        ),
         ({"warmup": MOVING}, "warmup.reference: sync needs lora.dropout: 0"),
         (ablation(MOVING), "ablations.own.warmup.reference: sync needs lora.dropout: 0"),
     ],
@@ -101,7 +97,6 @@ def test_keys_that_other_sections_do_not_allow(values: dict[str, Any], message: 
     "values",
     [
         *({"warmup": keys} | VLLM for keys in ({"correction": "token_mask"}, {"correction_cap": 2.0})),
-        {"warmup": {"float32_logits": True}, "lora": {"target_modules": ["q_proj"]}},
         *(values | NO_DROPOUT for values in ({"warmup": MOVING}, ablation(MOVING))),
     ],
     ids=str,

@@ -28,8 +28,8 @@ def test_without_the_keys_the_trainer_has_its_earlier_arguments(tmp_path: Path) 
 
 
 def test_every_key_reaches_the_trainer(tmp_path: Path) -> None:
-    keys = OptimizerKeys(adam_betas=(0.8, 0.95), adam_epsilon=1e-4, weight_decay=0.1, max_grad_norm=0.3)
-    assert arguments(tmp_path, keys) == [0.8, 0.95, 1e-4, 0.1, 0.3]
+    keys = OptimizerKeys(adam_betas=(0.8, 0.95), adam_epsilon=1e-4, max_grad_norm=0.3)
+    assert arguments(tmp_path, keys) == [0.8, 0.95, 1e-4, 0.0, 0.3]
     assert OptimizerKeys.model_validate(keys.params()) == keys
 
 

@@ -21,7 +21,6 @@ from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.by_length import own_rows
 from g2d.regimes.run.regime import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
@@ -178,12 +177,3 @@ def test_the_last_micro_batch_of_an_epoch_has_the_weight_of_its_rows(tmp_path: P
     in_two_passes = train(tmp_path / "apart", n=4, shape=(3, 2))[0]
     assert in_two_passes["loss"] == pytest.approx(in_one_pass["loss"], rel=1e-4)
     assert in_two_passes["grad_norm"] == pytest.approx(in_one_pass["grad_norm"], rel=1e-4)
-
-
-def test_rows_that_fill_an_epoch_up_for_the_second_time_do_not_count() -> None:
-    """Two processes: 5 rows in micro-batches of 2 are 0 1 | 2 3, then 4 and a repeated row | two repeated rows."""
-    assert own_rows([2, 2], size=2, ends_at=5, rank=0, processes=2) == ([2, 1], 5)
-    assert own_rows([2, 2], size=2, ends_at=5, rank=1, processes=2) == ([2, 0], 5)
-    assert own_rows([2, 2], size=2, ends_at=8, rank=1, processes=2) == ([2, 2], 8)
-    assert own_rows([2, 2], size=2, ends_at=None, rank=1, processes=2) == ([2, 2], 8)
-    assert own_rows([3, 1], size=3, ends_at=4, rank=0, processes=1) == ([3, 1], 4)

@@ -19,7 +19,7 @@ from g2d.regimes.run.checkpoints import MANIFEST, Checkpointing, TrainingStopped
 from g2d.regimes.run.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.stops import LOST_S, START_S, STEP_S, Clock, assert_resumes, interrupted, terminated_after
-from tests.regimes.trainings import DPO, EVERY_STEP, WARMUP, adapter_digest, dpo, easy, rows_of, steps_of, warm_up
+from tests.regimes.trainings import DPO, EVERY_STEP, adapter_digest, dpo, easy, rows_of, steps_of, warm_up
 
 
 def grpo(work: Path, **kwargs: Any) -> list[dict[str, Any]]:
@@ -138,11 +138,10 @@ def timed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.param == 2:
         grpo(folder / "first", k=1)
         start = folder / "first/checkpoint"
-    texts = WARMUP.model_copy(update={"keep_rollouts": "completions"})
     logs = []
 
     def train(work: Path, meter: Meter) -> None:
-        logs.append(grpo(work, k=4, warmup=texts, resume_from=start, meter=meter))
+        logs.append(grpo(work, k=4, resume_from=start, meter=meter))
 
     straight, stopped = folder / "straight", folder / "stopped"
     with pytest.MonkeyPatch.context() as patch:

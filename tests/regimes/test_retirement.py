@@ -181,7 +181,7 @@ def test_in_semi_online_dpo_a_choice_that_retires_nothing_changes_nothing(tmp_pa
 
 
 def grpo(work: Path, k: int = 6, meter: Meter | None = None, resume_from: Path | None = None, **changes: Any) -> Any:
-    warmup = type(WARMUP).model_validate(WARMUP.model_dump() | {"keep_rollouts": "completions"} | changes)
+    warmup = type(WARMUP).model_validate(WARMUP.model_dump() | changes)
     job = {"meter": meter or Meter("tests", "train_grpo"), "resume_from": resume_from, "checkpointing": saving(work)}
     return steps_of(warm_up(work, PROBLEMS, k=k, warmup=warmup, **job))
 

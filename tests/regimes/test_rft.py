@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.offline import rft as rft_module
-from g2d.regimes.offline.rft import Rft, RightCompletion, chosen_completions, read_rft, right_completions, train_rft
-from g2d.regimes.run.regime import TrainingJob
+from g2d.regimes.offline.rft import Rft, RightCompletion, chosen_completions, right_completions, train_rft
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import harvest_of, text_of
 from tests.models import completion_logprobs, tiny_policy
@@ -35,13 +32,10 @@ def harvest() -> pd.DataFrame:
     )
 
 
-def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:
-    examples = right_completions(harvest(), PROBLEMS, per_prompt, seed)
-    return [(text_of(example["prompt_ids"]), text_of(example["completion_ids"])) for example in examples]
-
-
 def test_it_trains_on_every_different_right_completion_that_is_not_truncated() -> None:
-    assert texts(None) == [("What is a?", "A1"), ("What is a?", "A2"), ("What is c?", "C")]
+    examples = right_completions(harvest(), PROBLEMS)
+    texts = [(text_of(example["prompt_ids"]), text_of(example["completion_ids"])) for example in examples]
+    assert texts == [("What is a?", "A1"), ("What is a?", "A2"), ("What is c?", "C")]
 
 
 def test_of_equal_texts_the_tokens_of_the_first_sample_are_kept() -> None:
@@ -50,42 +44,24 @@ def test_of_equal_texts_the_tokens_of_the_first_sample_are_kept() -> None:
     rollouts.at[3, "completion_ids"] = np.array([1, 2], dtype=np.int32)
     rollouts.at[4, "completion_ids"] = np.array([3, 4], dtype=np.int32)  # sample 0
     assert list(rollouts["completion_text"].iloc[[3, 4]]) == ["A1", "A1"]
-    assert right_completions(rollouts, PROBLEMS, None, 0)[0]["completion_ids"] == [3, 4]
-
-
-def test_one_per_prompt_is_drawn_by_the_seed_and_is_among_all() -> None:
-    drawn = {texts(1, seed)[0] for seed in range(20)}
-    assert drawn == {("What is a?", "A1"), ("What is a?", "A2")}
-    assert all(texts(1, seed)[1:] == [("What is c?", "C")] for seed in range(20))
-    assert sorted(texts(2)) == sorted(texts(None))
-
-
-def test_the_seed_of_the_job_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rft_module, "read_harvest", lambda job, inputs: (harvest(), PROBLEMS))
-    settings = Rft(regime="rft", per_prompt=1)
-    drawn = []
-    for seed in range(20):
-        job = TrainingJob(tiny_policy(), None, settings, lora=Lora(), seed=seed, work=tmp_path)
-        drawn.append(text_of(read_rft(job, None)[0]["completion_ids"]))
-    assert drawn == [texts(1, seed)[0][1] for seed in range(20)]
+    assert right_completions(rollouts, PROBLEMS)[0]["completion_ids"] == [3, 4]
 
 
 def test_a_harvest_may_have_no_right_completion_but_no_foreign_ones() -> None:
-    assert right_completions(harvest().query("reward == 0"), PROBLEMS, None, 0) == []
+    assert right_completions(harvest().query("reward == 0"), PROBLEMS) == []
     with pytest.raises(ValueError, match="rollouts of 'c', which is not among the 2 problems given"):
-        right_completions(harvest(), PROBLEMS[:2], None, 0)
+        right_completions(harvest(), PROBLEMS[:2])
 
 
-@pytest.mark.parametrize("truncated_chosen", ["keep", "avoid"])
-def test_chosen_completions_equal_those_of_dpo(truncated_chosen: Literal["keep", "avoid"]) -> None:
+def test_chosen_completions_equal_those_of_dpo() -> None:
     """Only prompt a is pairable. Over the seeds, every completion is chosen that a pair may have."""
     seen = set()
     for seed in range(40):
-        built = build_pairs(harvest(), PROBLEMS, Prompt(), seed, truncated_chosen=truncated_chosen)
+        built = build_pairs(harvest(), PROBLEMS, Prompt(), seed)
         (example,) = chosen_completions(built)
         assert (example["prompt_ids"], example["completion_ids"]) == (built[0]["prompt_ids"], built[0]["chosen_ids"])
         seen.add(text_of(example["completion_ids"]))
-    assert seen == {"A1", "A2"} | ({"cut \\boxed{1} off"} if truncated_chosen == "keep" else set())
+    assert seen == {"A1", "A2", "cut \\boxed{1} off"}
 
 
 def examples(n: int) -> list[RightCompletion]:

@@ -31,7 +31,8 @@ from tests.regimes.trainings import NO_DROPOUT, SETTINGS, adapter_digest, easy, 
 
 
 def equals_harvest(rows: pd.DataFrame, policy: PolicyRecord, seed: int) -> list[bool]:
-    """Return whether each row has the text that a harvest of the policy has for its problem and sample."""
+    """Return whether each recorded text is the harvest's for its problem and sample."""
+    rows = rows.dropna(subset="completion_text")
     decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=seed)
     harvest = to_frame(rollouts_of(policy, easy(10), Prompt(), decoding)).set_index(["problem_id", "sample"])
     texts = harvest["completion_text"].loc[list(zip(rows["problem_id"], rows["sample"], strict=True))]
@@ -306,7 +307,6 @@ def test_the_period() -> None:
         ({"sync_every": 0}, "sync_every: 0 is not a number of updates"),
         ({"sync_every": "often"}, "sync_every"),
         ({"sync_every": "never", "reference": "sync"}, "reference: sync has no effect with sync_every: never"),
-        ({"temperature": 0.8}, "temperature: .* not at 0.8"),
         ({"sync_every": 2, "grpo_weight": 0.1}, "grpo_weight: .* sync_every is 2"),
         ({"steps": [0, 2]}, "steps: list every K once, at least one, without 0"),
         ({"steps": [4, 2]}, "steps: list the values of K in ascending order"),

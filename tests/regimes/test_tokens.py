@@ -238,7 +238,7 @@ REGIMES: dict[str, tuple[Any, Callable[[Harvest], Any], Any, Callable[[Harvest],
     "dpo": (train_dpo, lambda h: h.pairs, DPO, lambda h: of_pairs(h, h.pairs, "chosen", "rejected")),
     "rft": (
         train_rft,
-        lambda h: right_completions(h.rollouts, h.problems, None, 0),
+        lambda h: right_completions(h.rollouts, h.problems),
         Rft.model_validate({"regime": "rft", **ONE_PASS}),
         lambda h: h.of(h.rollouts.query(FINISHED).drop_duplicates(["problem_id", "completion_text"])),
     ),

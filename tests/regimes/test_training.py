@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from snakemake.iocontainers import InputFiles
 
 from g2d.jobs.files import write_jsonl
-from g2d.policies import PolicyRecord, load_model
+from g2d.policies import PolicyRecord, load_base, load_model
 from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
@@ -28,7 +28,7 @@ from g2d.regimes.run.trainers import write_metrics
 from g2d.report.provenance import steps_without_loss
 from g2d.rollouts.pairs import subsample
 from tests.models import adapted, completion_logprobs, tiny_policy, two_ends_policy
-from tests.regimes.trainings import WARMUP, adapter_digest, easy, pairs, steps_of, warm_up
+from tests.regimes.trainings import DPO, WARMUP, adapter_digest, dpo, easy, pairs, steps_of, warm_up
 
 
 @pytest.mark.parametrize("n_problems", [16, 10])  # K=2 (16 prompts) at the end of an epoch, and beyond it
@@ -170,3 +170,10 @@ def same_logits(policy: PolicyRecord, other: PolicyRecord) -> bool:
     with torch.no_grad():
         first, second = (load_model(one)(tokens).logits for one in (policy, other))
     return torch.equal(first, second)
+
+
+def test_the_loss_of_bfloat16_weights_is_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: M0 in bfloat16, the adapter in float32, autocast. The bfloat16 number nearest to ln 2 is .6914."""
+    monkeypatch.setattr("g2d.regimes.run.trainers.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+    [row] = dpo(tmp_path, settings=DPO.model_copy(update={"max_steps": 1}), precision="bfloat16")
+    assert row["loss"] == pytest.approx(math.log(2), abs=1e-6)

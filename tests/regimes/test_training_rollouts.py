@@ -1,4 +1,4 @@
-"""Contents of the record of training rollouts, by `keep_rollouts`."""
+"""Contents of the record of training rollouts."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
-import pytest
 
-from g2d.regimes.run.training_rollouts import Keep, TrainingRollouts, read_ages
+from g2d.regimes.run.training_rollouts import TrainingRollouts, read_ages
 from g2d.rewards.reward import Judgement
 from g2d.verifier import Verification
 
 
-@pytest.mark.parametrize(
-    ("keep", "texts"),
-    [
-        ("none", []),
-        ("verdicts", [None, None, None, None]),
-        ("sampled", ["one", "two", None, None]),  # the first group of the step
-        ("completions", ["one", "two", "three", "four"]),
-    ],
-)
-def test_rows_and_texts(tmp_path: Path, keep: Keep, texts: list[str | None]) -> None:
-    rollouts = TrainingRollouts([9], keep)
+def test_every_completion_has_a_row_and_those_of_the_first_group_a_text(tmp_path: Path) -> None:
+    rollouts = TrainingRollouts([9])
     verdicts = [Verification("correct", "4"), Verification("incorrect", "5"), *[Verification("truncated", None)] * 2]
     rollouts.record(
         verdicts,
@@ -35,10 +25,9 @@ def test_rows_and_texts(tmp_path: Path, keep: Keep, texts: list[str | None]) -> 
     )
     rollouts.save(tmp_path / "rollouts.parquet")
     frame = pd.read_parquet(tmp_path / "rollouts.parquet")
-    assert [None if pd.isna(text) else text for text in frame["completion_text"]] == texts
-    if keep != "none":
-        columns = ["sample", "finish_reason", "reward"]
-        assert frame[columns].values.tolist() == [[0, "stop", 1], [1, "stop", 0], [0, "stop", 0], [1, "length", 0]]
+    assert frame["completion_text"].dropna().to_dict() == {0: "one", 1: "two"}
+    columns = ["sample", "finish_reason", "reward"]
+    assert frame[columns].values.tolist() == [[0, "stop", 1], [1, "stop", 0], [0, "stop", 0], [1, "length", 0]]
 
 
 def recorded(rollouts: TrainingRollouts, steps_before: int) -> None:
@@ -53,22 +42,10 @@ def recorded(rollouts: TrainingRollouts, steps_before: int) -> None:
 
 
 def test_a_row_has_the_step_from_which_its_weights_sampled(tmp_path: Path) -> None:
-    rollouts = TrainingRollouts([9], "verdicts", period=4)  # weights are synchronised before steps 1, 5 and 9
+    rollouts = TrainingRollouts([9], period=4)  # weights are synchronised before steps 1, 5 and 9
     for steps_before in range(9):
         recorded(rollouts, steps_before)
     rollouts.save(tmp_path / "rollouts.parquet")
     ages = read_ages(tmp_path / "rollouts.parquet")
     assert list(ages["step"]) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert list(ages["generated_at"]) == [1, 1, 1, 1, 5, 5, 5, 5, 9]
-
-
-def test_a_record_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
-    earlier = TrainingRollouts([9], "verdicts")
-    for steps_before in range(3):
-        recorded(earlier, steps_before)
-    earlier.save(tmp_path / "earlier.parquet")
-    rollouts = TrainingRollouts([9], "verdicts", period=2)
-    rollouts.restore(tmp_path / "earlier.parquet")
-    recorded(rollouts, 3)
-    rollouts.save(tmp_path / "rollouts.parquet")
-    assert list(read_ages(tmp_path / "rollouts.parquet")["generated_at"]) == [1, 1, 3, 3]

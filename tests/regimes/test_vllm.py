@@ -26,11 +26,9 @@ from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
-from g2d.stages.train_policy import train_regime
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import assert_resumes, terminated_after
 from tests.regimes.trainings import adapter_digest, easy, rows_of, semi_online
-from tests.regimes.two_processes import in_two, meter
 from tests.shared import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM
@@ -120,7 +118,7 @@ def test_the_rollouts_of_training_are_kept(rollouts: pd.DataFrame) -> None:
     assert rollouts.groupby("step").size().to_dict() == {1: 16, 2: 16, 3: 16, 4: 16}
     first_pass = rollouts.query("step <= 2").groupby(["step", "problem_id"])["sample"].apply(list)
     assert first_pass.tolist() == [[0, 1]] * 16
-    assert rollouts["completion_text"].isna().all()
+    assert rollouts["completion_text"].notna().groupby(rollouts["step"]).sum().tolist() == [2, 2, 2, 2]
 
 
 def test_the_log_has_the_means_of_the_rollouts(straight: dict[int, Run], rollouts: pd.DataFrame) -> None:
@@ -148,37 +146,15 @@ def test_a_stopped_run_resumes_at_a_step_of_sync(straight: dict[int, Run], tmp_p
 
 
 def test_one_generation_serves_v_updates(tmp_path: Path) -> None:
-    run = warm_up(tmp_path, 4, updates_per_generation=2, ratio="none", keep_rollouts="completions")
+    run = warm_up(tmp_path, 4, updates_per_generation=2, ratio="none")
     assert run.synced_at == [0, 2]
     frame = pd.read_parquet(tmp_path / "rollouts.parquet")
     assert frame.groupby(["generated_at", "step"]).size().to_dict() == {(1, 1): 16, (1, 2): 16, (3, 3): 16, (3, 4): 16}
     assert [row["step"] for row in run.log if "completions/mean_length" in row] == [1, 3]
     assert all("sampling/importance_sampling_ratio/mean" not in row for row in run.log)
     # Every completion of the large batch has another seed: the answers to some prompt differ.
-    texts = frame.groupby(["generated_at", "problem_id"]).completion_text.nunique()
-    assert texts.max() > 1
-
-
-@pytest.mark.usefixtures("processes_are_forked")
-def test_the_engines_of_all_processes_draw_the_rollouts_of_one(tmp_path: Path) -> None:
-    alone, both = tmp_path / "alone", tmp_path / "both"
-    warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
-    job = TrainingJob(
-        tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=alone, engine=VLLM, group_size=2, k=3
-    )
-    same = [row for row in train_grpo(job).log if "loss" in row]
-    bill = meter()
-    log = [
-        row for row in in_two(train_regime, both, "grpo", replace(job, work=both), job_meter=bill).log if "loss" in row
-    ]
-    for row, other in zip(log, same, strict=True):
-        assert row["loss"] == pytest.approx(other["loss"], abs=1e-5)
-        assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
-        assert row["sampling/sampling_logp_difference/max"] < 1e-4
-    frames = [pd.read_parquet(work / "rollouts.parquet") for work in (both, alone)]
-    pd.testing.assert_frame_equal(*frames)
-    assert frames[0]["reward"].nunique() == 2
-    assert bill.tokens_generated == frames[0]["token_count"].sum()
+    lengths = frame.groupby(["generated_at", "problem_id"]).token_count.nunique()
+    assert lengths.max() > 1
 
 
 def test_the_engine_gets_the_policy_and_not_its_reference(tmp_path: Path) -> None:
@@ -236,7 +212,9 @@ def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(
     finally:
         vllm.close()
     rows = rows_of(tmp_path / "straight").query("step == 3").head(8)
-    assert list(rows["completion_text"]) == [rollout.completion_text for rollout in harvest]
+    assert list(rows["token_count"]) == [rollout.token_count for rollout in harvest]
+    texts = rows["completion_text"].dropna()
+    assert list(texts) == [rollout.completion_text for rollout in harvest][: len(texts)]
     assert set(rows["generated_at"]) == {3}
 
 

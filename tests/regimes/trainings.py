@@ -116,7 +116,6 @@ SETTINGS: dict[str, Any] = {
     "max_completion_length": 12,
     "learning_rate": 5e-3,
     "per_device_batch_size": 4,
-    "keep_rollouts": "completions",
 }
 
 

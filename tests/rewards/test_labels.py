@@ -81,7 +81,7 @@ def test_a_group_has_all_pairs_of_the_best_and_the_worst(scored: pd.DataFrame) -
 
 
 def test_right_completions_are_the_best(scored: pd.DataFrame) -> None:
-    best = right_completions(scored, problems(scored), None, 0)
+    best = right_completions(scored, problems(scored))
     assert [text_of(row["completion_ids"]) for row in best] == ["p, attempt 1", "p, attempt 3"]
 
 

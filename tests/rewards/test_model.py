@@ -102,17 +102,6 @@ def test_long_conversations_are_truncated_and_counted(tmp_path: Path) -> None:
         assert judgement.details == ({} if limit == 18 else {"truncated": True})
 
 
-def test_length_has_a_price(tmp_path: Path) -> None:
-    folder = reward_model(tmp_path)
-    texts = ["x", "x" * 101]
-    plain, priced = judged(folder, texts), judged(folder, texts, length_penalty=5.0)
-    for before, after, price in zip(plain, priced, (0.005, 0.505), strict=True):
-        assert after.details == {"score": before.reward}
-        assert after.reward == pytest.approx((before.reward or 0) - price)
-    assert "length_penalty" not in reward_params(settings(folder))
-    assert words_of(settings(folder, length_penalty=5)).endswith(", less 5 per 1,000 characters")
-
-
 def test_a_score_that_is_no_number_has_a_status_and_a_missing_head_is_refused(tmp_path: Path) -> None:
     file = reward_model(tmp_path) / "model.safetensors"
     weights = load_file(file)

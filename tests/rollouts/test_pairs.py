@@ -73,22 +73,15 @@ PAIRABLE = st.lists(st.integers(0, 3), min_size=2, max_size=8).filter(lambda kin
 
 @settings(deadline=None, max_examples=40)
 @given(PAIRABLE)
-def test_a_right_rollout_that_was_cut_off_can_be_chosen_unless_it_is_to_be_avoided(kinds):
-    """Avoiding it changes neither the rejected one nor p_hat."""
+def test_a_right_rollout_that_was_cut_off_can_be_chosen_and_is_counted(kinds):
     rollouts = cut(*kinds)
-    [kept] = build_pairs(rollouts, problems(1), PROMPT, seed=0)
-    [avoided] = build_pairs(rollouts, problems(1), PROMPT, seed=0, truncated_chosen="avoid")
-    assert kinds[kept["chosen_sample"]] in (0, 1)
-    assert kinds[avoided["chosen_sample"]] == (1 if 1 in kinds else 0)
-    same = ("rejected", "rejected_sample", "p_hat", "prompt")
-    assert [kept[name] for name in same] == [avoided[name] for name in same]
-    if not {0, 1} <= {*kinds}:
-        assert avoided == kept
-    found = (kinds[kept["chosen_sample"]] == 0, kinds[kept["rejected_sample"]] == 2)
-    assert truncated_sides([kept], rollouts) == found
+    [pair] = build_pairs(rollouts, problems(1), PROMPT, seed=0)
+    assert kinds[pair["chosen_sample"]] in (0, 1)
+    found = (kinds[pair["chosen_sample"]] == 0, kinds[pair["rejected_sample"]] == 2)
+    assert truncated_sides([pair], rollouts) == found
 
 
-def test_by_default_every_right_rollout_is_chosen_equally_often():
+def test_every_right_rollout_is_chosen_equally_often():
     pairs = build_pairs(cut(0, 1, 3, prompts=400), problems(400), PROMPT, seed=0)
     assert abs(sum(pair["chosen_sample"] for pair in pairs) - 200) < 50
 

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
-import os
-import resource
-import select
 import shutil
-import signal
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 import torch
 
-from g2d.jobs.cost import cpu_seconds
 from g2d.policies import PolicyRecord
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
@@ -28,13 +20,11 @@ from g2d.rollouts.draw import sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.sampling import request_seed
-from g2d.rollouts.trainer_engine import SubprocessEngine
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests import models
 from tests.models import rollouts_of, two_ends_policy
 from tests.shared import NEEDS_VLLM
-from tests.workflow import forked
 
 pytestmark = NEEDS_VLLM
 
@@ -147,51 +137,6 @@ def test_rollouts_name_the_engine_and_keep_its_tokens(vllm: VllmEngine, policy: 
         assert vllm.tokenizer.decode(r.completion_ids, skip_special_tokens=True) == r.completion_text
     assert [r.problem_id for r in drawn] == [p.problem_id for p in problems for _ in range(4)]
     assert {r.engine for r in drawn} == {"vllm"}
-
-
-def test_a_subprocess_gives_the_same_rows_and_its_cost_is_counted_once(vllm: VllmEngine, policy: PolicyRecord) -> None:
-    asked, before, paid = requests(vllm, 8), billed_without_waiting(), cpu_seconds()
-    aside = SubprocessEngine(policy, EngineSettings(name="vllm"))
-    assert requests(aside, 8) == asked
-    assert aside.generate(asked, SAMPLED) == vllm.generate(asked, SAMPLED)
-    drawn, scores = aside.draw([[5, 6, 7], [8, 9]], [0, 1], GREEDY)
-    assert [*map(len, drawn)] == [*map(len, scores)]
-    with pytest.raises(ValueError, match=r"nowhere: this engine holds merged weights; set engine\.adapters: lora"):
-        aside.use_adapter("nowhere")
-    assert billed_without_waiting() > before + 1  # to import vLLM alone takes longer
-    aside.close()
-    assert billed_without_waiting() == pytest.approx(before, abs=0.1)
-    assert cpu_seconds() > paid + 1
-
-
-def test_one_that_dies_says_so(policy: PolicyRecord, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", forked.python())  # what is looked at is this side
-    aside = SubprocessEngine(policy, EngineSettings(name="vllm"))
-    os.kill(aside.process, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=rf"vLLM beside the trainer \(process {aside.process}\) died: see this log"):
-        aside.start_for([Request("a", "1 + 1", (5, 6, 7))], 8)
-    aside.close()
-
-
-def test_one_ends_with_whoever_started_it(policy: PolicyRecord) -> None:
-    code = (
-        f"import sys; sys.executable = {forked.python()!r}; "
-        "from g2d.policies import PolicyRecord; from g2d.rollouts.rollout_keys import EngineSettings; "
-        "from g2d.rollouts.trainer_engine import SubprocessEngine; "
-        f"made = SubprocessEngine({policy!r}, EngineSettings(name='vllm')); print(made.process, flush=True); input()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        aside = os.pidfd_open(int(starter.stdout.readline()))
-        starter.kill()
-    assert select.select([aside], [], [])[0]
-    os.close(aside)
-
-
-def billed_without_waiting() -> float:
-    """CPU seconds on this process's bill that the system has not counted for it or its children."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return cpu_seconds() - sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def test_a_merged_adapter_answers_as_with_transformers(adapted: PolicyRecord) -> None:

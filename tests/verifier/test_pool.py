@@ -15,7 +15,7 @@ import pytest
 
 from g2d.verifier import Limits, Verifier, VerifierError, verify_batch
 from g2d.verifier import pool as pool_module
-from g2d.verifier.pool import Pool, default_workers
+from g2d.verifier.pool import Pool
 
 TOWER = "9^{9^{9^{9}}}"
 MIB = 2**20
@@ -201,10 +201,3 @@ def test_messages_carry_any_text(pool):
     verdicts = statuses(pool, [pair for text in texts for pair in ((text, "5"), ("5", "5"))])
     assert verdicts[1::2] == ["correct"] * len(texts)
     assert "correct" not in verdicts[::2]
-
-
-def test_ranks_of_one_machine_share_its_cores(monkeypatch):
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    cores = default_workers()
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(2 * cores))
-    assert default_workers() == 1

@@ -3,8 +3,8 @@
     python -IS as_python.py PYTHON FOLDER ARGUMENTS...      # same result as PYTHON ARGUMENTS...
 
 It sends the command to the server that has imported the packages, and exits with the same status. The server forks
-jobs, nested calls of Snakemake, processes of shared imports, ranks of a training and engines of vLLM. Other commands,
-such as the verifier's workers, start PYTHON.
+jobs, nested calls of Snakemake and processes of shared imports. Other commands, such as the verifier's workers, start
+PYTHON.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ LIGHT, HEAVY, VLLM = "light", "heavy", "vllm"  # sockets in FOLDER: Snakemake an
 DOORS = {
     "snakemake": LIGHT,
     "g2d.jobs.shared_imports": HEAVY,
-    "g2d.regimes.distributed.rank": HEAVY,
     "trl.cli.main": HEAVY,
-    "g2d.rollouts.trainer_engine": VLLM,
     "vllm.entrypoints.openai.api_server": VLLM,
 }
 # Scripts that load the packages of a training, or name it, but share no imports with other jobs.
@@ -84,10 +82,8 @@ def main(python: str, folder: str, *arguments: str) -> None:
     door = door_of(words)
     if door is None:
         os.execv(python, [python, *arguments])
-    files = {1: 1, 2: 2}
-    if "g2d.rollouts.trainer_engine" in words:  # the number of a file that it inherits
-        files |= {int(words[-1]): int(words[-1])}
-    status = ask(f"{folder}/{door}", list(words), os.getcwd(), dict(os.environ), files, hand_on=True)  # noqa: PTH109
+    here = os.getcwd()  # noqa: PTH109
+    status = ask(f"{folder}/{door}", list(words), here, dict(os.environ), {1: 1, 2: 2}, hand_on=True)
     if status < 0:
         if -status != signal.SIGKILL:
             signal.signal(-status, signal.SIG_DFL)

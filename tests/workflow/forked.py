@@ -265,7 +265,7 @@ def _close(doors: Iterable[socket.socket]) -> None:
 
 def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
     """Fork once more, so that somebody can tell the caller how it ends; returns what the child is to run."""
-    header, received, *_ = socket.recv_fds(caller, NUMBER.size, 3)
+    header, received, *_ = socket.recv_fds(caller, NUMBER.size, 2)
     arguments, folder, environment, numbers = json.loads(receive(caller, NUMBER.unpack(header)[0]))
     if child := os.fork():
         for descriptor in received:

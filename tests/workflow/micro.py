@@ -50,7 +50,7 @@ SECTION = {
 }
 
 
-REWARDS = {"polite": open_ended.JUDGE, "dear": open_ended.JUDGE | {"length_penalty": 3.0}}
+REWARDS = {"polite": open_ended.JUDGE, "dear": open_ended.JUDGE | {"max_length": 100}}
 
 
 ASKED = {

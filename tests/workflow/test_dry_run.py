@@ -79,9 +79,9 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
         "evaluation": micro_config["evaluation"] | {"sampled": {"n": 4, "beside_greedy": True}},
         "rewards": {
             "polite": open_ended.JUDGE,
-            "fair": open_ended.JUDGE | {"length_penalty": 1.0},
-            "long": open_ended.JUDGE | {"length_penalty": 2.0},
-            "unused": open_ended.JUDGE | {"length_penalty": 3.0},
+            "fair": open_ended.JUDGE | {"max_length": 110},
+            "long": open_ended.JUDGE | {"max_length": 120},
+            "unused": open_ended.JUDGE | {"max_length": 130},
         },
         "open_ended": {
             "pool": open_ended.POOL,

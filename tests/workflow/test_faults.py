@@ -192,7 +192,7 @@ def interrupted(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathF
     """kill -9 of Snakemake, then the same command; SIGTERM to the trainer, before and after it has begun to train."""
     grid = copy_of_micro(micro_config, tmp_path_factory.mktemp("interrupted") / "g2d")
     config = copy.deepcopy(micro_config) | {"ablations": {}}
-    config["warmup"] |= {"steps": [0, 24], "horizon": 30, "keep_rollouts": "completions"}
+    config["warmup"] |= {"steps": [0, 24], "horizon": 30}
     grid.configure(config)
     straight = grid.copied(tmp_path_factory.mktemp("straight") / "g2d")
     target = ["--retries", "2", f"{K24}/policy.json"]

@@ -152,21 +152,15 @@ def test_a_policy_is_evaluated_after_the_check_of_the_benchmark(jobs: dict[str, 
     assert inputs(jobs, "results/micro/base/eval/arithmetic.parquet")["policy"] == BASE[:1]
 
 
-def test_gpus_of_processes_and_of_a_policy_that_vllm_divides(project: Project, micro_config: dict[str, Any]) -> None:
+def test_a_training_has_one_gpu_although_vllm_divides_a_policy(project: Project, micro_config: dict[str, Any]) -> None:
     values = copy.deepcopy(micro_config)
-    values["models"] = {
-        "small": {"source": "embedded"},
-        "large": {"source": "embedded", "settings": {"training": {"processes": 2}}},
-    }
     values["engine"] = {"name": "vllm", "tensor_parallel_size": 2}
     jobs = jobs_by_output(project, values)
-    gpus = {job["rule"]: job["gpus"] for job in jobs.values() if job["wildcards"].get("model") != "small"}
+    gpus = {job["rule"]: job["gpus"] for job in jobs.values()}
     assert {
         rule: gpus[rule] for rule in ("train_dpo", "train_grpo", "calibrate", "harvest_rollouts", "build_pairs")
-    } == {**{"train_dpo": 2, "train_grpo": 2, "calibrate": 2, "harvest_rollouts": 2, "build_pairs": 0}}
+    } == {**{"train_dpo": 1, "train_grpo": 1, "calibrate": 2, "harvest_rollouts": 2, "build_pairs": 0}}
     assert {job["params"]["engine"] for job in jobs.values() if job["rule"] == "calibrate"} == {"'vllm'"}
-    small = [job for job in jobs.values() if job["rule"] == "train_dpo" and job["wildcards"]["model"] == "small"]
-    assert {job["gpus"] for job in small} == {1}
 
 
 def test_a_job_that_is_not_asked_for_is_named(project: Project) -> None:

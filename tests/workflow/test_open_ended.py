@@ -51,8 +51,8 @@ def test_a_finished_grid_with_prompts_has_nothing_left_to_do(project: Project) -
 
 
 def test_a_changed_reward_trains_and_replies_again(configured: Configure, project: Project) -> None:
-    dearer = REWARDS["polite"] | {"length_penalty": 2.0}  # the same model
-    configured(rewards=REWARDS | {"polite": dearer})
+    shorter = REWARDS["polite"] | {"max_length": 90}  # the same model
+    configured(rewards=REWARDS | {"polite": shorter})
     assert without_summaries(project.planned()) == TRAINED
 
 

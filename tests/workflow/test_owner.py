@@ -36,10 +36,6 @@ def other_training_set(values: Values) -> None:
     values["training_set"]["n"] -= 1
 
 
-def other_pairs(values: Values) -> None:
-    values["pairs"] = {"seed": 1}
-
-
 def one_more_seed(values: Values) -> None:
     values["seeds"] = [0, 1]
 
@@ -52,7 +48,6 @@ def one_more_seed(values: Values) -> None:
         (other_pool, "finished jobs would run again"),
         # What these change directly takes seconds, and what is trained from that does not.
         (other_training_set, "finished jobs would run again"),
-        (other_pairs, "finished jobs would run again"),
     ],
 )
 def test_a_run_of_another_configuration_stops(

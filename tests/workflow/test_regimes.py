@@ -22,7 +22,7 @@ from tests.workflow.micro import RFT, SEMI_ONLINE, SUMMARIES, metrics, on_one
 
 ENTRIES = {
     "rft": RFT,
-    "z-one-right": RFT | {"per_prompt": 1, "steps": [2], "start": "warmup"},
+    "z-after-warmup": RFT | {"steps": [2], "start": "warmup"},
     "chosen": RFT | {"examples": "chosen", "steps": [2]},
     "semi-online": SEMI_ONLINE,
     "second": SEMI_ONLINE | {"start": "warmup", "start_step": 2, "reference": "start"},
@@ -81,19 +81,19 @@ def test_a_finished_grid_with_entries_has_nothing_left_to_do(project: Project) -
 
 
 def test_an_entry_is_at_every_k_of_the_warm_up_unless_it_says_which(project: Project) -> None:
-    rows = table(project, "main", "policy in ['rft', 'chosen', 'z-one-right']")
+    rows = table(project, "main", "policy in ['rft', 'chosen', 'z-after-warmup']")
     assert list(zip(rows["policy"], rows["K"], strict=True)) == [
         ("chosen", 2),
         ("rft", 0),
         ("rft", 2),
         ("rft", 4),
-        ("z-one-right", 2),
+        ("z-after-warmup", 2),
     ]
 
 
 def test_entries_are_between_g2d_and_grpo_in_table_1(project: Project) -> None:
-    policies = table(project, "main", "policy in ['dpo', 'g2d', 'chosen', 'rft', 'z-one-right', 'grpo']")["policy"]
-    assert list(policies.unique()) == ["dpo", "g2d", "chosen", "rft", "z-one-right", "grpo"]
+    policies = table(project, "main", "policy in ['dpo', 'g2d', 'chosen', 'rft', 'z-after-warmup', 'grpo']")["policy"]
+    assert list(policies.unique()) == ["dpo", "g2d", "chosen", "rft", "z-after-warmup", "grpo"]
 
 
 def test_an_entry_is_compared_with_m0_and_with_g2d_at_its_k(project: Project) -> None:
@@ -108,7 +108,7 @@ def test_all_entries_share_a_family_against_the_controls(project: Project) -> No
 
 
 def test_an_entry_pays_for_the_warm_up_and_the_harvest(project: Project) -> None:
-    cost = table(project, "cost", "policy == 'z-one-right'")
+    cost = table(project, "cost", "policy == 'z-after-warmup'")
     assert list(cost["stage"]) == ["calibrate", "train_grpo", "harvest_rollouts", "train_rft", "evaluate"]
 
 
@@ -294,7 +294,6 @@ def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
         (RFT | {"steps": [3]}, "regimes.x.steps: K=3 is not in warmup.steps [0, 2, 4] of micro"),
         (RFT | {"steps": []}, "regimes.x.steps: "),
         (RFT | {"steps": [2, 2]}, "regimes.x.steps: "),
-        (RFT | {"examples": "chosen", "per_prompt": 1}, "regimes.x.per_prompt: "),
         (RFT | {"steps": [0], "start": "warmup"}, "regimes.x.steps: at K=0 "),
         (SEMI_ONLINE | {"examples": "chosen"}, "regimes.x.examples: unknown key"),
         (SEMI_ONLINE | {"prompts_per_update": 61}, "regimes.x.prompts_per_update=61 exceeds training_set.n=60"),

@@ -145,12 +145,8 @@ CASES: dict[str, tuple[Change, Jobs]] = {
     ),
     "change calibration.levels": (put("calibration", levels=[1, 2]), {"select_training_set": 1} | SELECTED),
     "change evaluation.max_completion_length": (put("evaluation", max_completion_length=20), {"evaluate": 18} | TABLES),
-    "change pairs.seed": (put("pairs", seed=7), {"build_pairs": 3} | TRAINED),
     "change engine.tensor_parallel_size": (put("engine", tensor_parallel_size=2), {}),
-    "set training.processes, training.gradient_checkpointing": (
-        put("training", processes=2, gradient_checkpointing=True),
-        {},
-    ),
+    "set training.gradient_checkpointing": (put("training", gradient_checkpointing=True), {}),
     "set training.threads, training.shared_prompts, training.precision": (
         put("training", threads=2, shared_prompts=False, precision="float32"),
         {},

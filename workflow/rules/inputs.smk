@@ -201,10 +201,6 @@ def engine_name(wildcards):
 # GPUs.
 
 
-def training_gpus(wildcards):
-    return GRID.settings[wildcards.model].training.processes
-
-
 def engine_gpus(wildcards):
     engine = GRID.settings[model_of(wildcards)].engine
     return engine.tensor_parallel_size if engine.name == "vllm" else 1

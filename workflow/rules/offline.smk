@@ -28,7 +28,7 @@ rule train_dpo:
         "../../envs/g2d.yaml"
     threads: CONFIG.training.threads
     resources:
-        gpu=training_gpus,
+        gpu=1,
     params:
         version=VERSIONS["train_dpo"],
         settings=training_settings,

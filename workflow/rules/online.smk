@@ -32,7 +32,7 @@ rule train_grpo:
         "../../envs/g2d.yaml"
     threads: CONFIG.training.threads
     resources:
-        gpu=training_gpus,
+        gpu=1,
     params:
         version=VERSIONS["train_grpo"],
         settings=training_settings,

@@ -18,17 +18,13 @@ def main(snakemake):
     with stage(snakemake):
         recorded = snakemake.params.settings
         settings = Pairs.model_validate(recorded.get("pairs", {}))
-        seed = settings.seed
-        if seed is None:
-            seed = int(snakemake.wildcards.seed)
         base = read_own_policy(snakemake.input.base)
         rollouts = read_own_rollouts(snakemake.input.rollouts, base)
         pairs = build_pairs(
             rollouts,
             read_problems(snakemake.input.problems),
             Prompt.model_validate(recorded["prompt"]),
-            seed=seed,
-            truncated_chosen=settings.truncated_chosen,
+            seed=int(snakemake.wildcards.seed),
             margin=settings.margin,
         )
         if not pairs:

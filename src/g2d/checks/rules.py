@@ -8,15 +8,14 @@ from itertools import islice
 from typing import Any
 
 from g2d.config.sections import Ablation, Config, ModelSettings
-from g2d.grid.grid import by_section, group_sizes, runs_of
+from g2d.grid.grid import by_section, runs_of
 from g2d.grid.runs import POLICY_NAMES, OnlineRun, TrainedRun
 from g2d.policies.model_keys import LORA_RANKS
 from g2d.problems import synthetic
 from g2d.problems.problem_keys import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import AUTO, CORRECTION, Warmup, check_group_sizes
-from g2d.regimes.run.processes import indivisible
-from g2d.regimes.run.prompt_choice import OnlineKeys, PromptMix
+from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.regimes.run.regime import OnlineEntry
 from g2d.rewards.registry import reward_of
 from g2d.settings import Section, repeated
@@ -195,7 +194,7 @@ def _check_model(config: Config, model: str) -> Iterator[str]:
         else:
             yield from _check_offline_entry(settings, name, entry, model)
     trained = by_section(runs_of(config, settings))
-    for mistake in (*_check_processes(settings.training.processes, trained), *_check_all_weights(settings, trained)):
+    for mistake in _check_all_weights(settings, trained):
         yield f"{mistake} ({model})"
 
 
@@ -249,8 +248,6 @@ def _check_warmup(settings: ModelSettings, where: str, warmup: Warmup) -> Iterat
             f"{where}.{idle[0]} needs engine.name: vllm, because {engine} and the trainer compute the same "
             "probabilities: drop the key or change the engine"
         )
-    if warmup.float32_logits and "lm_head" in settings.lora.target_modules:
-        yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
     if warmup.reference == "sync" and settings.lora.dropout > 0:
         yield (
             f"{where}.reference: sync needs lora.dropout: 0, because dropout (here {settings.lora.dropout:g}) makes "
@@ -320,68 +317,7 @@ def _check_offline_entry(settings: ModelSettings, name: str, entry: AnyEntry, mo
         yield f"{where}: warmup.steps {steps} of {model} has no K for it: add one"
 
 
-# ------------------------------------------------------------------------------------ several processes, all weights
-
-ONE = "needs one process: set training.processes to 1, or"
-
-
-def _check_processes(n: int, trained: Mapping[str, list[TrainedRun]]) -> Iterator[str]:
-    if n == 1:
-        return
-    for where, runs in trained.items():
-        settings = runs[0].settings
-        if isinstance(settings, Warmup):
-            yield from _check_divided_warmup(where, settings, group_sizes(runs), n)
-        elif not isinstance(settings, OnlineEntry):
-            yield from _check_divided_passes(where, settings, n)
-        elif settings.prompts_per_update < n:
-            given = f"{where}.prompts_per_update={settings.prompts_per_update}"
-            yield f"{given} is less than training.processes={n}: raise it"
-        if isinstance(settings, OnlineKeys) and settings.retire:
-            yield f"{where}.retire {ONE} drop the key"
-
-
-def _check_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int], n: int) -> Iterator[str]:
-    for size in group_sizes:
-        of_step = warmup.completions_per_step(size)
-        if warmup.per_device_batch_size == "auto":
-            steps = of_step
-            keys = f"{where}: with G={size}, the completions of a step"
-        else:
-            steps = warmup.accumulation_steps(size)
-            keys = f"{where}.gradient_accumulation_steps"
-            if warmup.prompts_per_step is not None:
-                keys = f"{where}: with G={size}, prompts_per_step x G / per_device_batch_size"
-        completions = of_step // n
-        if steps % n:
-            yield indivisible(steps, keys, n)
-        elif completions % size:
-            yield (
-                f"{where}: each of training.processes={n} would have {completions} completions of a step, no multiple "
-                f"of G={size}: change one of the three"
-            )
-    refusals = [
-        (warmup.loss == "bnpo", ".loss: bnpo", "set it to dapo, a mean over the tokens of a step"),
-        (warmup.entropy_coefficient != 0, ".entropy_coefficient", "set it to 0"),
-        (warmup.updates_between_generations > 1, ": updates_per_generation or iterations above 1", "set both to 1"),
-        (warmup.reference == "sync", ".reference: sync", "drop the key"),
-        (warmup.auto is not None, ".auto", "drop the key"),
-    ]
-    for refused, words, fix in refusals:
-        if refused:
-            yield f"{where}{words} {ONE} {fix}"
-
-
-def _check_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
-    passes = settings.gradient_accumulation_steps
-    keys = f"{where}.gradient_accumulation_steps"
-    if settings.per_device_batch_size == "auto":
-        passes *= settings.number("per_device_batch_size")
-        keys = f"{where}: the rows of a step"
-    if passes % n:
-        yield indivisible(passes, keys, n)
-    if getattr(settings, "precompute_reference", False):
-        yield f"{where}.precompute_reference {ONE} set it to false"
+# -------------------------------------------------------------------------------------------------- all weights
 
 
 def _check_all_weights(settings: ModelSettings, trained: Mapping[str, list[TrainedRun]]) -> Iterator[str]:
@@ -393,8 +329,3 @@ def _check_all_weights(settings: ModelSettings, trained: Mapping[str, list[Train
             f"lora: none: vLLM needs adapters during online training ({online[0]}): set engine.name to transformers, "
             "or configure an adapter"
         )
-    if settings.training.processes > 1 and trained:
-        yield "lora: none trains in one process: set training.processes to 1, or configure an adapter"
-    for where, runs in trained.items():
-        if getattr(runs[0].settings, "float32_logits", False):
-            yield f"{where}.float32_logits: lora: none trains the head in float32 already: drop the key"

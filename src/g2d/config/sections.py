@@ -24,9 +24,9 @@ from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import Checkpointing
-from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.regimes.run.tracking import Logging
+from g2d.regimes.run.training_keys import TrainingKeys
 from g2d.rewards.registry import AnyReward, RewardName
 from g2d.rollouts.rollout_keys import Calibration, EngineSettings, Evaluation, HarvestSettings, Pairs, Sampling
 from g2d.settings import Name, Section, Seed, Steps, key, repeated
@@ -131,7 +131,7 @@ class ModelSettings:
     pairs: Pairs
     dpo: Dpo
     evaluation: Evaluation
-    training: Processes
+    training: TrainingKeys
 
     def steps_of(self, name: str, further: Ablation | AnyEntry) -> list[int]:
         """Return the K of an ablation or entry. "all" leaves out K=0 if it needs a warm-up."""
@@ -194,7 +194,7 @@ class Config(Section):
         0.02, "Accuracy that a K may be behind the best K and still be enough.", gt=0, lt=1, neutral=0.02
     )
     share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")
-    training: Processes = key(Processes(), "GPUs and precision of a training.")
+    training: TrainingKeys = key(TrainingKeys(), "Memory, cores and precision of a training.")
     checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints of interrupted trainings.")
     logging: Logging = key(Logging(), "Logging of training curves.")
 

@@ -81,8 +81,8 @@ def trainings(grid: Grid, model: str) -> Iterator[Training]:
                 full_name = f"{name} G={size}" if len(sizes) > 1 else name
                 workloads[full_name] = run.settings.workload(size)
         for full_name, workload in workloads.items():
-            shared = workload.shared(settings.training.processes, settings.training.gradient_checkpointing)
-            yield replace(shared, name=full_name, section=section)
+            training = workload.with_checkpointing(settings.training.gradient_checkpointing)
+            yield replace(training, name=full_name, section=section)
 
 
 def _place(run: TrainedRun) -> int:

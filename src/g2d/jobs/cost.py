@@ -22,9 +22,6 @@ class Elsewhere:
 
     cpu_s: float
     peak_memory_bytes: int  # since the process started
-    device: str | None = None
-    devices: int = 0
-    peak_gpu_memory_bytes: int | None = None
 
 
 _elsewhere: list[Elsewhere] = []
@@ -44,9 +41,6 @@ def cpu_seconds() -> float:
 
 def visible_devices() -> tuple[str, int]:
     """Return name and number of the job's devices; a job that has not imported torch used no GPU."""
-    for part in reversed(_elsewhere):
-        if part.device is not None:
-            return part.device, part.devices
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name(0)), int(torch.cuda.device_count())
@@ -56,10 +50,9 @@ def visible_devices() -> tuple[str, int]:
 def gpu_memory_peak() -> int | None:
     """Return torch's peak allocation on the fullest GPU, in bytes."""
     torch = sys.modules.get("torch")
-    peaks = [part.peak_gpu_memory_bytes for part in _elsewhere if part.peak_gpu_memory_bytes is not None]
-    if torch is not None and torch.cuda.is_initialized():
-        peaks += [int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count())]
-    return max(peaks, default=None)
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return max(int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count()))
 
 
 def memory_peak() -> int:
@@ -72,10 +65,6 @@ def memory_peak() -> int:
 def charge(part: Elsewhere) -> None:
     """Add another process's usage to this job's cost, except wall time."""
     _elsewhere.append(part)
-
-
-def this_process() -> Elsewhere:
-    return Elsewhere(cpu_seconds(), memory_peak(), *visible_devices())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/gpus")
 POLL_S = 1.0
 
-# Variables of torchrun and accelerate, with which a job would wait for other processes.
+# Variables of torchrun and accelerate.
 OF_LAUNCHERS = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
@@ -113,12 +113,10 @@ def _locked_gpus(given: list[str], wanted: int) -> list[str]:
     return []
 
 
-def launcher_variables() -> set[str]:
-    return {name for name in os.environ if name in OF_LAUNCHERS or name.startswith(LAUNCHER_PREFIXES)}
-
-
 def forget_launcher() -> None:
+    """Delete variables of torchrun and accelerate, with which a training would wait for other processes."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        say(f"WORLD_SIZE={os.environ['WORLD_SIZE']} is ignored: set training.processes for several processes")
-    for name in launcher_variables():
-        del os.environ[name]
+        say(f"WORLD_SIZE={os.environ['WORLD_SIZE']} is ignored: a training is one process")
+    for name in list(os.environ):
+        if name in OF_LAUNCHERS or name.startswith(LAUNCHER_PREFIXES):
+            del os.environ[name]

@@ -86,9 +86,6 @@ class Forecast:
             Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
             moment,
         ]
-        if training.float32_head:
-            config = self.counted.config
-            parts.append(_numbers("head in float32", config.vocab_size * config.hidden_size, 4))
         notes = []
         needs_more = False
         if training.at_once is not None and self.engine.name == "vllm":

@@ -28,12 +28,11 @@ class Training:
     reference: bool = False  # while the policy's activations are kept
     reference_model: bool = False  # a second model stays in memory even if its pass comes first
     adapters: int = 1  # 2 if the reference is not M0
-    at_once: int | None = None  # completions that one process generates
+    at_once: int | None = None  # completions that are generated at once
     batch: int | None = None  # completions that transformers generates together
     own_copy: bool = False  # transformers generates from copies of M0
     completions: int | None = None
     group: int = 1
-    float32_head: bool = False
     update: int | None = None  # units per gradient step; None: `rows` is fixed
     passes: Passes = "equal"
     checkpointing: bool = True  # one state per block is kept
@@ -48,16 +47,9 @@ class Training:
     def with_units(self, units: int) -> Training:
         return replace(self, rows=units * self.per_row)
 
-    def shared(self, processes: int, checkpointing: bool | Literal["auto"]) -> Training:
-        """Share of one of several processes, with `training.gradient_checkpointing`."""
-        return replace(
-            self,
-            checkpointing=checkpointing is not False,
-            choose_checkpointing=checkpointing == "auto",
-            at_once=largest_part(self.at_once, processes),
-            batch=largest_part(self.batch, processes),
-            update=largest_part(self.update, processes),
-        )
+    def with_checkpointing(self, checkpointing: bool | Literal["auto"]) -> Training:
+        """Apply `training.gradient_checkpointing`."""
+        return replace(self, checkpointing=checkpointing is not False, choose_checkpointing=checkpointing == "auto")
 
 
 @dataclass(frozen=True)
@@ -83,9 +75,3 @@ class MicroBatches:
         if self.autocast:
             entries["precision"] = "bfloat16"
         return entries
-
-
-def largest_part(total: int | None, n: int) -> int | None:
-    if total is None:
-        return None
-    return -(-total // n)

@@ -7,15 +7,15 @@ dropped.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import islice, product
+from itertools import islice
 from typing import NotRequired, TypedDict, TypeVar
 
 from g2d.jobs.files import sha256
 from g2d.problems.problem import Problem, to_jsonl
 from g2d.problems.problem_keys import LocalProblems, ProblemSource
+from g2d.problems.text_key import text_key
 from g2d.verifier.verifier import Verification
 
 Verify = Callable[[Sequence[tuple[str | None, str]]], Sequence[Verification]]
@@ -49,7 +49,7 @@ def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], veri
         "n": len(problems),
         "levels": _counts([problem.level for problem in problems]),
         "subjects": _counts([problem.subject for problem in problems]),
-        "duplicate_prompts": len(problems) - len({problem.prompt for problem in problems}),
+        "duplicate_prompts": len(problems) - len({text_key(problem.prompt) for problem in problems}),
         "reference_failures": [] if verify is None else reference_failures(problems, verify),
     }
     if isinstance(source, LocalProblems):
@@ -77,41 +77,6 @@ def _counts(labels: Sequence[Label | None]) -> dict[str, int]:
     if len(known) < len(labels):
         named["unknown"] = len(labels) - len(known)
     return named
-
-
-# An ellipsis (1,2,...,5) and a factorial are mathematics. Commas can go: numbers remain separate tokens.
-_TOKEN = re.compile(
-    r"""
-      \\[A-Za-z]+            # a LaTeX command
-    | \\[\s\S]               # an escaped character
-    | [^\W\d_]+              # a word, or letters of a formula
-    | \d+(?:\.\d+)? | \.\d+  # a number
-    | \.{2,}                 # an ellipsis
-    | [^\w\s] | _            # any other symbol
-    """,
-    re.VERBOSE,
-)
-_SIZING = {rf"\{size}{side}" for size, side in product(("big", "Big", "bigg", "Bigg"), ("", "l", "m", "r"))}
-_SPACING = {r"\,", r"\;", r"\:", r"\!", r"\>", "\\ ", "\\\n", r"\quad", r"\qquad", "~"}
-_MATH_MODE = {"$", r"\$", r"\(", r"\)", r"\[", r"\]", r"\displaystyle"}
-_PUNCTUATION = set('.,;?"“”`')
-_DROPPED = _SIZING | _SPACING | _MATH_MODE | _PUNCTUATION | {r"\left", r"\middle", r"\right"}
-_SAME = {r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\%": "%", "−": "-", "’": "'", "‘": "'"}
-
-
-def text_key(prompt: str) -> str:
-    """Return a text without layout and punctuation, for comparing."""
-    kept = []
-    for token in _TOKEN.findall(prompt):
-        if token in _DROPPED:
-            continue
-        if token in _SAME:
-            kept.append(_SAME[token])
-        elif token.startswith("\\"):  # \Delta is not \delta
-            kept.append(token)
-        else:
-            kept.append(token.casefold())
-    return " ".join(kept)
 
 
 def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:

@@ -17,7 +17,6 @@ from g2d.jobs.files import parse_json, read_rows
 from g2d.lost_backslashes import doubtful_layout, require_backslashes
 from g2d.plain import first_line, plain
 from g2d.problems import synthetic
-from g2d.problems.audit import text_key
 from g2d.problems.problem import Problem
 from g2d.problems.problem_keys import (
     OPEN_ENDED,
@@ -29,6 +28,7 @@ from g2d.problems.problem_keys import (
     SyntheticProblems,
     place_of,
 )
+from g2d.problems.text_key import text_key
 from g2d.verifier.extraction import last_boxed, require_answer, written_out
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ Models whose class is code in their repository, as Athene-RM-8B in arXiv 2506.21
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,13 +38,6 @@ class RewardModel(Section):
     batch_size: int = key(16, "Conversations per forward pass.", ge=1)
     max_length: int | None = key(None, "Tokens at which conversations are cut; null: the model's limit.", ge=1)
 
-    length_penalty: float = key(
-        0.0,
-        "Penalty per 1,000 characters of a completion, against length bias.",
-        ge=0,
-        neutral=0.0,
-    )
-
     @model_validator(mode="after")
     def _folder_or_hub(self) -> RewardModel:
         if (self.path is None) == (self.id is None):
@@ -65,14 +57,11 @@ def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) 
     conversations = [(attempt.problem.prompt, attempt.text) for attempt in attempts]
     scores = scorer(settings)(conversations)
     judgements = []
-    for attempt, found in zip(attempts, scores, strict=True):
+    for found in scores:
         details: dict[str, float | bool] = {}
         if found.truncated:
             details["truncated"] = True
-        if settings.length_penalty and math.isfinite(found.value):  # JSON cannot hold NaN or infinity
-            details["score"] = found.value
-        penalty = settings.length_penalty * len(attempt.text) / 1000
-        judgements.append(Judgement(found.value - penalty, details=details))
+        judgements.append(Judgement(found.value, details=details))
     return judgements
 
 
@@ -223,10 +212,7 @@ class Scorer:
 
 
 def _words(settings: RewardModel) -> str:
-    words = f"scores of the reward model {settings.label}"
-    if settings.length_penalty:
-        words += f", less {settings.length_penalty:g} per 1,000 characters"
-    return words
+    return f"scores of the reward model {settings.label}"
 
 
 def _content(settings: RewardModel) -> str | None:

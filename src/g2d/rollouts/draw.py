@@ -42,9 +42,7 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
     )
     if drawn is None:
         return greedy
-    return replace(
-        greedy, samples_per_prompt=drawn.n, temperature=drawn.temperature, top_p=drawn.top_p, seed=drawn.seed
-    )
+    return replace(greedy, samples_per_prompt=drawn.n, temperature=drawn.temperature, top_p=drawn.top_p)
 
 
 def engine_for(policy: PolicyRecord, settings: EngineSettings) -> Engine:

@@ -18,7 +18,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from g2d.jobs.files import parse_json, read_lines
 from g2d.problems import Problem
@@ -95,7 +95,6 @@ def build_pairs(
     problems: Sequence[Problem],
     prompt: Prompt,
     seed: int,
-    truncated_chosen: Literal["keep", "avoid"] = "keep",
     margin: float | None = None,
 ) -> list[Pair]:
     """Sample the pairs of every pairable prompt; a ValueError if a rollout's problem is missing.
@@ -103,7 +102,7 @@ def build_pairs(
     Args:
         rollouts: in any order, with tokens.
         problems: in the order of the pairs.
-        truncated_chosen, margin: as in the section `pairs`.
+        margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
     drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample
@@ -117,20 +116,14 @@ def build_pairs(
         by_sample = drawn[name]
         right: list[int] = []
         wrong: list[int] = []
-        ended: list[int] = []  # right ones that are not truncated
         for sample, row in by_sample.items():
-            if not row["label"]:
+            if row["label"]:
+                right.append(sample)
+            else:
                 wrong.append(sample)
-                continue
-            right.append(sample)
-            if row["finish_reason"] != "length":
-                ended.append(sample)
         if not right or not wrong:
             continue
-        candidates = right
-        if truncated_chosen == "avoid" and ended:
-            candidates = ended
-        chosen_sample, rejected_sample = one_pair(name, candidates, wrong, seed)
+        chosen_sample, rejected_sample = one_pair(name, right, wrong, seed)
         chosen = by_sample[chosen_sample]
         rejected = by_sample[rejected_sample]
         pairs.append(

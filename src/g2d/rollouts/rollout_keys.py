@@ -99,13 +99,6 @@ class HarvestSettings(Sampling):
 class Pairs(Section):
     """Sampling of one right and one wrong rollout per pairable prompt (paper, section 2.1)."""
 
-    seed: Seed | None = key(None, "Seed of the sample; null: the run's seed.")
-    truncated_chosen: Literal["keep", "avoid"] = key(
-        "keep",
-        "Choose right but truncated rollouts like others, or only if none is complete (avoid).",
-        paper="keep",
-        neutral="keep",
-    )
     margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
 
 
@@ -115,7 +108,6 @@ class SampledEvaluation(Section):
     n: int = key(8, "Completions per problem.", ge=1)
     temperature: float = key(0.6, "Sampling temperature.", gt=0, le=5)
     top_p: float = key(0.95, "Nucleus sampling threshold.", gt=0, le=1)
-    seed: Seed = key(0, "Seed of the samples.")
     beside_greedy: bool = key(
         False, "Also decode greedily: accuracy is then greedy, samples give pass@k and maj@n.", neutral=False
     )

@@ -23,7 +23,6 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.checkpoints import empty
 from g2d.regimes.run.online import CHECKPOINT, ROLLOUTS
-from g2d.regimes.run.processes import Processes
 from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
 from g2d.regimes.run.stopping import work_folder
@@ -42,33 +41,20 @@ class GridTraining:
     snakemake: Snakemake
     regime: Regime
     policy: Policy
-    processes: Processes
     params: dict[str, object]  # settings that the result depends on
     job: TrainingJob[Any, Any]
 
     def train(self) -> Trained:
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
-        if getattr(job.settings, "auto", None) is not None:
+        try:
+            if getattr(job.settings, "auto", None) is None:
+                return self.regime.train(job)
             from g2d.regimes.grpo.auto_stop import train_until_decline
 
-            try:
-                return train_until_decline(self.regime.train, job)
-            finally:
-                finish_tracking()
-        if self.processes.processes == 1:
-            return train_regime(self.regime.name, job, meter=job.meter)
-        from g2d.regimes.distributed.launch import launched
-
-        trained: Trained = launched(
-            train_regime,
-            (self.regime.name, replace(job, meter=Meter("", ""))),
-            training=self.processes,
-            work=job.work,
-            log=Path(self.snakemake.log[0]),
-            meter=job.meter,
-        )
-        return trained
+            return train_until_decline(self.regime.train, job)
+        finally:
+            finish_tracking()
 
     def leave(self, trained: Trained) -> None:
         from g2d.policies.adapter_rounding import recorded_effect
@@ -112,13 +98,6 @@ class GridTraining:
         model_card(record, job.base, self.regime.label).save(output.card)
 
 
-def train_regime(name: str, job: TrainingJob[Any, Any], *, meter: Meter) -> Trained:
-    try:
-        return REGIMES[name].train(replace(job, meter=meter))
-    finally:
-        finish_tracking()
-
-
 @contextmanager
 def training(snakemake: Snakemake) -> Iterator[GridTraining]:
     """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
@@ -134,9 +113,7 @@ def training(snakemake: Snakemake) -> Iterator[GridTraining]:
                 grid = Grid(load(snakemake.config))
                 policy = grid.at(folder.relative_to("results").as_posix())
                 job = _job(snakemake, grid, policy, params, work=work, meter=meter)
-                yield GridTraining(
-                    snakemake, REGIMES[policy.method], policy, grid.settings[policy.model].training, params, job
-                )
+                yield GridTraining(snakemake, REGIMES[policy.method], policy, params, job)
             if job.resume_from is not None and job.checkpointing.keep == "last":
                 empty(job.resume_from)
     except (OSError, RuntimeError) as error:  # of the work folder; `stage` handles all others

@@ -13,7 +13,6 @@ from g2d.memory.workload import Training
 from g2d.policies.model_keys import Lora
 from g2d.regimes.run.prompt_choice import OnlineKeys
 from g2d.regimes.run.trainers import OptimizerKeys
-from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.registry import TRUTH, RewardName, is_scalar
 from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
@@ -103,7 +102,6 @@ class Mismatch(Section):
         neutral="sequence_mask",
     )
     correction_cap: float = key(3.0, "Largest weight.", ge=1, neutral=3.0)
-    float32_logits: bool = key(False, "Compute logits in float32 (TRL's cast_lm_head_to_fp32).", neutral=False)
 
     @property
     def mismatch_arguments(self) -> dict[str, object]:
@@ -111,7 +109,6 @@ class Mismatch(Section):
         return {
             "vllm_importance_sampling_mode": self.correction,
             "vllm_importance_sampling_clip_max": self.correction_cap,
-            "cast_lm_head_to_fp32": self.float32_logits,
         }
 
 
@@ -179,10 +176,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     )
     mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
     sync_every: int = key(1, "Gradient steps between synchronisations with vLLM.", ge=1)
-    keep_rollouts: Keep = key(
-        "verdicts",
-        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
-    )
     reward: RewardName | None = key(
         None,
         "Reward of the warm-up and its harvests: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
@@ -284,7 +277,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, object]:
-        params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step", "reward"})
+        params = self.params(without={"steps", "group_sizes", "auto", "prompts_per_step", "reward"})
         return params | {
             "horizon": self.schedule_length(k),
             "per_device_batch_size": self.rows_per_pass(group_size),
@@ -323,7 +316,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
             completions=max(self.steps) * self.completions_per_step(group_size) // self.iterations,
             update=self.completions_per_step(group_size) if free else None,
             group=group_size,
-            float32_head=self.float32_logits,
         )
 
     def completions_per_generation(self, group_size: int) -> int:
@@ -352,7 +344,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
 
     def identity(self, job: TrainingJob[object, object]) -> dict[str, object]:
         return {
-            "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
+            "warmup": self.trajectory(job.k, job.group_size),
             "group_size": job.group_size,
             **self.sampler_params(job.engine, job.lora, job.reward),
         }

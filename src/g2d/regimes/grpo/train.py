@@ -18,10 +18,9 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.checkpoints import read_manifest
 from g2d.regimes.run.microbatches import share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, Sampler, begin, completions_tokens, read_prompts, train_to_k
-from g2d.regimes.run.processes import share
 from g2d.regimes.run.prompt_choice import PromptChoice, problem_at, prompt_indices, times_before
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
-from g2d.regimes.run.trainers import LogRow, read_log, starting_model, trainer_arguments, untie_head, with_own_adapter
+from g2d.regimes.run.trainers import LogRow, read_log, starting_model, trainer_arguments, with_own_adapter
 from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import group_name
@@ -65,7 +64,6 @@ def train_grpo(job: WarmupJob) -> Trained:
     say(ends_in_words(tokenizer, ends))
     rollouts = TrainingRollouts(
         ends,
-        warmup.keep_rollouts,
         period=warmup.continued_every,
         statuses=job.reward != TRUTH,
     )
@@ -89,8 +87,6 @@ def train_grpo(job: WarmupJob) -> Trained:
         live=True,
     )
     model = starting_model(job.base, None, job.lora)
-    if warmup.float32_logits:
-        untie_head(model)
     adapter = lora_config(job.lora)
     if warmup.reference == "sync" and adapter is not None:
         model = with_own_adapter(model, job.lora, job.seed)
@@ -159,7 +155,7 @@ def _arguments(job: WarmupJob, draft: Path, microbatches: MicroBatches) -> GRPOC
 
     warmup = job.settings
     group_size = job.group_size
-    passes = share(warmup.completions_per_step(group_size) // microbatches.rows, "warmup.gradient_accumulation_steps")
+    passes = warmup.completions_per_step(group_size) // microbatches.rows
     return GRPOConfig(
         **trainer_arguments(draft, job.seed, job.tracking, warmup, **microbatches.arguments),
         **warmup.objective_arguments,

@@ -73,8 +73,8 @@ class Grpo(Checkpointed, GRPOTrainer):
         self.row = row
         self.choice = choice
         self.order = order
-        self._rewards = torch.empty(0)  # rewards of all processes, (completions,)
-        self._lengths: list[int] = []  # numbers of tokens of this process's completions
+        self._rewards = torch.empty(0)  # (completions,)
+        self._lengths: list[int] = []  # numbers of tokens of completions
         super().__init__(**arguments)
         self._absolute_positions = has_absolute_positions(self.model)
         sampler.trainer = self
@@ -126,30 +126,23 @@ class Grpo(Checkpointed, GRPOTrainer):
         self, prompt_ids: list[list[int]], *_: object, **__: object
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         step = self.state.global_step
-        first = self.accelerator.process_index * len(prompt_ids)  # processes have equal parts, in rank order
-        names = [f"grpo/{step}/{first + place}" for place in range(len(prompt_ids))]
+        names = [f"grpo/{step}/{place}" for place in range(len(prompt_ids))]
         self.sampler.sync(step)
         completions, log_probs = self.sampler.draw(prompt_ids, names)
         self._lengths = [len(ids) for ids in completions]
         return completions, log_probs
 
     def _calculate_rewards(self, *arguments: object, **keywords: object) -> torch.Tensor:
-        """Return rewards of all processes, (completions, 1); NaN if a completion has none."""
+        """Return rewards, (completions, 1); NaN if a completion has none."""
         rewards: torch.Tensor = super()._calculate_rewards(*arguments, **keywords)
         self._rewards = rewards[:, 0]
         return rewards
-
-    def _own(self, batch: Batch) -> slice:
-        """Return this process's part of the rewards of all processes."""
-        n = len(batch["advantages"])
-        return slice(self.accelerator.process_index * n, (self.accelerator.process_index + 1) * n)
 
     def _set_advantages(self, batch: Batch) -> None:
         """Divide by the population's deviation instead of TRL's unbiased one, if configured (eq. 2)."""
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
-            advantages = population_advantages(self._rewards, self.num_generations, of_batch)
-            batch["advantages"] = advantages[self._own(batch)]
+            batch["advantages"] = population_advantages(self._rewards, self.num_generations, of_batch)
 
     def _log_capped_weights(self, batch: Batch) -> None:
         """Log the share of the engine's importance weights above the cap."""
@@ -159,7 +152,7 @@ class Grpo(Checkpointed, GRPOTrainer):
         log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
         of_tokens = self.warmup.correction.startswith("token")
         counts = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=of_tokens)
-        capped, n_weights = self.accelerator.gather(counts[None]).sum(dim=0).tolist()
+        capped, n_weights = counts.tolist()
         self._metrics["train"]["sampling/capped"].append(capped / max(n_weights, 1))  # all completions may be masked
 
     def _set_ratio(self, batch: Batch) -> None:
@@ -173,11 +166,10 @@ class Grpo(Checkpointed, GRPOTrainer):
         """Exclude groups with equal rewards from all terms of the loss, if configured (eq. 8)."""
         if not self.warmup.mask_uniform_groups:
             return
-        mask = mixed_groups(self._rewards, self.num_generations)[self._own(batch)]
+        mask = mixed_groups(self._rewards, self.num_generations)
         mask = mask[:, None].expand_as(batch["completion_mask"])
         batch["tool_mask"] = mask.to(batch["completion_mask"]).contiguous()
-        tokens = (batch["completion_mask"] * batch["tool_mask"]).sum()  # the denominator of dapo
-        batch["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
+        batch["num_items_in_batch"] = (batch["completion_mask"] * batch["tool_mask"]).sum()  # the denominator of dapo
 
     # An update: passes, and the log-probabilities of policy and reference.
 

@@ -30,6 +30,15 @@ class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReferenc
         """Return the number of pairs: chosen completions come before rejected ones."""
         return len(batch["input_ids"]) // 2
 
+    def _get_num_items_in_batch(self, batches: list[Batch], device: torch.device) -> torch.Tensor | int | None:
+        """Give every pair of a gradient step the same weight, also in a smaller last micro-batch."""
+        sizes = [self.rows(batch) for batch in batches]
+        weight = len(batches) / sum(sizes)  # Trainer divides by the number of batches
+        for batch, size in zip(batches, sizes, strict=True):
+            batch["weights"] = torch.full((size,), weight)
+        n_items: torch.Tensor | int | None = super()._get_num_items_in_batch(batches, device)
+        return n_items
+
     def _compute_loss(self, model: PreTrainedModel, inputs: Batch, return_outputs: bool = False) -> torch.Tensor:
         weights = inputs.pop("weights")
         mask = inputs["completion_mask"][:, 1:]
@@ -44,8 +53,8 @@ class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReferenc
         losses = pair_losses(self.pair_loss, chosen, rejected, chosen_length, rejected_length, self.beta)
         loss = (weights * losses).sum()
         if self.nll_weight:
-            counted = mask.chunk(2)[0] * (weights > 0)[:, None]
-            nll = -(per_token.chunk(2)[0] * counted).sum() / counted.sum().clamp(min=1)
+            of_chosen = mask.chunk(2)[0]
+            nll = -(per_token.chunk(2)[0] * of_chosen).sum() / of_chosen.sum()
             loss = loss + self.nll_weight * weights.sum() * nll
         return loss
 

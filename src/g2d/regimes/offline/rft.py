@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from pydantic import model_validator
-
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import MicroBatches, Training
 from g2d.problems import Problem
 from g2d.regimes.run.microbatches import longest
 from g2d.regimes.run.offline import read_harvest, train_offline
 from g2d.regimes.run.regime import OfflineEntry, Regime, Trained, TrainingJob
-from g2d.rollouts.pairs import Pair, labels, read_pairs, require_known_problems, uniform
+from g2d.rollouts.pairs import Pair, labels, read_pairs, require_known_problems
 from g2d.rollouts.rollout import IDS, require_own_tokens
-from g2d.settings import MistakeInKeyError, Rows, key
+from g2d.settings import Rows, key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +27,6 @@ class Rft(OfflineEntry):
     """Rejection-sampling fine-tuning: SFT on right completions of the harvest."""
 
     regime: Literal["rft"] = key(..., "Fine-tune on right completions.")
-    per_prompt: int | None = key(None, "Distinct right completions per prompt, at most.", ge=1)
     epochs: int = key(3, "Passes over the completions.", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
@@ -45,14 +42,6 @@ class Rft(OfflineEntry):
         neutral="correct",
     )
     max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", neutral=None, ge=1)
-
-    @model_validator(mode="after")
-    def _fits(self) -> Rft:
-        if self.examples == "chosen" and self.per_prompt is not None:
-            raise MistakeInKeyError(
-                "per_prompt", "a prompt has one chosen completion: drop the key, or set examples to correct"
-            )
-        return self
 
     @property
     def needs_pairs(self) -> bool:
@@ -75,13 +64,8 @@ class RightCompletion(TypedDict):
     completion_ids: list[int]
 
 
-def right_completions(
-    rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
-) -> list[RightCompletion]:
-    """Return distinct right completions that were not cut off, at most `per_prompt` per prompt.
-
-    Raises a ValueError if a rollout's problem is missing.
-    """
+def right_completions(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> list[RightCompletion]:
+    """Return distinct right completions that were not cut off; a ValueError if a rollout's problem is missing."""
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
@@ -92,12 +76,7 @@ def right_completions(
         by_text.setdefault(name, {}).setdefault(text, example)
     examples: list[RightCompletion] = []
     for problem in problems:
-        name = problem.problem_id
-        examples_of = by_text.get(name, {})
-        texts = list(examples_of)
-        if per_prompt is not None:
-            texts = sorted(texts, key=lambda text: uniform(seed, name, f"rft/{text}"))[:per_prompt]
-        examples += [examples_of[text] for text in texts]
+        examples += by_text.get(problem.problem_id, {}).values()
     return examples
 
 
@@ -110,7 +89,7 @@ def read_rft(job: TrainingJob[Rft, None], inputs: Values) -> list[RightCompletio
         pairs = read_pairs(inputs.pairs[0])
         require_own_tokens((pair["tokenizer_sha256"] for pair in pairs), job.base, "the pairs")
         return chosen_completions(pairs)
-    return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
+    return right_completions(*read_harvest(job, inputs))
 
 
 def labelled(example: RightCompletion) -> dict[str, list[int]]:
@@ -127,12 +106,11 @@ def train_rft(job: TrainingJob[Rft, list[RightCompletion]]) -> Trained:
     def trainer(arguments: dict[str, object], microbatches: MicroBatches, **parts: object) -> Trainer:
         from trl import SFTConfig, SFTTrainer
 
-        from g2d.regimes.run.by_length import Batch, PassesByLength
+        from g2d.regimes.run.by_length import PassesByLength
         from g2d.regimes.run.checkpoints import Checkpointed
 
         class ExampleTrainer(Checkpointed, PassesByLength, SFTTrainer):
-            def weigh(self, batch: Batch, n_rows: int, weight: float) -> None:
-                batch["labels"][n_rows:] = IGNORED  # the loss is a mean over the tokens of a gradient step
+            """SFT; the loss is a mean over the tokens of a gradient step."""
 
         return ExampleTrainer(microbatches=microbatches, args=SFTConfig(**arguments, packing=False), **parts)
 

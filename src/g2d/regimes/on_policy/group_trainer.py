@@ -18,7 +18,6 @@ from trl.trainer.utils import pad
 from g2d.memory.workload import MicroBatches
 from g2d.regimes.run.checkpoints import Checkpointed
 from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
-from g2d.regimes.run.processes import gathered, n_processes
 from g2d.rewards.reward import Status
 from g2d.rollouts.pairs import all_pairs, is_binary, is_open_ended, labels, lengths, one_pair
 
@@ -111,11 +110,10 @@ class Pass(TypedDict):
     advantages: torch.Tensor  # (rollouts,)
     share: torch.Tensor  # weight of each prompt
     chosen_tokens: int  # tokens of chosen rollouts in the whole update
-    counts: bool  # False if another process computes this pass's gradient
 
 
 class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
-    """A row of the data set is an update; processes divide its passes."""
+    """A row of the data set is an update."""
 
     def __init__(
         self,
@@ -143,34 +141,25 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         for name, value in record.items():
             self._metrics["train"][name].append(value)
         total = torch.zeros((), device=self.accelerator.device)
-        passes = list(in_passes(update, self.microbatches.rows, self.microbatches.tokens))
-        for passing, of_others in own_passes(passes, self.accelerator.process_index):
-            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, update, n_asked))
+        for passing in in_passes(update, self.microbatches.rows, self.microbatches.tokens):
+            total += Trainer.training_step(self, model, self.batch_of(passing, update, n_asked))
         if not update:
             model.train()  # a pass does so too: TRL does not log a model in evaluation mode
             for parameter in model.parameters():
                 if parameter.requires_grad:
                     parameter.grad = torch.zeros_like(parameter)
-        sums: Counter[str] = Counter()
-        for part in gathered([dict(self._sums)]):
-            sums.update(part)
-        self._sums.clear()
-        self.log_update(sums)
+        self.log_update(self._sums)
+        self._sums = Counter()
         return total
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
 
-    def batch_of(self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int) -> Pass:
+    def batch_of(self, passing: Sequence[Group], update: Sequence[Group], n_asked: int) -> Pass:
         """Collate one pass; losses are normalised over the whole update."""
         n_prompts = len(update) if self.normalise == "pairable" else n_asked
         batch = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
-        if of_others:
-            batch["weights"] = torch.zeros_like(batch["weights"])
-            batch["chosen"] = torch.zeros_like(batch["chosen"])
-            batch["share"] = torch.zeros_like(batch["share"])
         batch["chosen_tokens"] = sum(group.chosen_tokens for group in update)
-        batch["counts"] = not of_others
         return batch
 
     def log_update(self, sums: Counter[str]) -> None:
@@ -208,25 +197,24 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
             loss = loss - self.entropy_coefficient * entropies[of_chosen].sum() / n_chosen
         if self.grpo_weight:
             loss = loss + self.grpo_weight * policy_gradient_loss(log_probs, inputs["advantages"], inputs["share"])
-        if inputs["counts"]:
-            implied = self.beta * (log_probs - reference).detach()
-            chosen = implied[pairs[:, 0]]
-            rejected = implied[pairs[:, 1]]
-            self._sums.update(
-                {
-                    "pairs": len(pairs),
-                    "rewards/chosen": float(chosen.sum()),
-                    "rewards/rejected": float(rejected.sum()),
-                    "rewards/accuracies": float((chosen > rejected).sum()),
-                    "rewards/margins": float((chosen - rejected).sum()),
-                    "logps/chosen": float(log_probs[pairs[:, 0]].detach().sum()),
-                    "logps/rejected": float(log_probs[pairs[:, 1]].detach().sum()),
-                    "entropy": float(entropies[mask].detach().sum()),
-                    "tokens": int(mask.sum()),
-                    "read": int(batch["attention_mask"].sum()),
-                }
-            )
-        return loss * n_processes()  # gradients and logged losses are averaged over processes
+        implied = self.beta * (log_probs - reference).detach()
+        chosen = implied[pairs[:, 0]]
+        rejected = implied[pairs[:, 1]]
+        self._sums.update(
+            {
+                "pairs": len(pairs),
+                "rewards/chosen": float(chosen.sum()),
+                "rewards/rejected": float(rejected.sum()),
+                "rewards/accuracies": float((chosen > rejected).sum()),
+                "rewards/margins": float((chosen - rejected).sum()),
+                "logps/chosen": float(log_probs[pairs[:, 0]].detach().sum()),
+                "logps/rejected": float(log_probs[pairs[:, 1]].detach().sum()),
+                "entropy": float(entropies[mask].detach().sum()),
+                "tokens": int(mask.sum()),
+                "read": int(batch["attention_mask"].sum()),
+            }
+        )
+        return loss
 
 
 def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
@@ -247,20 +235,6 @@ def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterat
         batch.append(group)
     if batch:
         yield batch
-
-
-def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
-    """Yield the passes of a process, and whether another process computes their gradient.
-
-    Every process takes part in every backward pass; one without a pass left repeats another one's.
-    """
-    n = n_processes()
-    for start in range(0, len(passes), n):
-        turn = passes[start : start + n]
-        if process < len(turn):
-            yield turn[process], False
-        else:
-            yield turn[0], True
 
 
 def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -301,7 +275,6 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> Pass:
         advantages=torch.tensor(advantages, dtype=torch.float64),
         share=torch.tensor(1 / n_prompts, dtype=torch.float64),
         chosen_tokens=sum(group.chosen_tokens for group in passing),
-        counts=True,
     )
 
 

@@ -19,7 +19,6 @@ from g2d.jobs.files import atomic, read_json, write_json
 from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
 from g2d.regimes.run.online import ROLLOUTS, Sampler
-from g2d.regimes.run.processes import gathered, n_processes, own_part
 from g2d.regimes.run.prompt_choice import PromptChoice, prompt_indices, times_before
 from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
@@ -58,7 +57,7 @@ class OnPolicyRollouts:
         self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
         decoding = Decoding(
             samples_per_prompt=self.completions_per_prompt,
-            temperature=settings.temperature,
+            temperature=1.0,  # at which DPO computes log-probabilities
             top_p=1.0,
             max_completion_length=settings.max_completion_length,
             batch_size=settings.batch_size,
@@ -72,7 +71,7 @@ class OnPolicyRollouts:
         columns = ["step", "generated_at", *COLUMNS[1:]]
         if job.reward != TRUTH:
             columns.append("reward_status")
-        self.record = Record(settings.keep_rollouts, columns)
+        self.record = Record(columns)
         self.buffer = pd.DataFrame()
         self.tokens_generated = 0
 
@@ -160,8 +159,7 @@ class OnPolicyRollouts:
         import torch
 
         job = self.job
-        named_problems = [self._at(number) for number in numbers]
-        problems = named_problems[own_part(len(named_problems))]
+        problems = [self._at(number) for number in numbers]
         cuda = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices=cuda), self.sampler.engine() as engine:
             rollouts = draw_rollouts(
@@ -174,8 +172,6 @@ class OnPolicyRollouts:
                 token_ids=True,
             )
             frame = with_rewards(to_frame(rollouts), problems, job.reward, seed=job.seed, stream="training")
-        if n_processes() > 1:
-            frame = pd.concat(gathered([frame]), ignore_index=True)
         frame["generated_at"] = self.sampler.last_sync + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame

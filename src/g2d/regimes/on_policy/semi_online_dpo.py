@@ -18,7 +18,6 @@ from g2d.policies.record import load_tokenizer
 from g2d.problems import Problem
 from g2d.regimes.run.microbatches import share_prompts_as_chosen
 from g2d.regimes.run.online import begin, read_prompts, train_to_k
-from g2d.regimes.run.processes import seed_by_rank
 from g2d.regimes.run.regime import OnlineEntry, Regime, Trained, TrainingJob
 from g2d.regimes.run.trainers import (
     OptimizerKeys,
@@ -57,12 +56,13 @@ class GroupLoss(Section):
 
 
 class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
-    """DPO on fresh rollouts, with the generator synchronised every `sync_every` updates (arXiv 2506.21495)."""
+    """DPO on fresh rollouts (temperature 1), synced with the policy every `sync_every` updates (arXiv 2506.21495)."""
 
     regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
     sync_every: int | Literal["pass", "never"] = key(
         1,
         "s: updates between synchronisations of the generator; pass: over the training set.",
+        unit="updates",
         paper="1, 5, 10, 100 and never",
     )
     reference: Literal["base", "start", "sync"] = key(
@@ -70,10 +70,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         "M0, the initial policy, or the policy at the last synchronisation.",
         paper="base and sync",
     )
-    temperature: float = key(
-        1.0, "Sampling temperature; other than 1 needs `scored_at_one: true`.", paper="1.0", gt=0, le=5
-    )
-    scored_at_one: bool = key(False, "Allow another temperature, although DPO computes log-probabilities at 1.")
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
     batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
     per_device_batch_size: Annotated[int, Field(ge=2)] | Literal["auto"] = key(
@@ -92,11 +88,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
             raise ValueError("reference: sync has no effect with sync_every: never: change one")
         if self.reference == "start" and self.start == "base":
             raise ValueError("reference: start is M0 if start is base: write reference: base, or name a start")
-        if self.temperature != 1 and not self.scored_at_one:
-            raise ValueError(
-                f"temperature: DPO scores rollouts at temperature 1, not at {self.temperature:g}: set it to 1, or "
-                "accept that with scored_at_one: true"
-            )
         if self.grpo_weight and self.sync_every != 1:
             raise ValueError(
                 f"grpo_weight: GRPO's loss needs rollouts of the current policy, but sync_every is {self.sync_every}: "
@@ -159,7 +150,6 @@ def train_semi_online_dpo(job: SemiOnlineJob) -> Trained:
         }
         trainer = _trainer(job, on_policy, arguments, microbatches)
         on_policy.sampler.trainer = trainer
-        seed_by_rank(job.seed)
         share_prompts_as_chosen(trainer, checkpoints)
         before = meter.tokens_generated
 

@@ -9,81 +9,34 @@ import torch
 from transformers import Trainer
 
 from g2d.memory.workload import MicroBatches
-from g2d.regimes.run.processes import n_processes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Batch = dict[str, torch.Tensor]  # tensors have a row per completion or pair of this process, or belong to all rows
+Batch = dict[str, torch.Tensor]  # tensors have a row per completion or pair, or belong to all rows
 PROMPT = ("prompt_ids", "prompt_mask")
 
 
-def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[list[int]]:
-    """Split rows into passes, longest first, of at most `tokens` when padded, or of `rows` each."""
+def dealt(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """Split rows into passes, longest first, of at most `tokens` when padded."""
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     passes: list[list[int]] = []
     while order:
-        n = rows or max(1, tokens // lengths[order[0]])
+        n = max(1, tokens // lengths[order[0]])
         passes.append(order[:n])
         order = order[n:]
     return passes
 
 
-class RowWeighting(Trainer):
-    """Mixin for TRL trainers: every row of a gradient step has the same weight, also in a smaller last micro-batch."""
-
-    def _get_num_items_in_batch(self, batches: list[Batch], device: torch.device) -> torch.Tensor | int | None:
-        last = self.accelerator.gradient_state.end_of_dataloader
-        rows, total = own_rows(
-            [self.rows(batch) for batch in batches],
-            size=self.args.per_device_train_batch_size,
-            ends_at=len(self.train_dataset) if last else None,
-            rank=self.accelerator.process_index,
-            processes=n_processes(),
-        )
-        for batch, n_rows in zip(batches, rows, strict=True):
-            # 1 / total: Trainer divides by the number of batches, and DDP by the processes.
-            self.weigh(batch, n_rows, len(batches) * n_processes() / total)
-        n_items: torch.Tensor | int | None = super()._get_num_items_in_batch(batches, device)
-        return n_items
-
-    def rows(self, batch: Batch) -> int:
-        return len(batch["input_ids"])
-
-    def weigh(self, batch: Batch, n_rows: int, weight: float) -> None:
-        """Weight the first `n_rows` rows by `weight`, and padding duplicates by 0."""
-        weights = torch.zeros(self.rows(batch))
-        weights[:n_rows] = weight
-        batch["weights"] = weights
-
-
-def own_rows(
-    sizes: Sequence[int], *, size: int, ends_at: int | None, rank: int, processes: int
-) -> tuple[list[int], int]:
-    """Return rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
-
-    Args:
-        sizes: rows of each micro-batch of this process; a full one has `size`.
-        ends_at: rows of an epoch, if the last micro-batch ends it.
-    """
-    if processes == 1:
-        return [*sizes], sum(sizes)
-    rows = [*sizes]
-    at_once = size * processes
-    total = len(rows) * at_once
-    left = 0 if ends_at is None else ends_at % at_once
-    if rows and left:
-        rows[-1] = min(max(left - rank * size, 0), size)
-        total += left - at_once
-    return rows, total
-
-
-class PassesByLength(RowWeighting):
+class PassesByLength(Trainer):
     """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set."""
 
     def __init__(self, *, microbatches: MicroBatches, **arguments: object) -> None:
         self.microbatches = microbatches
         super().__init__(**arguments)
+
+    def rows(self, batch: Batch) -> int:
+        return len(batch["input_ids"])
 
     def training_step(
         self, model: PreTrainedModel, inputs: Batch, num_items_in_batch: torch.Tensor | int | None = None
@@ -94,9 +47,7 @@ class PassesByLength(RowWeighting):
         n = self.rows(inputs)
         of_unit = inputs["attention_mask"].sum(dim=1).view(-1, n)  # a pair has two sequences
         lengths: list[int] = (of_unit.amax(dim=0) * len(of_unit)).tolist()
-        # TRL gathers logged values by rows: all processes need the same number of rows per pass.
-        rows_per_pass = self.microbatches.rows if n_processes() > 1 else None
-        passes = dealt(lengths, self.microbatches.tokens, rows_per_pass)
+        passes = dealt(lengths, self.microbatches.tokens)
         metrics = self._metrics["train"]
         before = {name: len(values) for name, values in metrics.items()}
         losses: list[torch.Tensor] = []

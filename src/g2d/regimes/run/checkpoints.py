@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,7 +19,6 @@ from g2d.jobs.digests import MARK
 from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_json
 from g2d.memory.workload import MicroBatches
 from g2d.plain import say
-from g2d.regimes.run import processes
 from g2d.regimes.run.stopping import stop_requests
 from g2d.regimes.run.trainers import require_rewards, sort_target_modules
 from g2d.settings import Section, key
@@ -188,13 +186,10 @@ class Checkpointed(Trainer):
         draft = self.checkpoints.draft / f"checkpoint-{step}"
         try:
             with disk_errors(self.checkpoints.folder):
-                super()._save_checkpoint(model, trial)  # every process writes its random state
-                processes.charge_others()
-                if processes.is_first():
-                    shutil.rmtree(draft / PEFT_REFERENCE, ignore_errors=True)
-                    self.save_more(draft)
-                    self.checkpoints.add(draft, step)
-            processes.wait()
+                super()._save_checkpoint(model, trial)
+                shutil.rmtree(draft / PEFT_REFERENCE, ignore_errors=True)
+                self.save_more(draft)
+                self.checkpoints.add(draft, step)
         except Exception:
             shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
             raise
@@ -228,7 +223,6 @@ def train(
         restore: reads those files.
 
     Raises:
-        NotTheFirstError: another process does the rest.
         TrainingStoppedError: a signal stopped the training early.
         RuntimeError: the training ended at another step.
         TypeError: the trainer is not `Checkpointed`.
@@ -241,12 +235,12 @@ def train(
         begins_at = require_intact(start)["step"]
         if begins_at >= until:
             raise RuntimeError(f"{start} is at step {begins_at}: nothing is left to train up to step {until}")
-    resumed: Path | None = processes.from_first(checkpoints.latest)
+    resumed = checkpoints.latest()
     if resumed is not None:
         say(f"goes on from step {step_of(resumed)}, where an earlier attempt ended")
         restore(resumed)
         if step_of(resumed) == until:
-            return _only_in_the_first(resumed)
+            return resumed
     trainer.checkpoints = checkpoints
     trainer.save_more = save
     trainer.model.create_or_update_model_card = nothing  # PEFT's card takes as long as TRL's
@@ -261,13 +255,7 @@ def train(
         raise TrainingStoppedError(f"stopped by {requests[0]} at step {reached} of {expected}{KEPT_STEP}")
     if reached != expected:
         raise RuntimeError(f"the training ended at step {reached} instead of {expected}")
-    return _only_in_the_first(checkpoints.folder / f"step-{reached}")
-
-
-def _only_in_the_first(checkpoint: Path) -> Path:
-    if not processes.is_first():
-        raise processes.NotTheFirstError
-    return checkpoint
+    return checkpoints.folder / f"step-{reached}"
 
 
 def _schedule(
@@ -292,13 +280,9 @@ def _schedule(
             last = step >= (until or state.max_steps)
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
             due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
-            # Processes may see a clock or signal at different steps, so they decide together.
-            due, signalled = processes.largest(due, signal.Signals[requests[0]] if requests else 0)
-            if signalled and not requests:
-                requests.append(signal.Signals(signalled).name)
-            if last or (step % every == 0 and (due or signalled)):
+            if last or (step % every == 0 and (due or requests)):
                 control.should_save = True
-                control.should_training_stop = last or bool(signalled)
+                control.should_training_stop = last or bool(requests)
                 self.step = step
                 self.time = now
             return control

@@ -14,7 +14,6 @@ from g2d.memory.workload import MicroBatches, Training
 from g2d.plain import say
 from g2d.policies.model_keys import CONFIG
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
-from g2d.regimes.run.processes import largest, n_processes
 from g2d.regimes.run.regime import TrainingJob
 from g2d.rewards.model import RewardModel
 from g2d.rewards.registry import parts
@@ -34,7 +33,7 @@ def choose_microbatches(
     job: TrainingJob[object, object], checkpoints: Checkpoints, training: Training, lengths: Lengths
 ) -> MicroBatches:
     """Choose micro-batches; checkpoints record them unless they are plain."""
-    workload = training.shared(n_processes(), job.gradient_checkpointing)
+    workload = training.with_checkpointing(job.gradient_checkpointing)
     memory = card_memory()
     before = checkpoints.newest() or job.resume_from
     if before is not None and (before / MICROBATCHES).is_file():
@@ -116,11 +115,11 @@ def _on_gpu(
 
 
 def card_memory() -> tuple[int, int] | None:
-    """Return the GPU's free bytes, least over all processes, and total bytes."""
+    """Return the GPU's free and total bytes."""
     import torch
 
     if not torch.cuda.is_available():
         return None
     torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info()
-    return -largest(-free)[0], total
+    memory: tuple[int, int] = torch.cuda.mem_get_info()
+    return memory

@@ -14,7 +14,6 @@ from g2d.policies.record import as_json, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.regimes.run.checkpoints import Checkpoints, train
 from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
-from g2d.regimes.run.processes import NotTheFirstError, is_first, seed_by_rank, share
 from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.trainers import (
     evaluation_mode,
@@ -102,11 +101,11 @@ def train_offline(
     microbatches = choose_microbatches(job, checkpoints, settings.workload(lengths[1]), lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     if microbatches.tokens:  # the trainer splits its rows of an update
-        micro_batch = share(update, f"{regime}: the rows of a step")
+        micro_batch = update
         accumulation = 1
     else:
         micro_batch = microbatches.rows
-        accumulation = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
+        accumulation = update // microbatches.rows
 
     from datasets import Dataset
 
@@ -126,7 +125,6 @@ def train_offline(
         processing_class=load_tokenizer(job.base),
         peft_config=lora_config(job.lora) if job.start is None else None,
     )
-    seed_by_rank(job.seed)
     share_prompts_as_chosen(made, checkpoints)
     reached = train(
         made,
@@ -141,8 +139,6 @@ def train_offline(
 
 def untrained(job: OfflineJob, statistics: Mapping[str, object]) -> Trained:
     """Leave the start of a training as its policy: a harvest without data allows no gradient step."""
-    if not is_first():
-        raise NotTheFirstError
     say("the harvest has no data for this training: no gradient step, the policy is its start")
     model = starting_model(job.base, job.start, job.lora)
     if job.start is None and not job.lora.trains_all:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.files import copy_folder, disk_errors
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import MicroBatches, Training, largest_part
+from g2d.memory.workload import MicroBatches, Training
 from g2d.policies.model_keys import ADAPTER_WEIGHTS
 from g2d.policies.record import context_limit, end_tokens, load_tokenizer, with_trained
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.run.microbatches import choose_microbatches, recorded
-from g2d.regimes.run.processes import n_processes
 from g2d.regimes.run.prompt_choice import VERIFIABLE
 from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.trainers import LogRow, evaluation_mode, export_trained, merged, read_log, save_trained
@@ -32,7 +31,6 @@ from g2d.verifier.verifier_keys import verifier_params
 if TYPE_CHECKING:
     from transformers import Trainer
 
-    from g2d.rollouts.trainer_engine import SubprocessEngine
     from g2d.rollouts.transformers_engine import TransformersEngine
     from g2d.rollouts.vllm_engine import VllmEngine
 
@@ -112,7 +110,7 @@ class Sampler:
         problems: all that may be asked; the longest determines vLLM's context.
         decoding: how to sample.
         every: steps between synchronisations; None for never.
-        at_once: most completions that all processes together request.
+        at_once: most completions that are requested together.
         live: with transformers, sample from the trainer's model instead of a copy, so that no sample is stale.
     """
 
@@ -131,7 +129,7 @@ class Sampler:
         self.job = job
         self.decoding = decoding
         self.every = every
-        self.synced_at: list[int] = []  # steps before which this process synchronised
+        self.synced_at: list[int] = []  # steps before which it synchronised
         self.vllm = vllm_beside_trainer(job, problems, at_once)
         self._live = live and self.vllm is None
         self._of_trainer: TransformersEngine | None = None
@@ -265,22 +263,18 @@ def _rename(folder: Path, name: str, other: str) -> None:
         (folder / name).rename(folder / other)
 
 
-def vllm_beside_trainer(
-    job: OnlineJob, problems: Sequence[Problem], at_once: int
-) -> VllmEngine | SubprocessEngine | None:
+def vllm_beside_trainer(job: OnlineJob, problems: Sequence[Problem], at_once: int) -> VllmEngine | None:
     """Start vLLM on the trainer's GPU; None with another engine."""
     if job.engine.name != "vllm":
         return None
-    from g2d.rollouts.trainer_engine import SubprocessEngine
     from g2d.rollouts.vllm_engine import VllmEngine
 
-    kind = SubprocessEngine if n_processes() > 1 else VllmEngine
-    vllm = kind(
+    vllm = VllmEngine(
         job.base,
-        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # it would use all visible GPUs
+        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # a training has one GPU
         adapter_rank=job.lora.r,
         memory_utilization=job.engine.training_gpu_memory_utilization,
-        most_sequences=largest_part(at_once, n_processes()),
+        most_sequences=at_once,
     )
     requests = [vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
     vllm.start_for(requests, job.settings.max_completion_length)

@@ -18,7 +18,6 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes.run.checkpoints import Checkpointing
 from g2d.regimes.run.prompt_choice import VERIFIABLE, OnlineKeys, PromptMix
 from g2d.regimes.run.trainers import LogRow
-from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.registry import TRUTH, RewardName
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.settings import Name, Section, Steps, key, repeated
@@ -152,10 +151,6 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
         "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: that of `warmup`.",
         neutral=None,
     )
-    keep_rollouts: Keep = key(
-        "verdicts",
-        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per update too, or all.",
-    )
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -181,12 +176,11 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self) -> dict[str, object]:
-        params = self.params(without={"steps", "regime", "keep_rollouts", "reward"})
+        params = self.params(without={"steps", "regime", "reward"})
         return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob[object, object]) -> dict[str, object]:
-        trajectory = self.trajectory() | {"keep_rollouts": self.keep_rollouts}
-        values: dict[str, object] = {self.regime: trajectory}  # type: ignore[attr-defined]
+        values: dict[str, object] = {self.regime: self.trajectory()}  # type: ignore[attr-defined]
         if job.start is not None:
             values["started_from"] = as_json(job.start)
         return values

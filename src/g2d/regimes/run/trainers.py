@@ -28,7 +28,6 @@ from g2d.policies.record import (
     with_adapter,
     with_trained,
 )
-from g2d.regimes.run.processes import n_processes
 from g2d.rewards.registry import require_numbers
 from g2d.rewards.reward import Status
 from g2d.settings import Section, key
@@ -47,7 +46,6 @@ class OptimizerKeys(Section):
 
     adam_betas: tuple[float, float] = key((0.9, 0.999), "AdamW's beta1 and beta2.", neutral=(0.9, 0.999))
     adam_epsilon: float = key(1e-8, "Epsilon in AdamW's denominator.", gt=0, neutral=1e-8)
-    weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0, neutral=0.0)
     max_grad_norm: float = key(1.0, "Gradient norm to clip at.", gt=0, neutral=1.0)
 
     @field_validator("adam_betas")
@@ -98,7 +96,7 @@ def trainer_arguments(
         "adam_beta1": keys.adam_betas[0],
         "adam_beta2": keys.adam_betas[1],
         "adam_epsilon": keys.adam_epsilon,
-        "weight_decay": keys.weight_decay,
+        "weight_decay": 0.0,
         "max_grad_norm": keys.max_grad_norm,
         "warmup_steps": 0,
         "logging_steps": 1,
@@ -110,8 +108,6 @@ def trainer_arguments(
     if settings:
         arguments["learning_rate"] = settings.learning_rate
         arguments["lr_scheduler_type"] = settings.lr_schedule
-    if n_processes() > 1:
-        arguments["ddp_find_unused_parameters"] = False  # a step needs the whole adapter
     return arguments | dict(tracking or {"report_to": "none"})
 
 
@@ -142,19 +138,6 @@ def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
-
-
-def untie_head(model: PreTrainedModel) -> None:
-    """Give a tied head its own weights.
-
-    TRL 1.16 casts a tied head to float32 with the embeddings, but does not find those in a model with adapters.
-    """
-    import torch
-
-    if model.config.tie_word_embeddings:
-        head = model.get_output_embeddings()
-        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
-        model.config.tie_word_embeddings = False
 
 
 def restore_token_count(trainer: Trainer, checkpoint: Path) -> None:

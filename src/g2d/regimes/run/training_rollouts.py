@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from g2d.jobs.files import atomic
-from g2d.regimes.run.processes import gathered, is_first
 from g2d.rewards.reward import Judgement
 from g2d.rewards.training_reward import Completion, completion_text
 from g2d.verifier import Verification
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from transformers import TrainerState
 
-Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
     "step",  # first gradient step that used it
     "problem_id",
@@ -26,7 +24,7 @@ COLUMNS = (
     "verdict",
     "reward",  # the verdict is always the verifier's
     "extracted_answer",
-    "completion_text",  # null unless configured
+    "completion_text",  # of the first group of a generation or update, else null
 )
 
 
@@ -34,23 +32,16 @@ NUMBERS = {"step": "int64", "generated_at": "int64", "sample": "int64", "token_c
 
 
 class Record:
-    def __init__(self, keep: Keep, columns: Sequence[str]) -> None:
-        self.keep = keep
+    def __init__(self, columns: Sequence[str]) -> None:
         self.columns = [*columns]
         self.frames: list[pd.DataFrame] = []
 
-    def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[str | None]:
-        """Return each text, or None if it is not kept; `sampled`: this process keeps its first prompt's texts."""
-        kept: set[str] = set()
-        if self.keep == "completions":
-            kept.update(prompts)
-        if self.keep == "sampled" and sampled:
-            kept.update(prompts[:1])
-        return [text if prompt in kept else None for prompt, text in zip(prompts, texts, strict=True)]
+    def texts(self, prompts: Sequence[str], texts: Sequence[str]) -> list[str | None]:
+        """Return the texts of the first prompt, and None for the others, which would fill the disk."""
+        return [text if prompt == prompts[0] else None for prompt, text in zip(prompts, texts, strict=True)]
 
     def add(self, drawn: pd.DataFrame) -> None:
-        if self.keep != "none":
-            self.frames.append(drawn[self.columns])
+        self.frames.append(drawn[self.columns])
 
     def save(self, path: Path) -> None:
         import pandas as pd
@@ -75,7 +66,7 @@ class TrainingRollouts(Record):
         statuses: add `reward_status`; rewards may then be NaN.
     """
 
-    def __init__(self, eos_token_ids: Collection[int], keep: Keep, *, period: int = 1, statuses: bool = False) -> None:
+    def __init__(self, eos_token_ids: Collection[int], *, period: int = 1, statuses: bool = False) -> None:
         self.eos_token_ids = frozenset(eos_token_ids)
         self.period = period
         columns = [*COLUMNS]
@@ -83,7 +74,7 @@ class TrainingRollouts(Record):
             columns.append("generated_at")
         if statuses:
             columns.append("reward_status")
-        super().__init__(keep, columns)
+        super().__init__(columns)
 
     def record(
         self,
@@ -99,7 +90,7 @@ class TrainingRollouts(Record):
         import pandas as pd
 
         step = trainer_state.global_step
-        texts = self.texts(problem_id, [completion_text(text) for text in completions], sampled=is_first())
+        texts = self.texts(problem_id, [completion_text(text) for text in completions])
         rows: list[dict[str, object]] = []
         judged = zip(problem_id, verifications, rewards, completion_ids, texts, strict=True)
         for problem, verification, judgement, tokens, text in judged:
@@ -118,19 +109,11 @@ class TrainingRollouts(Record):
                     "generated_at": step - step % self.period + 1,
                 }
             )
-        of_all_processes = gathered(rows)
-        frame = pd.DataFrame(of_all_processes)
+        frame = pd.DataFrame(rows)
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
-    def restore(self, path: Path) -> None:
-        super().restore(path)
-        if self.period > 1:  # earlier versions did not record it with `sync_every`
-            [frame] = self.frames
-            self.frames = [frame.assign(generated_at=frame["step"] - (frame["step"] - 1) % self.period)]
-
     def consumed_at(self, steps: Sequence[int]) -> None:
-        if self.keep != "none":
-            self.frames[-1] = self.frames[-1].assign(step=steps)
+        self.frames[-1] = self.frames[-1].assign(step=steps)
 
 
 def read_ages(path: str | Path) -> pd.DataFrame:

@@ -1,1 +1,0 @@
-"""Trainings in several processes."""
