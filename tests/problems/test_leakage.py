@@ -118,7 +118,7 @@ def test_the_refusal_names_benchmark_number_ids_and_fix():
 
 
 def test_collections_of_word_problems_repeat_each_other(real_data):
-    """The numbers of docs/recipes.md; a benchmark that repeats the pool is refused."""
+    """A benchmark that repeats the pool is refused."""
     if not (folder := real_data / "word_problems").is_dir():
         pytest.skip(f"no word problems at {folder}")
 

@@ -17,7 +17,7 @@ from g2d.regimes.grpo import auto_stop
 from g2d.regimes.grpo.auto_stop import train_until_decline
 from g2d.regimes.grpo.keys import AutoStop, Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.prompt_choice import prompt_order
 from g2d.regimes.run.regime import TrainingJob
@@ -28,7 +28,7 @@ from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import assert_resumes, terminated_after
-from tests.regimes.trainings import adapter_digest, easy, rows_of, semi_online
+from tests.regimes.trainings import EVERY_STEP, adapter_digest, easy, rows_of, semi_online
 from tests.shared import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM
@@ -56,7 +56,7 @@ def warm_up(work: Path, k: int, *, lora: Lora = SURE, resume_from: Path | None =
 
     job = TrainingJob(
         tiny_policy(heads=1), easy(20), WARMUP.model_copy(update=keys), lora=lora, group_size=2, k=k, seed=0, work=work,
-        resume_from=resume_from, engine=VLLM, checkpointing=Checkpointing(every_steps=1),
+        resume_from=resume_from, engine=VLLM, checkpointing=EVERY_STEP,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sampler, "close", noted)

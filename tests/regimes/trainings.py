@@ -85,7 +85,7 @@ def pairs(n: int = 24, base: PolicyRecord | None = None) -> list[Pair]:
     return made
 
 
-EVERY_STEP = Checkpointing(every_steps=1)
+EVERY_STEP = Checkpointing(every_minutes=1e-6)
 
 
 def saving(work: Path) -> Checkpointing:

@@ -198,7 +198,7 @@ def interrupted(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathF
     target = ["--retries", "2", f"{K24}/policy.json"]
     straight.build("--quiet", "rules", *target)
 
-    grid.configure(config | {"checkpoints": {"every_steps": 1}})
+    grid.configure(config | {"checkpoints": {"every_minutes": 1e-6}})
     work = grid.root / K24 / "work"
     killed = start(grid, *target)
     wait_for(lambda: steps(work) >= 3, killed)
@@ -276,7 +276,7 @@ def test_a_stopped_training_says_how_to_go_on(interrupted: Interrupted) -> None:
 
 
 def test_ctrl_c_prints_how_to_go_on_and_no_error_per_job(grid: Project, micro_config: dict[str, Any]) -> None:
-    config = copy.deepcopy(micro_config) | {"ablations": {}, "checkpoints": {"every_steps": 1}}
+    config = copy.deepcopy(micro_config) | {"ablations": {}, "checkpoints": {"every_minutes": 1e-6}}
     config["warmup"] |= {"steps": [0, 24], "horizon": 30}
     grid.configure(config)
     folder = "results/micro/seed0/grpo/g2/k24"

@@ -76,7 +76,7 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
         "dpo": micro_config["dpo"] | {"max_steps": 10},
         "ablations": {},
     }
-    project = create_project("grid", micro_config | smaller | {"checkpoints": {"every_steps": 1}})
+    project = create_project("grid", micro_config | smaller | {"checkpoints": {"every_minutes": 1e-6}})
     project.fork_jobs(HEAVY)
     with open(project.root / "src/g2d/regimes/run/checkpoints.py", "a") as file:
         file.write(HELD)

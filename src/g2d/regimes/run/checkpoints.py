@@ -36,8 +36,7 @@ class Checkpointing(Section):
     A job that is terminated also saves one.
     """
 
-    every_minutes: float | None = key(10.0, "Time between checkpoints; null: not by time.", unit="min", gt=0)
-    every_steps: int | None = key(None, "Gradient steps between checkpoints.", unit="steps", ge=1)
+    every_minutes: float | None = key(10.0, "Time between checkpoints; null: only if stopped.", unit="min", gt=0)
     keep: Literal["all", "last"] = key(
         "all", "Keep an online training's checkpoints of all K, or the last (docs/recovery.md)."
     )
@@ -267,8 +266,7 @@ def _schedule(
         def on_train_begin(
             self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
         ) -> None:
-            self.step = state.global_step  # step of the last checkpoint
-            self.time = time.monotonic()
+            self.time = time.monotonic()  # of the last checkpoint
             meter.reached(state.global_step, until or state.max_steps)
 
         def on_step_end(
@@ -278,12 +276,10 @@ def _schedule(
             now = time.monotonic()
             meter.reached(step, until or state.max_steps)
             last = step >= (until or state.max_steps)
-            due = settings.every_steps is not None and step - self.step >= settings.every_steps
-            due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
+            due = settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
             if last or (step % every == 0 and (due or requests)):
                 control.should_save = True
                 control.should_training_stop = last or bool(requests)
-                self.step = step
                 self.time = now
             return control
 
