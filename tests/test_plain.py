@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from g2d.checks.load import load
 from g2d.cli import main
 from g2d.markdown import code, fenced, literal
-from g2d.plain import is_hidden, plain, say
+from g2d.plain import is_hidden, plain, say, without_folders
 from g2d.report import page
 from g2d.rewards import registry
 from g2d.rewards.registry import require_numbers
@@ -108,3 +108,14 @@ def test_a_file_whose_name_a_terminal_would_obey_is_refused() -> None:
     name = "\x1b[31mpool.jsonl"
     with pytest.raises(ConfigError, match=r"pool.path: an escape character in it: remove it"):
         load(MINIMAL | {"pool": {"source": "local", "path": name}})
+
+
+def test_folders_of_this_machine_are_not_published() -> None:
+    settings = {"models": {"mine": {"path": "/home/me/models/mine"}}, "pool": {"path": "data/pool.jsonl"}, "seeds": [1]}
+    settings["rewards"] = {"own": {"reward": "python", "file": "/home/me/rewards.py"}}
+    assert without_folders(settings) == {
+        "models": {"mine": {"path": "path/to/mine"}},
+        "rewards": {"own": {"reward": "python", "file": "path/to/rewards.py"}},
+        "pool": {"path": "data/pool.jsonl"},
+        "seeds": [1],
+    }

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TextIO
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])")
@@ -36,3 +38,14 @@ def first_line(error: Exception) -> str:
 
 def say(text: str = "", file: TextIO | None = None) -> None:
     print(plain(text, lines=True), file=file, flush=True)
+
+
+def without_folders(settings: object) -> object:
+    """Remove folders of this machine, because these name people and machines."""
+    if isinstance(settings, Mapping):
+        return {name: without_folders(value) for name, value in settings.items()}
+    if isinstance(settings, list | tuple):
+        return [without_folders(value) for value in settings]
+    if isinstance(settings, str) and settings.startswith(("/", "~/")) and len(Path(settings).parts) > 2:
+        return f"path/to/{Path(settings).name}"
+    return settings

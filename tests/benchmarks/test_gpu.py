@@ -70,7 +70,7 @@ def test_a_part_that_fails_or_takes_too_long_keeps_its_rows_and_says_why(gpu_par
         yield gpu_parts.Row("before", 1.5)
         time.sleep(1000)
 
-    setting = gpu_parts.Setting(tmp_path, "cpu", tiny=True, gguf=None)
+    setting = gpu_parts.Setting(tmp_path, "cpu", tiny=True, smollm2=None)
     gpu_parts.PARTS["fails"] = gpu_parts.Part(fails, 0, 100)
     gpu_parts.PARTS["never-ends"] = gpu_parts.Part(never_ends, 0, 2)
     failed, stopped = (gpu_parts.run(name, setting, 100) for name in ("fails", "never-ends"))
@@ -84,7 +84,7 @@ def test_a_part_that_fails_or_takes_too_long_keeps_its_rows_and_says_why(gpu_par
 
 
 def test_a_part_is_skipped_if_its_time_is_not_left(gpu_parts: Any, tmp_path: Path) -> None:
-    part = gpu_parts.run("grpo", gpu_parts.Setting(tmp_path, "cpu", tiny=True, gguf=None), 59)
+    part = gpu_parts.run("grpo", gpu_parts.Setting(tmp_path, "cpu", tiny=True, smollm2=None), 59)
     assert part["status"] == "skipped: 59 s are left, and it needs 60"
 
 

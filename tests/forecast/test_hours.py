@@ -59,6 +59,7 @@ def test_a_guess_for_a_core_is_within_a_factor_of_two_of_what_one_did() -> None:
     assert 9.4 / 2 < core_seconds(step, 134.5e6, 83e9) < 9.4 * 2
 
 
+SMOLLM2 = "SmolLM2-135M-Q4_1"
 # Mean CPU seconds of jobs of config/smollm2.yaml on cores of 83 GFLOP/s: rule, output, units, seconds.
 ON_CORES = {
     "calibrate": ("calibration/rollouts.parquet", 1, 49),
@@ -83,8 +84,8 @@ def test_guesses_for_a_core_are_within_a_factor_of_two_of_what_a_grid_took(
     monkeypatch.setattr(guesses, "core_operations", lambda: 83e9)
     monkeypatch.setattr(guesses, "parameters", lambda source: 134.5e6)
     output, units, measured = ON_CORES[rule]
-    wildcards = {"model": "smollm2", "benchmark": "arithmetic"} if "arithmetic" in output else {"model": "smollm2"}
-    job = gpu_job(Grid(read(CONFIG / "smollm2.yaml")), planned(rule, f"smollm2/{output}", **wildcards), CORE)
+    wildcards = {"model": SMOLLM2} | ({"benchmark": "arithmetic"} if "arithmetic" in output else {})
+    job = gpu_job(Grid(read(CONFIG / "smollm2.yaml")), planned(rule, f"{SMOLLM2}/{output}", **wildcards), CORE)
     assert job.guess is not None and job.units == units
     assert measured / 2 < 3600 * job.guess * job.units < measured * 2
 

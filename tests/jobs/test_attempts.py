@@ -80,9 +80,9 @@ def test_a_log_names_its_attempts() -> None:
 
 
 WRONG: list[dict[str, object]] = [
-    *({"status": "done"}, {"host": None}, {"started": "now"}, {"updated": -1}),
+    *({"status": "done"}, {"host": None}, {"started": "now"}),
     *({"progress": {"step": "1", "steps": 2, "since": 0}}, {"carried": {}}),
-    {"process": {"pid": -1, "machine": "m", "slurm_job": None}},
+    {"process": {"pid": "1", "machine": "m", "slurm_job": None}},
 ]
 
 

@@ -10,13 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from g2d.checks.load import load
 from g2d.regimes.run.tracking import sync_command
-from g2d.tables.results import log_tables
-from tests.configs import MINIMAL
 from tests.models import tiny_policy
 from tests.workflow import forked
 
@@ -109,24 +105,6 @@ def test_wandb_without_a_network_or_an_account(
         f"{Path(sys.executable).parent}/{command} --dry-run", shell=True, check=True, capture_output=True, text=True
     )
     assert "offline-run-" in done.stdout + done.stderr
-
-
-def test_tables_in_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="the extra wandb is not installed")
-    monkeypatch.chdir(tmp_path)
-    for name in ("WANDB_DIR", "WANDB_MODE", "WANDB_PROJECT", "WANDB_CONSOLE", "WANDB_ERROR_REPORTING"):
-        monkeypatch.setenv(name, "")  # so that monkeypatch restores it
-        monkeypatch.delenv(name)
-    load(MINIMAL).save("results/config.yaml")
-    table = pd.DataFrame({"model": ["demo", "demo"], "accuracy": [0.5, None], "policy": ["base", None]})
-    Path("results/tables").mkdir()
-    table.to_csv("results/tables/main.csv", index=False)
-    log_tables()
-    (logged,) = Path("results/logs/wandb").rglob("*.table.json")
-    assert json.loads(logged.read_text()) == {
-        "columns": ["model", "accuracy", "policy"],
-        "data": [["demo", 0.5, "base"], ["demo", None, None]],
-    }
 
 
 def offline_runs(logs: Path) -> list[list[Any]]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from g2d.report.cells import MAX_CELL, MAX_ROWS, cells_of, decimals, number, qualifiers
+from g2d.tables.accuracy import MAIN_COLUMNS
+from g2d.tables.families import COMPARISON_COLUMNS
 from g2d.tables.frames import read_table, write_table
+from g2d.tables.paper import PUBLISHED_COLUMNS
+from g2d.tables.samples import SAMPLE_COLUMNS
 
 
 def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to() -> None:
     table = pd.DataFrame(
         {
-            **{"K": [0, 25], "accuracy": [0.5, 0.9525], "std_over_seeds": [None, 0.01]},
+            **{"K": [0, 25], "std_over_seeds": [None, 0.01], "accuracy": [0.5, 0.9525]},
             **{"ci_low": [0.4, 0.92], "ci_high": [0.6, 0.98], "rho": [0.5, 0.7], "rho_std": [0.1, 0.2]},
             **{"mu": [0.1, None], "mu_low": [0.0, None], "mu_high": [0.2, None]},
         }
@@ -63,10 +68,22 @@ def test_sorting_compares_the_values_of_the_file() -> None:
     assert [row[0].key for row in cells.rows] == ["0.123456789", ""]
 
 
-def test_a_bound_belongs_to_the_nearest_column_that_it_encloses() -> None:
-    table = pd.DataFrame({"a": [5.0], "difference": [0.1], "se": [9.0], "ci_low": [0.0], "ci_high": [0.2]})
+def test_an_interval_belongs_to_the_column_before_it() -> None:
+    table = pd.DataFrame({"a": [0.1], "difference": [0.1], "ci_low": [0.0], "ci_high": [0.2], "b": [0.1]})
     assert qualifiers(table) == {"difference": ("ci_low", "ci_high")}
-    assert qualifiers(table.drop(columns="difference")) == {}
+
+
+@pytest.mark.parametrize(
+    ("columns", "estimate"),
+    [
+        (MAIN_COLUMNS, "accuracy"),
+        (COMPARISON_COLUMNS, "difference"),
+        (PUBLISHED_COLUMNS, "accuracy"),
+        (SAMPLE_COLUMNS, "share"),
+    ],
+)
+def test_every_table_has_its_estimate_before_the_interval(columns: Mapping[str, str], estimate: str) -> None:
+    assert qualifiers(pd.DataFrame(columns=list(columns)))[estimate] == ("ci_low", "ci_high")
 
 
 def test_what_is_the_same_in_every_row_is_said_once() -> None:

@@ -10,8 +10,6 @@ from types import ModuleType
 import altair as alt
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from g2d.checks.load import read
 from g2d.config.sections import Config
@@ -111,24 +109,6 @@ def test_no_mark_hides_another() -> None:
     apart = charts.side_by_side(crowd, span=100, height=0.4)["at"]
     assert all(b - a >= 0.0119 * 100 for a, b in pairwise(sorted(apart)))
     assert apart.iloc[0] == 50
-
-
-@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=12))
-def test_a_name_covers_no_other_name_and_no_mark(places: list[tuple[float, float]]) -> None:
-    frame = pd.DataFrame(places, columns=["at", "accuracy"]).assign(name="G2D (K=100)")
-    placed = charts.placed(frame, span=115, height=1)
-    boxes = []
-    for row in placed.to_dict("records"):
-        place = charts.PLACES[row["place"]]
-        x, y = row["at"] * 900 / 115, row["accuracy"] * 320
-        left = x + 8 if place["align"] == "left" else x - 8 - 7 * len(row["name"])
-        boxes.append((left, y + 5 if place["dy"] < 0 else y - 17))
-    for (a, b), (c, d) in combinations(boxes, 2):
-        assert abs(a - c) >= 7 * 11 - 1e-6 or abs(b - d) >= 12 - 1e-6
-    for left, bottom in boxes:
-        for at, accuracy in places:
-            x, y = at * 900 / 115, accuracy * 320
-            assert not (left < x < left + 7 * 11 and bottom < y < bottom + 12)
 
 
 def test_grpo_at_several_k_is_a_curve_from_m0() -> None:

@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, Locator, Page
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.report.page import TEMPLATES, content_security_policy
-from g2d.report.provenance import without_folders
 from g2d.report.styles import series_styles
 from g2d.report.summary import loss_caveats, panels, rounding_caveats
 from g2d.tables.results import read_by_name
@@ -610,14 +609,3 @@ def test_the_experiment_is_described_with_its_settings(config: Config, keys: dic
     changed = Config.model_validate(config.model_dump(exclude_unset=True) | keys)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined)
     assert expected in environment.get_template("experiment.html").render(config=changed, trained_on=None)
-
-
-def test_folders_of_this_machine_are_not_published() -> None:
-    settings = {"models": {"mine": {"path": "/home/me/models/mine"}}, "pool": {"path": "data/pool.jsonl"}, "seeds": [1]}
-    settings["rewards"] = {"own": {"reward": "python", "file": "/home/me/rewards.py"}}
-    assert without_folders(settings) == {
-        "models": {"mine": {"path": "path/to/mine"}},
-        "rewards": {"own": {"reward": "python", "file": "path/to/rewards.py"}},
-        "pool": {"path": "data/pool.jsonl"},
-        "seeds": [1],
-    }

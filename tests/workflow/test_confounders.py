@@ -205,10 +205,8 @@ def test_the_page_shows_the_table_of_probes(project: Project) -> None:
     assert 'id="table-auto"' in (project.results / "report/index.html").read_text()
 
 
-def test_the_card_has_the_k_at_which_it_stopped_and_the_accuracies(project: Project, stopped_at: int) -> None:
-    card = (project.results / AUTO / "dpo/g2/k6/adapter/README.md").read_text()
-    assert f"harvested after {stopped_at} steps of GRPO" in card
-    assert "| arithmetic |" in card
+def test_the_card_has_the_k_at_which_it_stopped(project: Project, stopped_at: int) -> None:
+    assert f"K={stopped_at}, " in (project.results / AUTO / "dpo/g2/k6/adapter/README.md").read_text()
 
 
 def test_the_largest_k_of_an_early_stopping_warmup_is_no_target(project: Project) -> None:

@@ -152,14 +152,6 @@ def test_a_policy_is_evaluated_after_the_check_of_the_benchmark(jobs: dict[str, 
     assert inputs(jobs, "results/micro/base/eval/arithmetic.parquet")["policy"] == BASE[:1]
 
 
-def test_every_trained_policy_and_harvest_has_a_card(jobs: dict[str, Job]) -> None:
-    [cards] = [job["output"] for job in jobs.values() if job["rule"] == "write_cards"][:1]
-    evaluated = {file.rpartition("/eval/")[0] for file in jobs if "/eval/" in file and "/base/" not in file}
-    main_harvests = {file.rpartition("/")[0] for file in jobs if "/harvest/" in file and file.count("/") == 6}
-    expected = {f"{folder}/adapter/README.md" for folder in evaluated} | {f"{at}/README.md" for at in main_harvests}
-    assert set(cards) == expected
-
-
 def test_a_training_has_one_gpu_although_vllm_divides_a_policy(project: Project, micro_config: dict[str, Any]) -> None:
     values = copy.deepcopy(micro_config)
     values["engine"] = {"name": "vllm", "tensor_parallel_size": 2}

@@ -160,11 +160,6 @@ def test_a_policy_pays_for_its_replies(project: Project) -> None:
     assert tokens == replies(project, "seed0/open/g4/k2")["token_count"].sum()
 
 
-def test_the_card_says_that_both_kinds_of_prompts_were_trained_on(project: Project) -> None:
-    card = (project.results / "micro/seed0/both-grpo/grpo/g2/k2/adapter/README.md").read_text()
-    assert "on verifiable and open-ended prompts together" in card
-
-
 def test_the_page_says_who_is_preferred_to_m0(project: Project) -> None:
     page = (project.results / "report/index.html").read_text()
     assert "Win rate against M0" in page

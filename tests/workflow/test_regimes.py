@@ -77,22 +77,6 @@ def test_a_finished_grid_with_entries_has_nothing_left_to_do(project: Project) -
     assert project.planned() == {}
 
 
-@pytest.mark.parametrize(
-    ("policy", "sentence"),
-    [
-        (
-            "z-after-warmup/g2/k2",
-            "trained with rejection-sampling fine-tuning (`z-after-warmup`) on right completions harvested after 2",
-        ),
-        ("semi-online/g4/k4", "trained with 4 updates of DPO on its own fresh rollouts (`semi-online`)"),
-        ("third/g4/k2", "begun after 2 steps of GRPO and 2 updates of DPO on fresh rollouts"),
-    ],
-)
-def test_the_card_says_how_a_policy_was_trained(seed0: Path, policy: str, sentence: str) -> None:
-    card = (seed0 / policy / "adapter/README.md").read_text()
-    assert sentence in " ".join(card.split())
-
-
 # ------------------------------------------------------------------------------------------------- on a harvest
 
 
@@ -399,7 +383,6 @@ TOY = Regime(
     read=read,
     train=train,
     label="toy",
-    card="Fine-tuning ({regime}) on the shortest right completions harvested {harvested}",
 )
 '''
 RULE = """
@@ -415,6 +398,7 @@ use rule train_rft as train_toy with:
         policy=f"{OF_ENTRY}/policy.json",
         weights=f"{OF_ENTRY}/{WEIGHTS}",
         weights_config=f"{OF_ENTRY}/{WEIGHTS_CONFIG}",
+        card=f"{OF_ENTRY}/{CARD}",
         metrics=f"{OF_ENTRY}/metrics.jsonl",
         cost=f"{OF_ENTRY}/cost.json",
     log:

@@ -296,6 +296,6 @@ def test_a_configuration_is_read_as_written_after_the_trainings(
     config = copy.deepcopy(micro_config)
     config["warmup"]["prompts_per_step"] = 15
     project.configure(config)
-    rules = ("record_provenance", "write_cards", "build_report")
+    rules = ("record_provenance", "build_report")
     project.build("--rerun-triggers", "mtime", "--forcerun", *rules, "--quiet", "rules")
     assert yaml.safe_load((project.results / "config.yaml").read_text())["warmup"]["prompts_per_step"] == 15

@@ -178,11 +178,6 @@ def test_the_record_of_a_policy_has_its_reward(seed0: Path) -> None:
     assert coin["settings"]["reward"]["p"] == 0.5
 
 
-def test_the_card_of_a_policy_names_its_reward(seed0: Path) -> None:
-    card = (seed0 / "on-coin/dpo/g2/k4/adapter/README.md").read_text()
-    assert "on random rewards (p = 0.5) instead of the truth" in card
-
-
 def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Project) -> None:
     compared = pd.read_csv(project.results / "tables/comparisons.csv")
     assert set(zip(compared["policy"], compared["K"], compared["reference"], strict=True)) >= {

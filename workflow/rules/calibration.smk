@@ -25,29 +25,6 @@ rule embedded_model:
         "../scripts/embedded_model.py"
 
 
-rule gguf_model:
-    input:
-        model_sources,
-    output:
-        policy="results/{model}/base/policy.json",
-        files=[f"results/{{model}}/base/model/{name}" for name in CONVERTED],
-    log:
-        "results/logs/gguf_model/{model}.log",
-    benchmark:
-        "results/benchmarks/gguf_model/{model}.tsv"
-    wildcard_constraints:
-        model=models_from("gguf"),
-    conda:
-        "../../envs/g2d.yaml"
-    params:
-        version=VERSIONS["gguf_model"],
-        source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
-    message:
-        "Convert the GGUF file of {wildcards.model}"
-    script:
-        "../scripts/gguf_model.py"
-
-
 rule pretrained_model:
     input:
         model_sources,

@@ -38,7 +38,7 @@ try:
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.plain import plain, say
-    from g2d.policies.model_keys import CONVERTED, model_files
+    from g2d.policies.model_keys import model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.grpo.keys import AUTO
@@ -46,7 +46,7 @@ try:
     from g2d.settings import ConfigError
     from g2d.tables import all_tables
     from g2d.tables.captions import captions
-    from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, SUMMARIES, TRAINED
+    from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, TRAINED
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: {INSTALL}")
 
@@ -97,6 +97,7 @@ config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defa
 config["share_imports"] &= workflow.is_main_process  # a cluster job has its own Snakemake
 
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
+CARD = f"{CONFIG.lora.folder}/README.md"
 
 # Folders of policies: of GRPO, of DPO, and of an entry of `regimes`. A {run} is dpo, an ablation or an entry.
 OF_GRPO = "results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}"
@@ -115,7 +116,7 @@ def given(files, log):
 
 def base_model_rule(model):
     """Name of the rule that makes or fetches M0."""
-    return f"{CONFIG.models[model].source}_model" if GRID.is_made(model) else "pretrained_model"
+    return "embedded_model" if GRID.is_embedded(model) else "pretrained_model"
 
 
 def base_model_log(model):

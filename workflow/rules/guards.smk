@@ -13,7 +13,7 @@ JOBS_OF_TARGET = {
     "harvest": {"harvest_rollouts"},
     "tables": {"make_tables"},
 }
-BASE_MODELS = {"embedded_model", "gguf_model", "pretrained_model"}  # rules that make M0
+BASE_MODELS = {"embedded_model", "pretrained_model"}  # rules that make M0
 # Configuration files of this run; if results/config.yaml is given, the files it lists.
 RECORD = RESULTS / "config.yaml"
 FILES = [os.path.relpath(file) for file in CONFIG_FILES]
@@ -70,7 +70,7 @@ def edited_models():
         record = f"results/{model}/base/policy.json"
         files = changed_inputs(log, model_files(source))
         # The tokenizer, chat template and configuration of M0 are no inputs: new ones would make finished jobs run again.
-        if os.path.exists(record) and not GRID.is_made(model):
+        if os.path.exists(record) and not GRID.is_embedded(model):
             require_own(record, log)
             files += changed_base_files(read_policy(record))
         yield base_model_rule(model), record, files

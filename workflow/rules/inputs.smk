@@ -58,7 +58,7 @@ def base_files(wildcards):
     """
     model = model_of(wildcards)
     files = [f"results/{model}/base/policy.json"]
-    if GRID.is_made(model):
+    if GRID.is_embedded(model):
         files.append(f"results/{model}/base/model/model.safetensors")
     return files
 

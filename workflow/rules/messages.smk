@@ -85,17 +85,6 @@ def discard_tables_of_removed_sections():
         print(f"Tables that this configuration does not have: {to_trash(RESULTS, removed)}")
 
 
-def send_tables_to_tracker():
-    if CONFIG.logging.report_to != "wandb":
-        return
-    try:
-        from g2d.tables.results import log_tables  # imports pandas
-
-        log_tables(RESULTS)
-    except Exception as error:  # a W&B error does not make the run fail
-        say(f"logging.report_to: wandb has not taken the tables: {error}")
-
-
 def say_how_to_upload():
     if CONFIG.logging.report_to != "wandb":
         return

@@ -15,6 +15,7 @@ rule train_dpo:
         policy=f"{OF_DPO}/policy.json",
         weights=f"{OF_DPO}/{WEIGHTS}",
         weights_config=f"{OF_DPO}/{WEIGHTS_CONFIG}",
+        card=f"{OF_DPO}/{CARD}",
         metrics=f"{OF_DPO}/metrics.jsonl",
         cost=f"{OF_DPO}/cost.json",
     log:
@@ -52,6 +53,7 @@ use rule train_dpo as train_rft with:
         policy=f"{OF_ENTRY}/policy.json",
         weights=f"{OF_ENTRY}/{WEIGHTS}",
         weights_config=f"{OF_ENTRY}/{WEIGHTS_CONFIG}",
+        card=f"{OF_ENTRY}/{CARD}",
         metrics=f"{OF_ENTRY}/metrics.jsonl",
         cost=f"{OF_ENTRY}/cost.json",
     log:

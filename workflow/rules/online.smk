@@ -19,6 +19,7 @@ rule train_grpo:
         policy=f"{OF_GRPO}/policy.json",
         weights=f"{OF_GRPO}/{WEIGHTS}",
         weights_config=f"{OF_GRPO}/{WEIGHTS_CONFIG}",
+        card=f"{OF_GRPO}/{CARD}",
         metrics=f"{OF_GRPO}/metrics.jsonl",
         cost=f"{OF_GRPO}/cost.json",
     log:
@@ -54,6 +55,7 @@ use rule train_grpo as train_grpo_auto with:
         policy=f"{STOPPED}/policy.json",
         weights=f"{STOPPED}/{WEIGHTS}",
         weights_config=f"{STOPPED}/{WEIGHTS_CONFIG}",
+        card=f"{STOPPED}/{CARD}",
         metrics=f"{STOPPED}/metrics.jsonl",
         cost=f"{STOPPED}/cost.json",
     log:
@@ -85,6 +87,7 @@ use rule train_grpo as train_semi_online_dpo with:
         policy=f"{OF_ENTRY}/policy.json",
         weights=f"{OF_ENTRY}/{WEIGHTS}",
         weights_config=f"{OF_ENTRY}/{WEIGHTS_CONFIG}",
+        card=f"{OF_ENTRY}/{CARD}",
         metrics=f"{OF_ENTRY}/metrics.jsonl",
         cost=f"{OF_ENTRY}/cost.json",
     log:

@@ -1,10 +1,8 @@
-# Tables, figures, cards, provenance and the page.
+# Tables, figures, provenance and the page.
 
 TABLES = all_tables.tables_of(GRID)
 TITLES = {name: table.title for name, table in TABLES.items()}
 FIGURES = {figure.name: figure for figure in all_tables.FIGURES}
-CARDS = [f"results/{policy.folder}/{CONFIG.lora.folder}/README.md" for policy in GRID.trained]
-CARDS += [f"results/{harvest.folder}/README.md" for harvest in GRID.harvests]
 
 
 rule make_tables:
@@ -51,30 +49,6 @@ rule draw_figures:
         "Draw the figures"
     script:
         "../scripts/draw_figures.py"
-
-
-# Model and data set cards in the Hub's format.
-rule write_cards:
-    input:
-        table="results/tables/main.csv",
-        records=RECORDS.files(GRID),
-        summaries=SUMMARIES.files(GRID),
-    output:
-        CARDS,
-    log:
-        "results/logs/write_cards.log",
-    benchmark:
-        "results/benchmarks/write_cards.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    params:
-        version=VERSIONS["write_cards"],
-        config=CONFIG.identity,
-        note=CONFIG.demonstration,
-    message:
-        "Write a card beside every policy and every harvest"
-    script:
-        "../scripts/write_cards.py"
 
 
 rule record_provenance:

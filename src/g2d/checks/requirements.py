@@ -17,11 +17,9 @@ from g2d.grid.grid import Grid, by_section
 from g2d.jobs.files import does_not_exist, read_json, text_value
 from g2d.jobs.model_folder import has_chat_template, mistake_in_weights
 from g2d.plain import first_line, plain
-from g2d.policies import gguf
 from g2d.policies.model_keys import (
     CONFIG,
     CONTEXT_LENGTH,
-    GgufModel,
     HubModel,
     LocalModel,
     ModelSource,
@@ -48,7 +46,8 @@ def require_files(config: Config) -> None:
     for name, settings in config.rewards.items():
         mistakes.append((f"rewards.{name}", _mistake_of(settings)))
     for name, model in config.models.items():
-        mistakes.append((f"models.{name}", _mistake_of_model(name, model)))
+        if isinstance(model, LocalModel):
+            mistakes.append((f"models.{name}", _mistake_in_folder(Path(model.path))))
     verifier = config.verifier
     if verifier is not None:
         mistakes.append(("verifier.file", _unusable(verifier.file) or mistake_in_verifier(verifier)))
@@ -70,39 +69,15 @@ def _too_few_problems(config: Config) -> Iterator[str]:
             )
 
 
-def _mistake_of_model(name: str, source: ModelSource) -> str | None:
-    if isinstance(source, LocalModel):
-        return _mistake_in_folder(Path(source.path))
-    if not isinstance(source, GgufModel):
-        return None
-    if source.path is not None and _unusable(source.path):
-        return None  # reported with the other files
-    if Path("results", name, "base/policy.json").is_file():
-        return None
-    return _mistake_in_gguf(source)
-
-
 def _mistake_in_folder(folder: Path) -> str | None:
     """Return what files show. The first job loads tokenizer and weights."""
     if not (folder / CONFIG).is_file():  # reported with the other files
-        files = sorted(folder.glob("*.gguf"))
-        if not files:
-            return None
-        return f"to use {files[0]}, write {{source: gguf, path: {files[0]}}}"
+        return None
     if not any(folder.glob("*.safetensors")):
         return f"{folder}: no *.safetensors in it: convert the model with save_pretrained first"
     if not has_chat_template(folder):
         return f"{folder}: its tokenizer has no chat template: use an instruction-tuned model"
     return mistake_in_weights(folder)
-
-
-def _mistake_in_gguf(source: GgufModel) -> str | None:
-    try:
-        gguf.file_in(source)
-        gguf.require_reader()
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _mistake_of(settings: Section) -> str | None:
@@ -148,7 +123,7 @@ def require_windows(grid: Grid) -> None:
             limit: int | None = CONTEXT_LENGTH
         else:
             limit = _number_of(source, "max_position_embeddings")
-        for section, budget in budgets(grid, model):
+        for section, budget in _budgets(grid, model):
             if limit is not None and budget >= limit:
                 lines.append(
                     f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that "
@@ -168,7 +143,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def budgets(grid: Grid, model: str) -> Iterator[tuple[str, int]]:
+def _budgets(grid: Grid, model: str) -> Iterator[tuple[str, int]]:
     """Yield the sections that limit completions of a model, each with the limit."""
     settings = grid.settings[model]
     sections: dict[str, Any] = {

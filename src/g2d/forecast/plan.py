@@ -24,7 +24,7 @@ from g2d.grid.grid import Grid
 from g2d.memory.need import Forecast, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
-from g2d.policies.model_keys import GgufModel, HubModel, LocalModel
+from g2d.policies.model_keys import HubModel, LocalModel
 from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
 from g2d.settings import ConfigError
@@ -159,12 +159,12 @@ def model_forecast(
     if judges:
         result["not_counted"] = judges
     source = config.models[name]
-    if not memory and isinstance(source, LocalModel | HubModel | GgufModel):
+    if not memory and isinstance(source, LocalModel | HubModel):
         result["nothing"] = f"models.{name}: {NO_CARD}"
         return result
     if name in given:
         file = given[name]
-    elif isinstance(source, LocalModel | HubModel | GgufModel):
+    elif isinstance(source, LocalModel | HubModel):
         from g2d.memory.passes import NoConfigError, config_file  # imports torch
 
         try:

@@ -35,7 +35,6 @@ _TRAININGS = {f"train_{name}": Stage(f"train_{name}", regime.version, gpu=True) 
 
 STAGES = (
     Stage("embedded_model", 1),
-    Stage("gguf_model", 1),
     Stage("pretrained_model", 1),
     Stage("load_problems", 1),
     Stage("check_leakage", 1),
@@ -52,7 +51,6 @@ STAGES = (
     Stage("draw_replies", 1, gpu=True),
     Stage("make_tables", 10),
     Stage("draw_figures", 5),
-    Stage("write_cards", 2),
     Stage("record_provenance", 1),
     Stage("build_report", 9),
 )

@@ -221,9 +221,12 @@ def read_cost(path: str | Path) -> CostFile:
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: no list `ancestry`, so it is no cost record: delete it to have it made again")
     ancestry = []
-    for i, entry in enumerate(values.pop("ancestry")):
-        ancestry.append(parse_record(Cost, entry, f"{path}, ancestry {i}"))
-    own = parse_record(Cost, values, str(path))
+    try:
+        for i, entry in enumerate(values.pop("ancestry")):
+            ancestry.append(parse_record(Cost, entry, f"{path}, ancestry {i}"))
+        own = parse_record(Cost, values, str(path))
+    except ValueError as error:
+        raise ValueError(f"{error}: delete the file to have it made again") from None
     names = set()
     for record in (*ancestry, own):
         if record.job in names:

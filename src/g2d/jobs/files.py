@@ -6,7 +6,6 @@ import codecs
 import errno
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -14,14 +13,13 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    from pydantic import TypeAdapter
 
 Record = TypeVar("Record")
 NO_ROWS = "\n"  # content of a JSONL file without rows; a truncated file is empty
@@ -223,53 +221,25 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def parse_record(kind: type[Record], values: object, where: str) -> Record:
-    """Return a dataclass from its JSON; a ValueError begins with `where` and names the wrong field.
+    """Return a dataclass from its JSON; a ValueError begins with `where` and names the wrong field."""
+    from pydantic import ValidationError
+    from pydantic_core import to_json
 
-    Fields are text, finite numbers from 0, or other such dataclasses. Older files may lack fields with a default, and
-    have those in `kind.former`.
-    """
-    declared = _fields(kind)  # type: ignore[arg-type]
-    if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected an object with {', '.join(declared)}")
-    arguments = dict(values)
-    for name in getattr(kind, "former", ()):
-        arguments.pop(name, None)
-    for name, declaration in declared.items():
-        for part in declaration.allowed:
-            if isinstance(part, type) and is_dataclass(part) and arguments.get(name):
-                arguments[name] = parse_record(part, arguments[name], name)
+    # From Python, strict validation accepts no dictionary for a dataclass; from JSON it does.
+    content = to_json(values, inf_nan_mode="null")
     try:
-        record = kind(**arguments)
-    except TypeError:
-        wrong = [f"unknown key {name}" for name in sorted(arguments.keys() - declared.keys())]
-        wrong += [f"lacks {name}" for name in declared if name not in arguments]
-        raise ValueError(f"{where}: {wrong[0]}") from None
-    for name, declaration in declared.items():
-        value = getattr(record, name)
-        if type(value) not in declaration.allowed and value not in declaration.allowed:
-            raise ValueError(f"{where}: {name} must be {declaration.written}, not {value!r}")
-        if type(value) in (int, float) and not 0 <= value < math.inf:
-            raise ValueError(f"{where}: {name} must be finite and not negative, not {value!r}")
-    return record
-
-
-@dataclass(frozen=True)
-class _Field:
-    written: str  # its annotation
-    allowed: tuple[object, ...]  # types, or the values of a Literal
+        adapter: TypeAdapter[Record] = _adapter(kind)  # type: ignore[arg-type]
+        return adapter.validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(": ".join([where, *map(str, first["loc"]), first["msg"]])) from None
 
 
 @cache
-def _fields(kind: type[DataclassInstance]) -> dict[str, _Field]:
-    hints = get_type_hints(kind)
-    declared = {}
-    for field in fields(kind):
-        hint = hints[field.name]
-        allowed = get_args(hint) or (hint,)
-        if float in allowed:
-            allowed = (*allowed, int)
-        declared[field.name] = _Field(str(field.type), allowed)
-    return declared
+def _adapter(kind: type[object]) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def read_text(path: str | Path) -> str:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_iter
 
 from g2d.jobs.files import parse_json
 from g2d.jobs.model_folder import attention_of
-from g2d.policies.model_keys import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of, lora_config
+from g2d.policies.model_keys import CONFIG, HubModel, LocalModel, Lora, file_of, lora_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -44,13 +44,8 @@ class NoConfigError(ValueError):
     """The config.json of a model is missing."""
 
 
-def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
+def config_file(name: str, source: LocalModel | HubModel) -> Path:
     """Return a model's config.json, or raise a NoConfigError with the way to get it."""
-    if isinstance(source, GgufModel):
-        made = Path("results", name, "base/model", CONFIG)
-        if made.is_file():
-            return made
-        raise NoConfigError(f"models.{name}: its GGUF file is not converted yet: snakemake --cores 1 {made}")
     present = file_of(source)
     if present is not None:
         return present

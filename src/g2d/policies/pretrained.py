@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
-from g2d.policies.model_keys import EmbeddedModel, GgufModel, HubModel, LocalModel
+from g2d.policies.model_keys import EmbeddedModel, HubModel, LocalModel
 from g2d.policies.record import PolicyRecord, base_files, load_tokenizer, require_whole
 from g2d.problems.prompts import conversation_ids
 
@@ -37,18 +37,11 @@ def resolve_base(name: str, source: LocalModel | HubModel) -> PolicyRecord:
     return base
 
 
-def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> PolicyRecord:
-    converted = None
+def make_base(name: str, source: EmbeddedModel, folder: Path) -> PolicyRecord:
     with atomic_folder(folder) as draft:
-        if isinstance(source, EmbeddedModel):
-            draft.mkdir()
-            copy_embedded(draft)
-        else:
-            from g2d.policies.gguf import convert
-
-            draft.mkdir()
-            converted = convert(source, draft)
-    base = PolicyRecord(
+        draft.mkdir()
+        copy_embedded(draft)
+    return PolicyRecord(
         policy_id=f"{name}/base",
         model=name,
         regime="base",
@@ -56,12 +49,7 @@ def make_base(name: str, source: EmbeddedModel | GgufModel, folder: Path) -> Pol
         weights_sha256=sha256(folder / "model.safetensors"),
         base_files=base_files(folder),
         settings=source.params(without={"settings"}),
-        converted_from=converted,
     )
-    if isinstance(source, GgufModel):
-        base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
-        _require_usable_tokenizer(base)
-    return base
 
 
 def _require_usable_tokenizer(base: PolicyRecord) -> None:

@@ -17,7 +17,7 @@ from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
 from g2d.jobs.model_folder import ONE_FILE, attention_of, tensors
 from g2d.plain import first_line
-from g2d.policies.model_keys import ADAPTER_FILES, ADAPTER_WEIGHTS, ALL_FILES, CONFIG, MADE
+from g2d.policies.model_keys import ADAPTER_FILES, ADAPTER_WEIGHTS, ALL_FILES, CONFIG
 from g2d.problems.prompts import CLOCK, DATE, with_values
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
@@ -55,8 +55,6 @@ class PolicyRecord:
     effect_left: float | None = None  # share of the adapter's effect after two roundings
     weights: str | None = None  # folder of fully trained weights
     chat_template_kwargs: Mapping[str, object] | None = None
-    # GGUF file: file, sha256, quantization, and package.
-    converted_from: dict[str, str] | None = None
 
     @property
     def is_embedded(self) -> bool:
@@ -92,7 +90,7 @@ class PolicyRecord:
 
 def as_json(policy: PolicyRecord) -> dict[str, object]:
     """Return the record as written: some fields are left out if None, as in earlier records."""
-    newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
+    newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
 
@@ -201,7 +199,7 @@ def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
 
 def _way_back(policy: PolicyRecord) -> str:
     source = policy.settings.get("source")
-    if source in MADE:
+    if source == "embedded":
         return "delete the folder to have it made again"
     if source == "hub":
         return "delete the folder to have it fetched again"
@@ -315,16 +313,16 @@ def _from_safetensors(policy: PolicyRecord, **options: object) -> PreTrainedMode
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # `require_all_weights` reports them
+            ignore_mismatched_sizes=True,  # `_require_all_weights` reports them
             **options,
         )
     except SafetensorError as error:
         raise ValueError(f"{folder}: its weights cannot be read ({error}); {_way_back(policy)}") from None
-    require_all_weights(folder, loaded, _way_back(policy))
+    _require_all_weights(policy, loaded)
     return model
 
 
-def require_all_weights(folder: str | Path, loaded: Mapping[str, Any], way_back: str) -> None:
+def _require_all_weights(policy: PolicyRecord, loaded: Mapping[str, Any]) -> None:
     """Raise a ValueError if transformers initialised weights at random, by its loading info."""
     names = set(loaded["missing_keys"])
     names.update(name for name, *_ in loaded["mismatched_keys"])
@@ -334,8 +332,8 @@ def require_all_weights(folder: str | Path, loaded: Mapping[str, Any], way_back:
     if len(names) > 1:
         missing += f" and {len(names) - 1} other tensors"
     raise ValueError(
-        f"{folder}: no weights of the right shape for {missing}, which transformers would initialise at random; "
-        f"{way_back}"
+        f"{policy.model_folder}: no weights of the right shape for {missing}, which transformers would initialise at "
+        f"random; {_way_back(policy)}"
     )
 
 

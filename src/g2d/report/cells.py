@@ -1,8 +1,8 @@
 """Any CSV of `results/tables/` as a sortable table of the page, rounded, with its uncertainty.
 
 Policy, K and group size are the first column. Bounds and deviations are in the cell of their estimate: `x_low` and
-`x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021". `ci_low` and `ci_high` belong to the nearest column
-before them whose values they enclose.
+`x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021". `ci_low` and `ci_high` belong to the column before
+them.
 """
 
 from __future__ import annotations
@@ -126,12 +126,9 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
             by_column[column] = (low, high)
         elif deviation in columns:
             by_column[column] = (deviation,)
-    if "ci_low" in columns and "ci_high" in columns:
-        before = columns[: columns.index("ci_low")]
-        for column in reversed(before):
-            if _encloses(frame, column):
-                by_column[column] = ("ci_low", "ci_high")
-                break
+    if "ci_low" in columns:
+        estimate = columns[columns.index("ci_low") - 1]
+        by_column[estimate] = ("ci_low", "ci_high")
     return by_column
 
 
@@ -149,15 +146,6 @@ def number(value: float, digits: int) -> str:
     if value and float(text) == 0:
         return f"{value:.1e}"
     return text
-
-
-def _encloses(frame: pd.DataFrame, column: str) -> bool:
-    if not _is_number(frame[column]):
-        return False
-    rows = frame[[column, "ci_low", "ci_high"]].dropna()
-    if rows.empty:
-        return False
-    return bool((rows["ci_low"] <= rows[column]).all() and (rows[column] <= rows["ci_high"]).all())
 
 
 def _is_number(values: pd.Series) -> bool:

@@ -6,8 +6,7 @@ Series differ by colour and also by shape, dash or lightness, for grey prints. A
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -16,11 +15,9 @@ from g2d.grid.runs import POLICY_NAMES
 from g2d.grid.versions import GPU_STAGES
 from g2d.report.sentences import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
-from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
+from g2d.report.vega import Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
 from g2d.tables.families import OF_K
 
-WIDTH = 900  # pixels of a chart on the page
-PHONE_WIDTH = 200  # pixels between the axes of a chart on a phone
 NARROW = 600  # pixels of a chart with its axes, below which names are short
 ROW_HEIGHT = 26  # pixels, of a bar
 CURVE_HEIGHT = 200  # pixels, of one of several training curves
@@ -37,7 +34,6 @@ STAGE_COLORS = {f"train_{method}": color for method, color in COLORS.items()} | 
     "draw_samples": "#44AA99",
     "draw_replies": "#DDCC77",
 }
-Box = tuple[float, float, float, float]  # left, right, bottom, top
 SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
@@ -100,7 +96,7 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     rows = rows.assign(cost=rows["device_hours"] * factor)
     base = rows["policy"] == "base"
     joined = _curves(rows[~base], rows[base])
-    span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
+    span = 1.15 * float(rows["cost"].max()) or 1  # room for the last label
     low, high = _range(rows)
     rows = side_by_side(rows, span, high - low)
     axis = alt.Axis(grid=False, tickCount=5, format="~s")
@@ -109,28 +105,16 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     y = _accuracy_axis(rows)
     channels = series_channels(legend(rows, styles), dash=False)
     lines = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
+    labels = rows["name"].where(rows["policy"] == "base", "K=" + rows["K"].astype(str))
+    texts = alt.Chart(rows.assign(label=labels)).encode(x=x, y=y, text="label:N")
     bars = alt.Chart(rows).mark_rule(strokeWidth=1.5)
     points = alt.Chart(rows).mark_point(**POINT)
-    layers = [
+    return finished(
         lines.encode(x=x, y=y, color=channels["color"], order="K:Q"),
+        *outlined(texts, align="left", dx=8),
         bars.encode(x=x, color=channels["color"], **_interval(rows)),
         points.encode(x=x, y=y, tooltip=_tooltip(rows), **channels),
-    ]
-    layers += _names_beside_marks(rows, span, high - low, WIDTH, f"width >= {NARROW}", {"x": x, "y": y})
-    short = rows.assign(name="K=" + rows["K"].astype(str)).where(rows["policy"] != "base", rows)
-    layers += _names_beside_marks(short, span, high - low, PHONE_WIDTH, f"width < {NARROW}", {"x": x, "y": y})
-    return finished(*layers)
-
-
-def _names_beside_marks(
-    rows: pd.DataFrame, span: float, height: float, width: int, shown_if: str, axes: Mapping[str, alt.X | alt.Y]
-) -> list[alt.Chart]:
-    beside = placed(rows, span, height, width)
-    layers = []
-    for i, place in enumerate(PLACES):
-        texts = alt.Chart(beside[beside["place"] == i]).encode(text="name:N", **axes)
-        layers += outlined(texts, **place, opacity=alt.ExprRef(f"{shown_if} ? 1 : 0"))
-    return layers
+    )
 
 
 def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
@@ -141,58 +125,6 @@ def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame
             at += 0.006 * span
         occupied.append((at, accuracy))
     return rows.assign(at=[at for at, _ in occupied])
-
-
-class Place(TypedDict):
-    """Place of a name beside its mark, in pixels."""
-
-    align: Literal["left", "right"]
-    dx: int
-    dy: int
-
-
-# The first place that is free is taken.
-PLACES: tuple[Place, ...] = (
-    {"align": "left", "dx": 8, "dy": -5},
-    {"align": "left", "dx": 8, "dy": 17},
-    {"align": "right", "dx": -8, "dy": -5},
-    {"align": "right", "dx": -8, "dy": 17},
-)
-
-
-def placed(rows: pd.DataFrame, span: float, height: float, width: int = WIDTH) -> pd.DataFrame:
-    """Return the rows whose names fit beside their marks in a chart of this width, with the number of their place."""
-    to_x = width / span
-    to_y = HEIGHT / height
-    marks = list(zip(rows["at"] * to_x, rows["accuracy"] * to_y, strict=True))
-    boxes: list[Box] = [(x - 5, x + 5, y - 5, y + 5) for x, y in marks]
-    place_of: dict[Hashable, int] = {}
-    for index, name, (x, y) in zip(rows.index, rows["name"], marks, strict=True):
-        place = _free_place(x, y, 7 * len(name), width, boxes)
-        if place is not None:
-            place_of[index] = place
-            boxes.append(_name_box(x, y, 7 * len(name), PLACES[place]))
-    return rows.loc[list(place_of)].assign(place=list(place_of.values()))
-
-
-def _free_place(x: float, y: float, length: int, width: int, boxes: Sequence[Box]) -> int | None:
-    """Return the number of the first place where a name overlaps no box and is inside the chart."""
-    for i, place in enumerate(PLACES):
-        box = _name_box(x, y, length, place)
-        is_inside = box[0] >= 0 and box[1] <= width
-        if is_inside and not any(_overlap(box, other) for other in boxes):
-            return i
-    return None
-
-
-def _name_box(x: float, y: float, length: int, place: Place) -> Box:
-    left = x + 8 if place["align"] == "left" else x - 8 - length
-    bottom = y + 5 if place["dy"] < 0 else y - 17
-    return left, left + length, bottom, bottom + 12
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
 def informativeness_by_k(harvest: pd.DataFrame, _: Styles | None = None) -> Spec:

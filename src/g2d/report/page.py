@@ -24,7 +24,7 @@ from markupsafe import Markup
 
 from g2d.grid.grid import Grid
 from g2d.grid.runs import online_run
-from g2d.plain import plain
+from g2d.plain import plain, without_folders
 from g2d.report import summary
 from g2d.report.browsers import (
     PROBLEMS_PER_CONTROL,
@@ -36,7 +36,7 @@ from g2d.report.browsers import (
 )
 from g2d.report.cells import PageTable, cells_of
 from g2d.report.markup import coded
-from g2d.report.provenance import Provenance, without_folders
+from g2d.report.provenance import Provenance
 from g2d.report.sentences import win_rate_sentences
 from g2d.report.styles import Styles, series_styles
 from g2d.report.vega import Spec

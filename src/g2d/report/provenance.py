@@ -38,7 +38,6 @@ class ModelFacts(TypedDict):
     id: str | None
     revision: str | None
     weights_sha256: str | None
-    converted_from: NotRequired[dict[str, str]]
 
 
 class ProblemFacts(TypedDict):
@@ -128,8 +127,6 @@ def _model_facts(source: ModelSource, base: PolicyRecord | None) -> ModelFacts:
     if base is not None:
         facts["revision"] = base.revision
         facts["weights_sha256"] = base.weights_sha256
-        if base.converted_from:
-            facts["converted_from"] = base.converted_from
     return facts
 
 
@@ -150,17 +147,6 @@ def steps_without_loss(metrics: Path) -> int:
     if not metrics.is_file():
         return 0
     return sum(row["loss"] is None for row in read_log(metrics))
-
-
-def without_folders(settings: object) -> object:
-    """Remove folders of this machine, because these name people and machines."""
-    if isinstance(settings, Mapping):
-        return {name: without_folders(value) for name, value in settings.items()}
-    if isinstance(settings, list | tuple):
-        return [without_folders(value) for value in settings]
-    if isinstance(settings, str) and settings.startswith(("/", "~/")) and len(Path(settings).parts) > 2:
-        return f"path/to/{Path(settings).name}"
-    return settings
 
 
 def packages() -> dict[str, str]:

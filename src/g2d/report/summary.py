@@ -13,7 +13,6 @@ from g2d.analysis.training_steps import RATIO_BOUND
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.grid.runs import POLICY_NAMES, called
-from g2d.policies.gguf import origin
 from g2d.report import charts
 from g2d.report.answer import Answer, answer
 from g2d.report.provenance import Provenance
@@ -153,9 +152,6 @@ def model_caveats(
 ) -> tuple[str, ...]:
     """Return the caveats that hold for all answers of a model."""
     caveats: list[str] = []
-    facts = provenance["models"].get(model)
-    if facts is not None and "converted_from" in facts:
-        caveats.append(f"M0 was {origin(facts['converted_from'])}.")
     caveats += untrained_caveats(provenance.get("untrained", []), model)
     caveats += loss_caveats(provenance.get("lost_losses", {}), model)
     caveats += rounding_caveats(provenance.get("effect_left", {}), model, config)

@@ -58,6 +58,7 @@ class GridTraining:
 
     def leave(self, trained: Trained) -> None:
         from g2d.policies.adapter_rounding import recorded_effect
+        from g2d.stages.model_card import model_card  # imports the Hub's client
 
         output = self.snakemake.output
         job = self.job
@@ -94,6 +95,7 @@ class GridTraining:
             effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, folder / ADAPTER_FOLDER),
         )
         write_policy(output.policy, record)
+        model_card(record, job.base, self.regime.label).save(output.card)
 
 
 @contextmanager

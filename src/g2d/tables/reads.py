@@ -1,4 +1,4 @@
-"""Files that tables, cards and the page read. Planning imports this module: it reads no files itself."""
+"""Files that tables and the page read. Planning imports this module: it reads no files itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A results folder as pandas frames: `g2d.open("results")` (docs/analysis.md), and its tables for W&B."""
+"""A results folder as pandas frames: `g2d.open("results")` (docs/analysis.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from g2d.grid.runs import Harvest, Policy
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
-from g2d.regimes.run.tracking import prepare_wandb
 from g2d.rollouts.pairs import read_pairs
 from g2d.tables import all_tables
 from g2d.tables.frames import Cells, read_table
@@ -227,17 +226,3 @@ def _together(labelled: Iterable[tuple[Cells, pd.DataFrame]]) -> pd.DataFrame:
 def _frame(rows: Sequence[Cells]) -> pd.DataFrame:
     columns = None if rows else list(KEY_COLUMNS)
     return pd.DataFrame(rows, columns=columns).astype(KEY_COLUMNS)
-
-
-def log_tables(results: str | Path = "results") -> None:
-    """Log all tables as one W&B run named "tables"; raises `wandb.Error` with `WANDB_MODE=online` and no account."""
-    prepare_wandb()
-    import wandb
-
-    tables = {}
-    for name, frame in Results(results).tables.items():
-        cells = frame.astype(object).where(frame.notna(), None)  # type: ignore[call-overload]
-        table = wandb.Table(columns=[*frame], data=cells.to_numpy().tolist(), allow_mixed_types=True)
-        tables[f"tables/{name}"] = table
-    with wandb.init(name="tables", job_type="tables", settings=wandb.Settings(silent=True)) as run:
-        run.log(tables)

@@ -186,6 +186,4 @@ GRPO = Regime(
     read=read_prompts,
     train=train_grpo,
     label="GRPO",
-    card="{k} steps of GRPO (group size {group_size})",
-    unit="steps of GRPO",
 )

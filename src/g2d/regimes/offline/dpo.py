@@ -141,5 +141,4 @@ DPO = Regime(
     read=read_dpo,
     train=train_dpo,
     label="DPO",
-    card="DPO ({regime}) on pairs harvested {harvested}",
 )

@@ -135,5 +135,4 @@ RFT = Regime(
     read=read_rft,
     train=train_rft,
     label="RFT",
-    card="rejection-sampling fine-tuning ({regime}) on right completions harvested {harvested}",
 )

@@ -239,6 +239,4 @@ SEMI_ONLINE_DPO = Regime(
     read=read_prompts,
     train=train_semi_online_dpo,
     label="semi-online DPO",
-    card="{k} updates of DPO on its own fresh rollouts ({regime})",
-    unit="updates of DPO on fresh rollouts",
 )

@@ -38,9 +38,7 @@ class Regime:
     settings: type[Section]
     read: Callable[[TrainingJob[Any, None], Values], Any]
     train: Callable[[TrainingJob[Any, Any]], Trained]
-    label: str  # its policies in legends
-    card: str  # origin of a policy; template
-    unit: str = ""  # unit of K, unless offline
+    label: str  # in legends and cards
     section: str = ""  # instead of entries in `regimes`
 
 

@@ -24,11 +24,11 @@ def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, str]:
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(LOGS.resolve() / "tensorboard" / policy_id)
     set_trackio_folder()
     if settings.report_to == "wandb":
-        prepare_wandb()
+        _prepare_wandb()
     return {"report_to": settings.report_to, "run_name": policy_id, "project": PROJECT}
 
 
-def prepare_wandb() -> None:
+def _prepare_wandb() -> None:
     """Let W&B write below `results/logs`, without a server unless the user has set WANDB_MODE."""
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ["WANDB_DIR"] = str(LOGS.resolve())  # W&B appends "wandb"
