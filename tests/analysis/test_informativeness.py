@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from g2d.analysis.informativeness import informativeness, read_informativeness, success_counts, write_informativeness
+from g2d.analysis.informativeness import informativeness, success_counts
 from g2d.rollouts.rollout import to_frame
 from tests.frames import SUCCESSES, groups, rollout
 
@@ -75,24 +74,6 @@ def test_success_counts_keep_order_and_levels():
     assert list(counts["correct"]) == [1, 1]
     assert list(counts["p_hat"]) == [1, 0.5]
     assert counts["level"].isna().tolist() == [True, False]
-
-
-def test_files_of_this_version_and_of_before_truncated_pairs_were_counted_are_read(tmp_path):
-    summary = informativeness(groups([(4, 8)]))
-    write_informativeness(tmp_path / "new.json", replace(summary, n_chosen_truncated=3, n_rejected_truncated=1))
-    assert read_informativeness(tmp_path / "new.json").n_chosen_truncated == 3
-    old = json.loads((tmp_path / "new.json").read_text())
-    assert (old.pop("n_chosen_truncated"), old.pop("n_rejected_truncated")) == (3, 1)
-    (tmp_path / "old.json").write_text(json.dumps(old | {"disputed_share": 0.0}))  # earlier versions had that one
-    assert read_informativeness(tmp_path / "old.json") == summary
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"n_prompts": 3}'])
-def test_a_broken_file_is_named(tmp_path, content):
-    path = tmp_path / "informativeness.json"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=r"informativeness\.json"):
-        read_informativeness(path)
 
 
 @settings(deadline=None, max_examples=30)

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from g2d.analysis.calibration import LEVEL_COLUMNS
-from g2d.analysis.informativeness import read_informativeness
 from g2d.jobs.cost import merge_costs, read_cost
 from g2d.jobs.files import sha256
 from g2d.jobs.orphans import RUN, name_of
@@ -150,7 +149,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "seed0/grpo/g2/k2/cost.json": read_cost,
     "seed0/harvest/g2/k2/rollouts.parquet": read_rollouts,
     "seed0/harvest/g2/k2/pairs.jsonl": read_pairs,
-    "seed0/harvest/g2/k2/informativeness.json": read_informativeness,
 }
 
 

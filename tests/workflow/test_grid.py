@@ -394,12 +394,13 @@ def test_pairs_load_in_trls_format_and_contrast_right_with_wrong(micro_grid: Pro
         assert pair["rejected"] == [{"role": "assistant", "content": rejected.completion_text}]
 
 
-def test_the_summary_of_a_harvest_counts_its_pairs_and_those_that_were_cut_off(micro_grid: Project) -> None:
-    folder = micro_grid.results / "micro/seed0/harvest/g2/k2"
-    summary = read_json(folder / "informativeness.json")
-    pairs = read_pairs(folder / "pairs.jsonl")
+def test_the_table_of_harvests_counts_pairs_and_those_that_were_cut_off(micro_grid: Project) -> None:
+    [summary] = (
+        pd.read_csv(micro_grid.results / "tables/harvest.csv").query("K == 2 and group_size == 2").to_dict("records")
+    )
+    pairs = read_pairs(micro_grid.results / "micro/seed0/harvest/g2/k2/pairs.jsonl")
     ends = rollouts(micro_grid, "micro/seed0/harvest/g2/k2").set_index(["problem_id", "sample"])["finish_reason"]
-    assert summary["n_pairable"] == len(pairs)
+    assert summary["n_pairs"] == len(pairs)
     chosen = [ends[pair["problem_id"], pair["chosen_sample"]] for pair in pairs]
     rejected = [ends[pair["problem_id"], pair["rejected_sample"]] for pair in pairs]
     assert summary["n_chosen_truncated"] == chosen.count("length")

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from g2d.analysis.informativeness import informativeness
 from g2d.checks.load import load
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
@@ -112,10 +113,9 @@ def test_only_a_harvest_that_another_reward_judged_has_the_status_of_rewards(see
 
 def test_pass_at_1_is_of_verdicts_and_the_mean_reward_of_rewards(seed0: Path) -> None:
     coins = pd.read_parquet(seed0 / "on-coin/harvest/g0/k0/rollouts.parquet")
-    main = read_json(seed0 / "harvest/g0/k0/informativeness.json")
-    judged = read_json(seed0 / "on-coin/harvest/g0/k0/informativeness.json")
-    assert judged["mean_reward"] == coins["reward"].mean()
-    assert judged["pass_at_1"] == main["pass_at_1"]
+    judged = informativeness(coins)
+    assert judged.mean_reward == coins["reward"].mean()
+    assert judged.pass_at_1 == informativeness(pd.read_parquet(seed0 / "harvest/g0/k0/rollouts.parquet")).pass_at_1
 
 
 def test_a_harvest_that_is_judged_twice_is_paid_for_once(project: Project, seed0: Path) -> None:

@@ -37,7 +37,6 @@ rule build_pairs:
         problems="results/{model}/calibration/train.jsonl",
     output:
         pairs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/pairs.jsonl",
-        informativeness="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/informativeness.json",
     log:
         "results/logs/build_pairs/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:

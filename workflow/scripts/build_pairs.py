@@ -1,15 +1,12 @@
-"""Sample pairs, and measure informativeness."""
+"""Sample pairs."""
 
-from dataclasses import replace
-
-from g2d.analysis.informativeness import informativeness, write_informativeness
 from g2d.jobs.files import write_jsonl
 from g2d.jobs.stage import stage
 from g2d.plain import say
 from g2d.policies import read_own_policy
 from g2d.problems import read_problems
 from g2d.problems.prompts import Prompt
-from g2d.rollouts.pairs import build_pairs, truncated_sides, why_no_pairs
+from g2d.rollouts.pairs import build_pairs, why_no_pairs
 from g2d.rollouts.rollout import read_own_rollouts
 from g2d.rollouts.rollout_keys import Pairs
 
@@ -17,7 +14,6 @@ from g2d.rollouts.rollout_keys import Pairs
 def main(snakemake):
     with stage(snakemake):
         recorded = snakemake.params.settings
-        settings = Pairs.model_validate(recorded.get("pairs", {}))
         base = read_own_policy(snakemake.input.base)
         rollouts = read_own_rollouts(snakemake.input.rollouts, base)
         pairs = build_pairs(
@@ -25,13 +21,10 @@ def main(snakemake):
             read_problems(snakemake.input.problems),
             Prompt.model_validate(recorded["prompt"]),
             seed=int(snakemake.wildcards.seed),
-            margin=settings.margin,
+            margin=Pairs.model_validate(recorded.get("pairs", {})).margin,
         )
         if not pairs:
             say(why_no_pairs(rollouts))
-        chosen, rejected = truncated_sides(pairs, rollouts)
-        summary = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
-        write_informativeness(snakemake.output.informativeness, summary)
         write_jsonl(snakemake.output.pairs, pairs)
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import MISSING, asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import stdev
 from typing import Any
 
@@ -20,7 +19,6 @@ import pandas as pd
 import scipy
 
 from g2d.analysis.statistics import wilson_interval
-from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.pairs import is_binary, labels, lengths
 
 PARSEABLE = ("correct", "incorrect")  # verdicts on a terminated box that parses
@@ -33,21 +31,22 @@ class Informativeness:
     n_prompts: int
     n_rollouts: int
     pass_at_1: float | None  # share of right rollouts, mean over prompts: of p(x), where the truth is rewarded
-    pairability: float | None  # rho: share of prompts with 0 < p(x) < 1
-    n_pairable: int
-    all_wrong: float | None  # share of prompts with p(x) = 0
-    all_correct: float | None  # share of prompts with p(x) = 1
-    mid_band: float | None  # mu: share of the pairable prompts with 3/8 <= p(x) <= 5/8
-    entropy: float | None  # H: mean of H(p(x)) over the pairable prompts, in bits
-    pairability_low: float | None
-    pairability_high: float | None
-    mid_band_low: float | None
-    mid_band_high: float | None
-    entropy_low: float | None  # None for fewer than two pairable prompts
-    entropy_high: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
+    pairability: float | None  # rho: share of prompts with 0 < p(x) < 1, or with a pair if the reward is scalar
+    pairability_low: float | None
+    pairability_high: float | None
+    n_pairable: int
+    # Not for a scalar reward, which has no p(x):
+    all_wrong: float | None = None  # share of prompts with p(x) = 0
+    all_correct: float | None = None  # share of prompts with p(x) = 1
+    mid_band: float | None = None  # mu: share of the pairable prompts with 3/8 <= p(x) <= 5/8
+    mid_band_low: float | None = None
+    mid_band_high: float | None = None
+    entropy: float | None = None  # H: mean of H(p(x)) over the pairable prompts, in bits
+    entropy_low: float | None = None  # None for fewer than two pairable prompts
+    entropy_high: float | None = None
     # Pairs whose chosen or rejected completion used up its budget; None without pairs.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
@@ -58,12 +57,6 @@ class Informativeness:
     mean_length_best: float | None = None  # tokens per rollout that is best of a prompt which has a pair
     mean_length_worst: float | None = None
     n_not_read_whole: int | None = None  # rollouts that were too long for a reward model
-
-
-NEEDED = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
-# Keys of earlier versions. They are ignored.
-FORMER = ("disputed_share", "mid_band_corrected", "entropy_corrected")
-OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_worst", "n_not_read_whole")
 
 
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
@@ -139,11 +132,12 @@ def _measure_scalars(rollouts: pd.DataFrame) -> Informativeness:
     details = rollouts.get("reward_details", pd.Series(dtype="object")).dropna()  # JSON
     cut = sum(bool(json.loads(text).get("truncated")) for text in details)
     return Informativeness(
-        **dict.fromkeys(NEEDED)  # type: ignore[arg-type]
-        | _without_p(rollouts)
-        | _share("pairability", has_pair)
-        | {"n_pairable": int(has_pair.sum())}
-        | {"mean_length_best": best, "mean_length_worst": worst, "n_not_read_whole": cut}
+        **_without_p(rollouts),
+        **_share("pairability", has_pair),
+        n_pairable=int(has_pair.sum()),
+        mean_length_best=best,
+        mean_length_worst=worst,
+        n_not_read_whole=cut,
     )
 
 
@@ -155,20 +149,6 @@ def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.nd
     entropies[candidates > 0] = binary_entropy(counts["p_hat"].to_numpy()[candidates > 0])
     middle = candidates * in_mid_band(counts).to_numpy()
     return {"pairability": (candidates, ones), "entropy": (entropies, candidates), "mid_band": (middle, candidates)}
-
-
-def write_informativeness(path: str | Path, summary: Informativeness) -> None:
-    values = asdict(summary)
-    write_json(path, {name: value for name, value in values.items() if name not in OF_REWARDS or value is not None})
-
-
-def read_informativeness(path: str | Path) -> Informativeness:
-    """Read the file of `write_informativeness`; ValueError if it has other keys."""
-    values = {name: value for name, value in read_json(path).items() if name not in FORMER}
-    names = {entry.name for entry in fields(Informativeness)}
-    if not NEEDED <= set(values) <= names:
-        raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(sorted(names))}")
-    return Informativeness(**values)
 
 
 def _share(name: str, hits: pd.Series) -> dict[str, Any]:

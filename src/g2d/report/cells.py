@@ -48,7 +48,7 @@ def cells_of(frame: pd.DataFrame) -> PageTable:
     columns = []
     constant = []
     for column in sorted(frame.columns, key=_place):
-        if column in hidden:
+        if column in hidden or frame[column].isna().all():
             continue
         if _is_constant(frame[[column, *qualified_by.get(column, ())]]):
             constant.append(column)

@@ -28,6 +28,11 @@ HARVEST_METRICS = {  # column: attribute of Informativeness
     "n_chosen_truncated": "n_chosen_truncated",
     "n_rejected_truncated": "n_rejected_truncated",
     "mean_length": "mean_length",
+    "mean_reward": "mean_reward",
+    "n_not_judged": "n_not_judged",
+    "mean_length_best": "mean_length_best",
+    "mean_length_worst": "mean_length_worst",
+    "n_not_read_whole": "n_not_read_whole",
 }
 HARVEST_COLUMNS = columns(
     "model group_size K n_seeds",

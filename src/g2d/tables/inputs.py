@@ -12,7 +12,7 @@ from typing import TypeVar
 import pandas as pd
 
 from g2d.analysis.calibration import LEVEL_COLUMNS
-from g2d.analysis.informativeness import Informativeness, read_informativeness, success_counts
+from g2d.analysis.informativeness import Informativeness, informativeness, success_counts
 from g2d.analysis.training_steps import steps_of
 from g2d.grid.grid import Grid
 from g2d.grid.runs import Harvest, OnlineRun, Policy
@@ -20,7 +20,8 @@ from g2d.jobs.cost import Cost, CostFile, read_cost
 from g2d.policies.record import PolicyRecord, read_policy
 from g2d.regimes.grpo.auto_stop import PROBE_COLUMNS
 from g2d.regimes.run.training_rollouts import read_ages
-from g2d.rollouts.rollout import TEXTLESS, read_rollouts
+from g2d.rollouts.pairs import read_pairs, truncated_sides
+from g2d.rollouts.rollout import OF_REWARDS, TEXTLESS, read_rollouts
 from g2d.tables import all_tables
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import correlation_points
@@ -31,13 +32,13 @@ from g2d.tables.reads import (
     HARVESTED,
     LEVELS,
     LOGS,
+    PAIRED,
     PROBES,
     RECORDS,
     REPLIES,
     REPLY_COSTS,
     SAMPLE_COSTS,
     SAMPLES,
-    SUMMARIES,
     TEMPERATURES,
     TRAINING_ROLLOUTS,
     Key,
@@ -210,11 +211,19 @@ class Inputs:
 
     @cached_property
     def summaries(self) -> dict[Harvest, Informativeness]:
-        return self.read(SUMMARIES, read_informativeness)
+        pairs = self.read(PAIRED, read_pairs)
+        summaries: dict[Harvest, Informativeness] = {}
+        for harvest, rollouts in self.harvested.items():
+            summary = informativeness(rollouts)
+            if harvest in pairs:
+                chosen, rejected = truncated_sides(pairs[harvest], rollouts)
+                summary = replace(summary, n_chosen_truncated=chosen, n_rejected_truncated=rejected)
+            summaries[harvest] = summary
+        return summaries
 
     @cached_property
     def harvested(self) -> dict[Harvest, pd.DataFrame]:
-        return self.read(HARVESTED, read_rollouts, TEXTLESS)
+        return self.read(HARVESTED, read_rollouts, (*TEXTLESS, *OF_REWARDS))
 
     @cached_property
     def counts(self) -> dict[Harvest, pd.DataFrame]:

@@ -113,8 +113,8 @@ SAMPLE_COSTS = Read("sample_costs", lambda grid: grid.sampled_beside, "{.folder}
 REPLIES = Read("replies", _replied, "{.folder}/open-ended/rollouts.parquet")
 REPLY_COSTS = Read("reply_costs", _replied, "{.folder}/open-ended/cost.json")
 # Harvests.
-SUMMARIES = Read("summaries", lambda grid: grid.harvests, "{.folder}/informativeness.json")
 HARVESTED = Read("harvested", lambda grid: grid.harvests, "{.folder}/rollouts.parquet")
+PAIRED = Read("paired", lambda grid: grid.harvests, "{.folder}/pairs.jsonl")
 # Calibrations.
 LEVELS = Read("levels", lambda grid: grid.config.models, "{}/calibration/levels.csv")
 TEMPERATURES = Read("temperatures", _temperatures, "{}")
