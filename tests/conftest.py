@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 LONGEST = (
     *("workflow/slurm", "workflow/test_grid", "workflow/test_vllm"),
     *(f"workflow/test_{name}" for name in ("regimes", "rewards", "confounders", "faults", "open_ended")),
-    *(f"workflow/test_{name}" for name in ("stale", "reruns", "additions", "verify_run")),
+    *(f"workflow/test_{name}" for name in ("stale", "reruns", "additions")),
     *("workflow/test_content", "workflow/test_offline", "jobs/test_shared_imports"),
     *("workflow/test_shared_imports", "workflow/test_ecosystem"),
     *("regimes/test_auto_stop", "regimes/test_resume"),
@@ -36,7 +36,7 @@ LONGEST = (
 )
 # Begun after those and before the many short ones.
 LONG = (
-    *(f"workflow/test_{name}" for name in ("dry_run", "owner", "replication", "push", "graph")),
+    *("workflow/test_dry_run", "workflow/test_owner"),
     *("benchmarks/test_gpu", "verifier/test_hostile", "memory/test_passes"),
 )
 # Tests with a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.

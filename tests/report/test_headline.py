@@ -62,7 +62,7 @@ def test_a_lead_of_at_least_the_margin_is_not_enough() -> None:
 
 
 def test_the_replication_was_better_by_an_amount_that_may_be_below_the_margin() -> None:
-    """Published numbers of config/smollm2_replication.yaml: +4.8 [.6, 8.9], p = .032, with a margin of 5 points."""
+    """An earlier grid of SmolLM2 had +4.8 [.6, 8.9], p = .032, with a margin of 5 points."""
     rows = ("dpo", 0, 0.64, 2.0), ("g2d", 5, 0.688, 3.0)
     tests = [lead(5, 0.032, 0.006, 0.089) | {"family_size": 1}, AGAINST_M0]
     assert headline(*rows, tests=tests, bounds={0: 0.081, 5: 0.0}, n_seeds=5, margin=0.05) == (

@@ -550,8 +550,23 @@ def test_adding_a_k_between_two_others_runs_only_that_k(with_k3: WithOneMoreK) -
     assert with_k3.project.planned() == {}
 
 
-def test_the_target_of_a_k_prints_its_accuracies(with_k3: WithOneMoreK) -> None:
-    assert re.search(r"^micro, \w+: G2D \(K=3\) \d+\.\d\s% \[", with_k3.printed, re.M)
+def test_the_target_of_a_k_prints_its_accuracies_and_m0s_also_when_nothing_is_left_to_do(with_k3: WithOneMoreK) -> None:
+    again = with_k3.project.build("--quiet", "rules", "--", "k3")
+    for printed in (with_k3.printed, again):
+        for policy in ("G2D (K=3)", "M0"):
+            assert re.search(rf"^micro, \w+: {re.escape(policy)} \d+\.\d\s% \[", printed, re.M)
+
+
+def test_the_target_of_a_k_evaluates_m0(with_k3: WithOneMoreK, tmp_path: Path) -> None:
+    project = with_k3.project.copied(tmp_path / "g2d")
+    (project.results / "micro/base/eval/arithmetic.parquet").unlink()
+    assert project.planned("k3") == {"evaluate": 1, "k3": 1}
+
+
+def test_a_target_of_another_k_is_refused_with_the_key(with_k3: WithOneMoreK) -> None:
+    refused = with_k3.project.snakemake("-n", "k75")
+    assert refused.returncode != 0
+    assert "k75: K=75 is not in warmup.steps" in refused.stdout
 
 
 def test_an_added_k_is_in_table_1(with_k3: WithOneMoreK) -> None:

@@ -27,6 +27,17 @@ def refuse_unreadable_records():
         continued(policy)
 
 
+def refuse_unknown_k():
+    """Stop with a sentence if a target names a K that is not configured: Snakemake would miss a rule."""
+    for target in workflow.dag_settings.targets:
+        k = re.fullmatch(renamed(r"k(\d+)"), target)
+        if k and int(k[1]) not in KS:
+            raise WorkflowError(
+                f"{target}: K={k[1]} is not in warmup.steps, nor in steps of an ablation or entry: add it there, or choose one of "
+                f"{', '.join(renamed(f'k{known}') for known in KS)}"
+            )
+
+
 def force_jobs_of_targets():
     """Let `-R <target>` force all jobs of the target.
 

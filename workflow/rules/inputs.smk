@@ -168,10 +168,10 @@ def pairs_at(k):
 
 
 def evaluations_at(k):
-    """Answers of the policies at a K, but not of those that stopped automatically."""
+    """Answers of the policies at a K and of M0, but not of policies that stopped automatically."""
     files = []
-    for policy in GRID.trained:
-        if policy.k == k and not policy.run.stops:
+    for policy in GRID.policies:
+        if policy.run == M0 or (policy.k == k and not policy.run.stops):
             files += [f"results/{policy.folder}/eval/{benchmark}.parquet" for benchmark in CONFIG.benchmarks]
     return files
 

@@ -74,7 +74,8 @@ def write_planned_jobs(dag):
     write_jobs(RESULTS, sorted(jobs, key=lambda job: (ORDER.index(job.rule), job.name)))
 
 
-def list_finished_jobs(dag):
-    """List the jobs if there is nothing to do, because `onstart` is not called then."""
+def after_nothing(dag):
+    """Do what follows a run if there is nothing to run, because Snakemake calls no handlers then."""
     if workflow.is_main_process and not workflow.dryrun and not list(dag.needrun_jobs()):
         write_planned_jobs(dag)
+        say_accuracies_of_targets()
