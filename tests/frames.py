@@ -32,6 +32,7 @@ def rollout(
     problem_id: str, sample: int, verdict: Verdict = "correct", level: int | None = 1, **other: object
 ) -> Rollout:
     values = {
+        "cluster": problem_id,
         "prompt_text": f"<{problem_id}>",
         "completion_text": f"{problem_id}, attempt {sample}",
         "token_count": 10,
