@@ -21,8 +21,7 @@ class Fields(Section):
     id: str | None = key(None, "Identifier; null: the row number.")
     cluster: str | None = key(
         None,
-        "Cluster: questions with the same value (a passage, a template) are not independent; null: each question is its "
-        "own.",
+        "Cluster: questions with the same value (a passage, a template) are not independent; null: each is its own.",
         neutral=None,
     )
     metadata: str | None = key(None, "Any JSON, for a verifier in Python (docs/verifier.md).", neutral=None)
