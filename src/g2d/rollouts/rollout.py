@@ -27,6 +27,7 @@ class Rollout:
     """One completion. `reward` is for training; `verdict` is the verifier's."""
 
     problem_id: str
+    cluster: str  # `Problem.cluster`
     level: int | None
     reference_answer: str | None  # None for an open-ended problem
     sample: int  # 0 .. G'-1 within the prompt

@@ -41,7 +41,6 @@ GONE: dict[str, str] = {
     "rewards.*.reward=majority": "use reward: random, format or wrong as a control",
     "frontier": "write margin: 0.05 (your value) at the top level; tests of the frontier were removed",
     "evaluation.token_budgets": "remove it; evaluate at another evaluation.max_completion_length",
-    "*.fields.cluster": "remove it; every question counts as independent",
     "drift": "remove it; the KL divergence from M0 is no longer measured",
     "models.*.source=scratch": "use the embedded model (source: embedded), or a folder (source: local)",
     "*.source=reasoning_gym": "write its problems to a JSONL file, with a verifier of your own (docs/verifier.md)",

@@ -23,7 +23,7 @@ Columns = Mapping[str, str]  # type by name, in the order of the file
 TYPES = {
     "object": "model policy regime benchmark by_seed measure stage device change prompts"
     " reference family metric levels",
-    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_jobs devices n k"
+    "int64": "K n_seeds n_problems n_clusters n_samples n_prompts n_replies n_jobs devices n k"
     " family_size reference_K step level cut_off not_judged",
     "Int64": "group_size seed reference_group_size",
     "bool": "chosen selected",
