@@ -134,16 +134,6 @@ def test_an_adapter_of_another_policy_is_refused(model: Path, tmp_path: Path) ->
         require_own_weights(policy)
 
 
-def test_an_adapter_that_was_rounded_once_is_not_applied_as_peft_does(model: Path, tmp_path: Path) -> None:
-    """0.2.0 had this key, with twice as its neutral value."""
-    (tmp_path / "adapter_model.safetensors").write_bytes(b"a")
-    trained = {"adapter": str(tmp_path), "weights_sha256": hashlib.sha256(b"a").hexdigest()}
-    policy = replace(record(model), settings={"lora": {"r": 16}}, **trained)
-    require_own_weights(policy)
-    with pytest.raises(ValueError, match=r"trained with lora\.rounding: once, which this version lacks; delete it"):
-        require_own_weights(replace(policy, settings={"lora": {"r": 16, "rounding": "once"}}))
-
-
 def test_only_the_embedded_model_is_one() -> None:
     kinds = {source: PolicyRecord("m", "m", "base", "m", settings={"source": source}).is_embedded for source in SOURCES}
     assert kinds == {"embedded": True, "local": False, "hub": False}

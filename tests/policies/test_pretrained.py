@@ -137,7 +137,7 @@ def test_a_template_that_prints_todays_date_needs_a_fixed_one(
     fix = re.escape(f'models.NAME.chat_template_kwargs: {{date_string: "{date}"}}')
     with pytest.raises(ValueError, match=f"{model}: the chat template prints today's date.*{fix}"):
         policy(model)
-    with pytest.raises(ValueError, match="prints today's date"):  # recorded by an earlier version
+    with pytest.raises(ValueError, match="prints today's date"):  # a template that changed since
         prompt_of(PolicyRecord("mine/base", "mine", "base", base=str(model)), system="Think.")
 
     source = LocalModel(source="local", path=str(model), chat_template_kwargs={"date_string": date})

@@ -60,15 +60,3 @@ def test_a_row_has_the_step_from_which_its_weights_sampled(tmp_path: Path) -> No
     ages = read_ages(tmp_path / "rollouts.parquet")
     assert list(ages["step"]) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert list(ages["generated_at"]) == [1, 1, 1, 1, 5, 5, 5, 5, 9]
-
-
-def test_a_record_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
-    earlier = TrainingRollouts([9], "verdicts")
-    for steps_before in range(3):
-        recorded(earlier, steps_before)
-    earlier.save(tmp_path / "earlier.parquet")
-    rollouts = TrainingRollouts([9], "verdicts", period=2)
-    rollouts.restore(tmp_path / "earlier.parquet")
-    recorded(rollouts, 3)
-    rollouts.save(tmp_path / "rollouts.parquet")
-    assert list(read_ages(tmp_path / "rollouts.parquet")["generated_at"]) == [1, 1, 3, 3]

@@ -159,7 +159,6 @@ def test_a_changed_entry_is_trained_again_at_each_k(project: Project, micro_conf
 
 
 def test_a_harvest_without_tokens_is_refused_with_a_way_out(project: Project, tmp_path: Path) -> None:
-    """A file of 0.1.0."""
     damaged = project.copied(tmp_path / "g2d")
     file = damaged.results / "micro/seed0/harvest/g2/k2/rollouts.parquet"
     pd.read_parquet(file).drop(columns=list(OF_TOKENS)).to_parquet(file)

@@ -18,7 +18,7 @@ BASE_MODELS = {"embedded_model", "gguf_model", "pretrained_model"}  # rules that
 RECORD = RESULTS / "config.yaml"
 FILES = [os.path.relpath(file) for file in CONFIG_FILES]
 if FILES == [str(RECORD)] and (before := owner(RECORD)):
-    FILES = before.files or []
+    FILES = before.files
 
 
 def refuse_unreadable_records():

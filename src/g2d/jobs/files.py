@@ -225,15 +225,12 @@ def read_json(path: str | Path) -> dict[str, Any]:
 def parse_record(kind: type[Record], values: object, where: str) -> Record:
     """Return a dataclass from its JSON; a ValueError begins with `where` and names the wrong field.
 
-    Fields are text, finite numbers from 0, or other such dataclasses. Older files may lack fields with a default, and
-    have those in `kind.former`.
+    Fields are text, finite numbers from 0, or other such dataclasses.
     """
     declared = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
         raise ValueError(f"{where}: expected an object with {', '.join(declared)}")
     arguments = dict(values)
-    for name in getattr(kind, "former", ()):
-        arguments.pop(name, None)
     for name, declaration in declared.items():
         for part in declaration.allowed:
             if isinstance(part, type) and is_dataclass(part) and arguments.get(name):

@@ -91,9 +91,8 @@ class PolicyRecord:
 
 
 def as_json(policy: PolicyRecord) -> dict[str, object]:
-    """Return the record as written: some fields are left out if None, as in earlier records."""
-    newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
-    return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
+    """Return the record as written, without fields that are None: a new field changes no other policy's record."""
+    return {name: value for name, value in asdict(policy).items() if value is not None}
 
 
 def write_policy(path: str | Path, policy: PolicyRecord) -> None:
@@ -266,12 +265,7 @@ def context_limit(policy: PolicyRecord) -> int | None:
 
 
 def require_own_weights(policy: PolicyRecord) -> None:
-    """Raise a ValueError if the trained weights do not match the record, or cannot be applied as they were trained."""
-    if policy.settings.get("lora", {}).get("rounding") == "once":
-        raise ValueError(
-            f"{policy.policy_id}/policy.json: trained with lora.rounding: once, which this version lacks; delete it to "
-            "have it trained again, or use version 0.2.0"
-        )
+    """Raise a ValueError if the trained weights do not match the record."""
     if not policy.files:
         return
     file = policy.files[0]

@@ -122,12 +122,6 @@ class TrainingRollouts(Record):
         frame = pd.DataFrame(of_all_processes)
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
-    def restore(self, path: Path) -> None:
-        super().restore(path)
-        if self.period > 1:  # earlier versions did not record it with `sync_every`
-            [frame] = self.frames
-            self.frames = [frame.assign(generated_at=frame["step"] - (frame["step"] - 1) % self.period)]
-
     def consumed_at(self, steps: Sequence[int]) -> None:
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].assign(step=steps)
