@@ -406,11 +406,11 @@ RULE = """
 
 use rule train_rft as train_toy with:
     input:
-        base_files,
         rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
         costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
     output:
         policy=f"{OF_ENTRY}/policy.json",
         weights=f"{OF_ENTRY}/{WEIGHTS}",

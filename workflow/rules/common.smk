@@ -38,7 +38,7 @@ try:
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.plain import plain, say
-    from g2d.policies.model_keys import CONVERTED, model_files
+    from g2d.policies.model_keys import model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.run.tracking import sync_command
     from g2d.regimes.grpo.keys import AUTO
@@ -46,7 +46,15 @@ try:
     from g2d.settings import ConfigError
     from g2d.tables import all_tables
     from g2d.tables.captions import captions
-    from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, SUMMARIES, TRAINED
+    from g2d.tables.reads import (
+        RECORDS,
+        SHOWN_ANSWERS,
+        SHOWN_PAIRS,
+        SHOWN_ROLLOUTS,
+        SUMMARIES,
+        TRAINED,
+        TRAINING_LOGS,
+    )
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: {INSTALL}")
 
@@ -115,7 +123,8 @@ def given(files, log):
 
 def base_model_rule(model):
     """Name of the rule that makes or fetches M0."""
-    return f"{CONFIG.models[model].source}_model" if GRID.is_made(model) else "pretrained_model"
+    source = CONFIG.models[model].source
+    return f"{source}_model" if source in ("embedded", "gguf") else "pretrained_model"
 
 
 def base_model_log(model):

@@ -11,7 +11,7 @@ from pathlib import Path
 from g2d.config.sections import Ablation, Config, ModelSettings
 from g2d.grid.fingerprint import Fingerprint
 from g2d.grid.runs import M0, Harvest, OfflineRun, OnlineRun, Point, Policy, Reads, Role, Run, TrainedRun
-from g2d.policies.model_keys import MADE, EmbeddedModel
+from g2d.policies.model_keys import EmbeddedModel
 from g2d.policies.record import read_policy
 from g2d.regimes.grpo.keys import AUTO, Warmup
 from g2d.regimes.offline.dpo import Dpo
@@ -42,10 +42,6 @@ class Grid:
 
     def is_embedded(self, model: str) -> bool:
         return isinstance(self.config.models[model], EmbeddedModel)
-
-    def is_made(self, model: str) -> bool:
-        """Return whether a rule makes the weights of M0."""
-        return self.config.models[model].source in MADE
 
     # ------------------------------------------------------------------------------------------------------------ runs
 
