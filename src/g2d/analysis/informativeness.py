@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -60,9 +60,7 @@ class Informativeness:
     n_not_read_whole: int | None = None  # rollouts that were too long for a reward model
 
 
-NEEDED = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
-# Keys of earlier versions. They are ignored.
-FORMER = ("disputed_share", "mid_band_corrected", "entropy_corrected")
+NAMES = [entry.name for entry in fields(Informativeness)]
 OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_worst", "n_not_read_whole")
 
 
@@ -141,7 +139,7 @@ def _measure_scalars(rollouts: pd.DataFrame) -> Informativeness:
     details = rollouts.get("reward_details", pd.Series(dtype="object")).dropna()  # JSON
     cut = sum(bool(json.loads(text).get("truncated")) for text in details)
     return Informativeness(
-        **dict.fromkeys(NEEDED)  # type: ignore[arg-type]
+        **dict.fromkeys(NAMES)  # type: ignore[arg-type]
         | _without_p(rollouts)
         | _share("pairability", has_pair)
         | {"n_pairable": int(has_pair.sum())}
@@ -166,10 +164,9 @@ def write_informativeness(path: str | Path, summary: Informativeness) -> None:
 
 def read_informativeness(path: str | Path) -> Informativeness:
     """Read the file of `write_informativeness`; ValueError if it has other keys."""
-    values = {name: value for name, value in read_json(path).items() if name not in FORMER}
-    names = {entry.name for entry in fields(Informativeness)}
-    if not NEEDED <= set(values) <= names:
-        raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(sorted(names))}")
+    values = read_json(path)
+    if not set(NAMES) - set(OF_REWARDS) <= set(values) <= set(NAMES):
+        raise ValueError(f"{path}: an informativeness summary has the keys {', '.join(NAMES)}")
     return Informativeness(**values)
 
 

@@ -105,8 +105,7 @@ def _has_carriage_return(table: pd.DataFrame) -> bool:
 
 
 def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
-    """Read a table of `write_table` with the declared types; columns may be missing in files of earlier versions, and
-    undeclared ones have inferred types.
+    """Read a table of `write_table` with the declared types.
 
     Raises:
         ValueError: the file is not CSV with these types.
