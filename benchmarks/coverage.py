@@ -3,7 +3,7 @@
 Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-up one against K=0 and all against M0;
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty.
 
-    python benchmarks/coverage.py [tests unstable table margins headline power accuracy] [--runs 500]
+    python benchmarks/coverage.py [tests unstable table margins headline power accuracy clusters] [--runs 500]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import scipy
 
 from g2d.analysis.comparisons import smallest_margins
 from g2d.analysis.statistics import Error, accuracy_interval, error_of_difference
@@ -44,7 +45,7 @@ def coverage(runs: int) -> None:
     print("|---:|---:|---:|---:|---:|")
     for n_seeds, n_questions, effect in [
         *((1, n, 0.0) for n in (100, 500)),
-        *((s, 500, effect) for s in (2, 3, 5) for effect in (0.01, 0.03, 0.05)),
+        *((s, n, effect) for n in (500, 1319) for s in (2, 3, 5) for effect in (0.01, 0.03, 0.05, 0.10)),
     ]:
         rng = np.random.default_rng(0)
         ends = np.array([accuracy_interval(answers(rng, n_seeds, n_questions, effect)) for _ in range(runs)])
@@ -81,6 +82,11 @@ def grid(
     moved = rng.random(shape) < chance
     policies = np.where(moved, shift[..., None] > 0, policies)
     return policies.astype(float), afresh((1, n_questions)).astype(float)
+
+
+def evaluated(right: np.ndarray) -> pd.DataFrame:
+    problems = np.arange(len(right))
+    return pd.DataFrame({"problem_id": problems, "cluster": problems, "reward": right})
 
 
 def rejects(error: Error, family: int = 1) -> bool:
@@ -141,9 +147,7 @@ def table(runs: int) -> None:
             rows = [(m0, base[0])]
             for key, answers_by_seed in zip(keys, policies, strict=True):
                 rows += [(replace(key, seed=seed), right) for seed, right in enumerate(answers_by_seed)]
-            evaluations = {
-                (key, "b"): pd.DataFrame({"problem_id": np.arange(len(right)), "reward": right}) for key, right in rows
-            }
+            evaluations = {(key, "b"): evaluated(right) for key, right in rows}
             rejections.append((comparison_table(evaluations)["p_holm"] <= LEVEL).any())
         print(f"| {n_seeds} | {100 * spread:.0f} | {np.mean(rejections):.1%} |", flush=True)
 
@@ -186,14 +190,67 @@ def headline(runs: int) -> None:
             evaluations = {}
             for key, answers_by_seed in zip(keys, policies, strict=True):
                 for seed, right in enumerate(answers_by_seed):
-                    rows = pd.DataFrame({"problem_id": np.arange(len(right)), "reward": right})
-                    evaluations[replace(key, seed=seed), "b"] = rows
+                    evaluations[replace(key, seed=seed), "b"] = evaluated(right)
             rows = without_ablations(main_table(evaluations, {}))
             shown = answer(rows, "m", "b", "greedy answers", 0.05, comparison_table(evaluations)).headline
             for verdict in verdicts:
                 said[verdict] += verdict in shown
         cells = " | ".join(f"{n / runs:.1%}" for n in said.values())
         print(f"| {n_seeds} | {100 * gain:.0f} | {cells} |", flush=True)
+
+
+# Shares of the variance of a latent ability: of the expression, of the policy's way with it, of the training's, and of
+# the wording with the single answer.
+EXPRESSION, POLICY, TRAINING, WORDING = 0.65, 0.2, 0.13, 0.02
+
+
+def worded(
+    rng: np.random.Generator, n_policies: int, n_seeds: int, sd: float, accuracy: float = TRUTH
+) -> tuple[np.ndarray, np.ndarray]:
+    """Answers of equally good policies to 32 expressions in 8 wordings, (n_policies, n_seeds, 256), and M0's, (1, 256).
+
+    An answer is right if the latent ability exceeds a threshold. A policy's seeds scatter by `sd` (in 0..1).
+    """
+    bar = float(scipy.special.ndtri(1 - accuracy))
+    of_seeds = sd * math.sqrt(2 * math.pi) * math.exp(bar**2 / 2)
+    shared = rng.normal(0, math.sqrt(EXPRESSION), (1, 1, 32, 1))
+
+    def right(n_policies: int, n_seeds: int, of_seeds: float) -> np.ndarray:
+        ability = shared + rng.normal(0, math.sqrt(POLICY), (n_policies, 1, 32, 1))
+        ability = ability + rng.normal(0, math.sqrt(TRAINING), (n_policies, n_seeds, 32, 1))
+        ability = ability + rng.normal(0, of_seeds, (n_policies, n_seeds, 1, 1))
+        ability = ability + rng.normal(0, math.sqrt(WORDING), (n_policies, n_seeds, 32, 8))
+        answers: np.ndarray = ability > bar * math.sqrt(1 + of_seeds**2)
+        return answers.reshape(n_policies, n_seeds, 256).astype(float)
+
+    return right(n_policies, n_seeds, of_seeds), right(1, 1, 0.0)[0]
+
+
+def clusters(runs: int, n_k: int = 3) -> None:
+    """Intervals and tests over problems and over clusters, if 256 problems are 32 expressions in 8 wordings."""
+    print(
+        "| seeds | sd of seeds | accuracy: coverage, over problems | over clusters "
+        "| errs: K against K=0, over problems | over clusters "
+        "| policies against M0, over problems | over clusters |"
+    )
+    print("|---:" * 8 + "|")
+    expressions = np.repeat(np.arange(32), 8)
+    for n_seeds, sd in [(1, 0.0), *itertools.product((3, 5, 10), (0.01, 0.05))]:
+        rng = np.random.default_rng(0)
+        outcomes = []
+        for _ in range(runs):
+            policies, m0 = worded(rng, n_k + 1, n_seeds, sd)
+            outcome = []
+            for of in (None, expressions):
+                low, high = accuracy_interval(policies[0], of)
+                against_zero = [error_of_difference(policy - policies[0], of) for policy in policies[1:]]
+                against_m0 = [error_of_difference(policy - m0, of) for policy in policies]
+                covered = low <= TRUTH <= high
+                errs = any(rejects(error, n_k) for error in against_zero)
+                outcome.append((covered, errs, any(rejects(error, n_k + 1) for error in against_m0)))
+            outcomes.append(np.transpose(outcome).ravel())
+        cells = [f"{share:.1%}" for share in np.mean(outcomes, axis=0)]
+        print(f"| {n_seeds} | {100 * sd:.0f} | {' | '.join(cells)} |", flush=True)
 
 
 def unequal(n_policies: int, at: int) -> np.ndarray:
@@ -230,6 +287,7 @@ if __name__ == "__main__":
         "headline": headline,
         "power": power,
         "accuracy": coverage,
+        "clusters": clusters,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help="which ones (default: all)")

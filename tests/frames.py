@@ -32,6 +32,7 @@ def rollout(
     problem_id: str, sample: int, verdict: Verdict = "correct", level: int | None = 1, **other: object
 ) -> Rollout:
     values = {
+        "cluster": problem_id,
         "prompt_text": f"<{problem_id}>",
         "completion_text": f"{problem_id}, attempt {sample}",
         "token_count": 10,
@@ -58,6 +59,7 @@ def spelled(frame: pd.DataFrame) -> pd.DataFrame:
 def harvest_of(*rows: tuple[str, int, str, float, str]) -> pd.DataFrame:
     """Return rollouts from problem, sample, text, reward and finish reason."""
     frame = pd.DataFrame(rows, columns=["problem_id", "sample", "completion_text", "reward", "finish_reason"])
+    frame["cluster"] = frame["problem_id"]
     frame["prompt_text"] = "What is " + frame["problem_id"] + "?"
     return spelled(frame.assign(verdict=frame["reward"].map({1: "correct", 0: "incorrect"})))
 
@@ -106,7 +108,7 @@ def evaluated(by_policy: Mapping[Policy, np.ndarray], **columns: object) -> dict
     """Evaluations on the benchmark b, from (n_seeds, n_problems) answers by policy; M0 has no seed."""
     return {
         (replace(key, seed=None if key.role == "base" else seed), "b"): pd.DataFrame(
-            {"problem_id": range(len(right)), "reward": right.astype(float)} | columns
+            {"problem_id": range(len(right)), "cluster": range(len(right)), "reward": right.astype(float)} | columns
         )
         for key, by_seed in by_policy.items()
         for seed, right in enumerate(by_seed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from g2d.tables.results import Results
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def open(results: str | PathLike[str] = "results") -> Results:

@@ -14,7 +14,6 @@ from io import TextIOWrapper
 
 from g2d import __version__
 from g2d.plain import say
-from g2d.settings.gone import COMMANDS_GONE
 
 COMMANDS = {
     "config": "g2d.checks.check_command",
@@ -31,9 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"g2d {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     given = list(sys.argv[1:] if argv is None else argv)
-    if given and given[0] in COMMANDS_GONE:
-        say(f"g2d {given[0]}: gone since 0.3: {COMMANDS_GONE[given[0]]}", file=sys.stderr)
-        return 2
     modules = [COMMANDS[given[0]]] if given and given[0] in COMMANDS else list(COMMANDS.values())
     for module in modules:  # importing the others takes long
         import_module(module).register(subparsers)

@@ -319,7 +319,7 @@ def test_a_training_set_larger_than_the_file_of_the_pool_is_refused(tmp_path: Pa
 def test_every_mistake_has_its_line() -> None:
     changes = {
         "seeds": [1, 1],
-        "models": {name: {"source": "embedded"} for name in ("tables", "Methods.md", "x", "X")},
+        "models": {name: {"source": "embedded"} for name in ("tables", "Provenance.json", "x", "X")},
         "ablations": {"grpo": {"steps": [0], "dpo": {"beta": 1}}},
         "baselines": {"grpo_group_sizes": [5]},
     }
@@ -328,7 +328,7 @@ def test_every_mistake_has_its_line() -> None:
     assert [line.split(": ")[1] for line in str(error.value).splitlines()] == [
         "seeds repeat",
         "models.tables",
-        "models.Methods.md",
+        "models.Provenance.json",
         "ablations.grpo",
         "models.X",
         "baselines.grpo_group_sizes",
@@ -434,13 +434,6 @@ def test_accumulation_steps_follow_from_prompts_group_size_and_batch() -> None:
     assert warmup.accumulation_steps(4) == 4
 
 
-def test_the_papers_warm_up_has_the_parameters_of_0_2() -> None:
-    released = read(CONFIG.parent / "tests/workflow/released/0.2.0/paper.yaml").warmup
-    paper = read(CONFIG / "paper.yaml").warmup
-    assert paper.prompts_per_step == 8
-    assert paper.trajectory(150, 2) == released.trajectory(150, 2)
-
-
 @settings(deadline=None)
 @given(
     prompts=st.integers(1, 6),
@@ -476,15 +469,6 @@ class NewerDpo(Dpo):
     nll: float = key(0.0, "Younger than results that users have.", neutral=0.0)
 
 
-def test_the_parameters_of_dpo_are_those_of_0_2() -> None:
-    written = Dpo().model_dump(mode="json")
-    neutral = {"nll_weight": 0, "precompute_reference": False}
-    former = {"pairs_per_prompt": 1}  # no longer a key, but in the params of finished jobs
-    expected = {name: value for name, value in written.items() if name not in neutral}
-    assert Dpo().params() == expected | {"per_device_batch_size": 4} | former
-    assert list(Dpo().params())[-2:] == ["pairs_per_prompt", "match_pairs_to"]
-
-
 def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
     assert NewerDpo().params() == Dpo().params()
     assert NewerWarmup().trajectory(150, 2) == Warmup().trajectory(150, 2)
@@ -508,7 +492,7 @@ def test_parameters_can_be_chosen_by_name() -> None:
     assert "loss" not in Dpo().params(without={"loss"})
 
 
-def test_a_batch_size_that_memory_decides_is_a_parameter_with_the_former_default() -> None:
+def test_a_batch_size_that_memory_decides_is_a_parameter_with_its_number() -> None:
     assert (Warmup().per_device_batch_size, Dpo().per_device_batch_size) == ("auto", "auto")
     assert Dpo().params() == Dpo(per_device_batch_size=4).params()
     assert Warmup().trajectory(150, 2) == Warmup(per_device_batch_size=4).trajectory(150, 2)
@@ -565,6 +549,6 @@ def test_checkpoints_of_a_stopped_dpo_outlive_a_new_key(identity_of: Callable[..
 def test_checkpoints_of_a_stopped_warm_up_outlive_a_new_key(
     identity_of: Callable[..., dict[str, Any]], train: Any, auto: AutoStop | None
 ) -> None:
-    former = identity_of(train, Warmup(auto=auto), k=150, group_size=2)
-    assert identity_of(train, NewerWarmup(auto=auto), k=150, group_size=2) == former
-    assert identity_of(train, NewerWarmup(auto=auto, clip=0.1), k=150, group_size=2) != former
+    before = identity_of(train, Warmup(auto=auto), k=150, group_size=2)
+    assert identity_of(train, NewerWarmup(auto=auto), k=150, group_size=2) == before
+    assert identity_of(train, NewerWarmup(auto=auto, clip=0.1), k=150, group_size=2) != before

@@ -16,12 +16,16 @@ from g2d.config.sections import Config
 from g2d.forecast.power import (
     DIFFER,
     FOR_EVERY_SEED,
+    Size,
     benchmark_sizes,
     planned_power,
     planned_words,
     smallest_difference,
 )
+from g2d.problems.problem import write_problems
+from g2d.problems.sources import load_problems
 from tests.configs import MINIMAL
+from tests.frames import problems
 
 
 def grid(**keys: Any) -> Config:
@@ -38,14 +42,37 @@ def two_seeds() -> Config:
 
 
 def test_families_and_problems_of_the_grid_are_used(two_seeds: Config) -> None:
-    assert benchmark_sizes(two_seeds, "nowhere") == {"easy": 300}
-    rows = list(planned_power(two_seeds, {"easy": 300}))
+    rows = list(planned_power(two_seeds, {"easy": Size(300, 300)}))
     assert {row["family_size"] for row in rows} == {6}  # three K with two group sizes
     assert [(row["n_seeds"], row["this_grid"]) for row in rows] == [(2, True), (3, False), (5, False), (8, False)]
 
 
+def test_problems_of_a_cluster_are_one_question(two_seeds: Config, tmp_path: Path) -> None:
+    """Of four rows with two stories, and of generated problems with their expressions; before and after loading."""
+    stories = [{"problem": f"{n}?", "answer": "1", "story": n % 2} for n in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in stories))
+    own = {"source": "local", "path": str(tmp_path / "rows.jsonl"), "fields": {"cluster": "story"}}
+    config = grid(benchmarks=two_seeds.model_dump()["benchmarks"] | {"own": own})
+    sizes = benchmark_sizes(config, tmp_path)
+    assert sizes["own"] == Size(4, 2)
+    (tmp_path / "problems").mkdir()
+    for name, source in config.benchmarks.items():
+        write_problems(tmp_path / f"problems/{name}.jsonl", load_problems(name, source))
+    assert benchmark_sizes(config, tmp_path) == sizes
+    easy = sizes["easy"]
+    assert easy is not None
+    assert easy.problems == 300 > easy.clusters > 100
+    words = "\n".join(planned_words(two_seeds, {"easy": Size(300, 40)}))
+    assert "easy, 40 groups of 300 problems, corrected for 6 comparisons" in words
+    assert differences(two_seeds, Size(300, 40)) == differences(two_seeds, Size(40, 40))
+
+
+def differences(config: Config, size: Size) -> list[dict[float, float]]:
+    return [row["differences"] for row in planned_power(config, {"easy": size})]
+
+
 def test_more_seeds_and_less_deviation_find_smaller_differences(two_seeds: Config) -> None:
-    rows = list(planned_power(two_seeds, {"easy": 300}))
+    rows = list(planned_power(two_seeds, {"easy": Size(300, 300)}))
     for sd in (0.005, 0.01, 0.02):
         differences = [row["differences"][sd] for row in rows]
         assert differences == sorted(differences, reverse=True)
@@ -53,7 +80,7 @@ def test_more_seeds_and_less_deviation_find_smaller_differences(two_seeds: Confi
 
 
 def test_the_family_and_the_seeds_of_the_grid_are_named(two_seeds: Config) -> None:
-    words = "\n".join(planned_words(two_seeds, {"easy": 300}))
+    words = "\n".join(planned_words(two_seeds, {"easy": Size(300, 300)}))
     assert "easy, 300 problems, corrected for 6 comparisons" in words
     assert "| 2 (this grid) |" in words
 
@@ -70,22 +97,22 @@ def test_the_difference_is_found_with_about_80_percent(n_seeds: int, sd: float) 
 
 
 def test_a_grid_with_nothing_to_compare_has_no_power() -> None:
-    assert planned_words(grid(warmup={"steps": [0]}), {"easy": 100}) == []
+    assert planned_words(grid(warmup={"steps": [0]}), {"easy": Size(100, 100)}) == []
 
 
 def test_the_size_of_an_unloaded_benchmark_is_a_guess(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = read(Path("config/paper.yaml"))
     assert set(benchmark_sizes(config, tmp_path).values()) == {None}
     (tmp_path / "problems").mkdir()
-    (tmp_path / "problems/math500.jsonl").write_text("{}\n" * 17)
-    assert benchmark_sizes(config, tmp_path)["math500"] == 17
+    write_problems(tmp_path / "problems/math500.jsonl", problems(17))
+    assert benchmark_sizes(config, tmp_path)["math500"] == Size(17, 17)
     assert any("500 problems (a guess: not loaded yet)" in part for part in planned_words(config, {"math500": None}))
 
 
 def test_plan_prints_the_power(capsys: pytest.CaptureFixture[str]) -> None:
     main(["plan", "config/config.yaml", "--memory", "80"])
     screen = capsys.readouterr().out
-    assert "arithmetic, 500 problems, corrected for 3 comparisons" in screen
+    assert "groups of 500 problems, corrected for 3 comparisons" in screen
     main(["plan", "config/config.yaml", "--memory", "80", "--json"])
     rows = json.loads(capsys.readouterr().out)["power"]
     assert {row["benchmark"] for row in rows} == {"arithmetic", "word-problems"}

@@ -74,41 +74,6 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had(
     assert other.continued(policy(other, "grpo/g2/k6")) == fourth
 
 
-@pytest.mark.parametrize(
-    ("engine", "dropout", "ratio", "more"),
-    [
-        ("vllm", 0.05, "sampler", {"ratios": "without dropout"}),
-        ("vllm", 0.05, "none", {}),
-        ("vllm", 0, "sampler", {}),
-        ("transformers", 0.05, "sampler", {"rollouts": "by g2d.rollouts"}),
-        ("transformers", 0.05, "none", {"rollouts": "by g2d.rollouts"}),
-        ("transformers", 0, "sampler", {"rollouts": "by g2d.rollouts"}),
-    ],
-)
-def test_only_grpo_drawn_by_trl_or_with_dropout_is_trained_again(
-    engine: str, dropout: float, ratio: str, more: dict[str, str]
-) -> None:
-    warmup = {"steps": [0, 2, 4, 6], "horizon": 8, "ratio": ratio}
-    grid = configured(engine={"name": engine}, lora={"dropout": dropout}, warmup=warmup)
-    settings = settings_of(grid, "grpo/g2/k6")
-    others = {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt"}}
-    assert others == {"engine": engine} | more
-
-
-@pytest.mark.parametrize(
-    ("reward", "masked", "more"), [("taste", True, {"masked": "by rewards"}), ("taste", False, {}), ("coin", True, {})]
-)
-def test_masks_by_the_advantages_of_scalar_rewards_are_trained_again_and_no_others(
-    reward: str, masked: bool, more: dict[str, str]
-) -> None:
-    rewards = {"taste": JUDGE, "coin": {"reward": "random"}}
-    entry = {"steps": [2], "reward": reward, "warmup": {"mask_uniform_groups": masked}}
-    grid = configured(rewards=rewards, ablations={"own": entry}, lora={"dropout": 0}, engine={"name": "vllm"})
-    settings = settings_of(grid, "own/grpo/g2/k2")
-    assert settings["reward"]["reward"] == rewards[reward]["reward"]
-    assert {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt", "reward", "engine"}} == more
-
-
 def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
     ablations = {
         "n-matched": {"steps": [0], "dpo": {"match_pairs_to": 4}},

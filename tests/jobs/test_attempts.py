@@ -39,11 +39,6 @@ def test_a_record_names_carried_costs_and_counts_only_its_attempt(tmp_path: Path
     assert (last.carried, last.cost.tokens_generated) == (carried, 7)
     assert last.cost.wall_s < carried.wall_s
     assert merge_costs(last.carried, last.cost) == meter.spent()
-    old = json.loads((tmp_path / "a.json").read_text())
-    old |= {"start_up_s": 5.0}  # of earlier versions
-    old["cost"] |= {"gpu_energy_j": 7.5}
-    (tmp_path / "a.json").write_text(json.dumps(old))
-    assert read_attempts(tmp_path) == [last]
 
 
 def test_without_a_last_word_silence_or_a_later_attempt_tells(tmp_path: Path) -> None:

@@ -83,13 +83,6 @@ def test_a_malformed_file_is_named(grid, edit, message):
         read_cost(path)
 
 
-def test_a_file_without_the_newer_fields_and_with_former_ones_is_read(grid):
-    old = json.loads(grid["base"].read_text())
-    assert old.pop("peak_gpu_memory_bytes") is None
-    grid["base"].write_text(json.dumps(old | {"gpu_energy_j": 7.5}))  # earlier versions had that one
-    assert read_cost(grid["base"]).own == cost("base")
-
-
 @pytest.fixture(scope="module")
 def measured():
     """Cost of a block with a child process."""

@@ -20,7 +20,7 @@ from g2d.jobs.digests import (
     require_recorded,
     write_digests,
 )
-from g2d.jobs.files import sha256, write_json
+from g2d.jobs.files import sha256
 from g2d.rewards import model
 
 POOL = "pool.jsonl"
@@ -147,34 +147,6 @@ def test_the_list_of_a_renamed_rule_refuses_nothing(folder: Path) -> None:
     change(HARVEST)
     write_digests("results/logs/harvest/m/k2.log", [HARVEST])
     require_recorded([HARVEST])
-
-
-def test_all_files_that_are_loaded_with_a_model_are_compared(folder: Path) -> None:
-    """For a local model, the job that read it recorded the digest of its weights, the policy that of its tokenizer."""
-    base, adapter = "results/m/base/policy.json", "results/m/dpo/adapter/adapter_model.safetensors"
-    files = ["mine/model.safetensors", "mine/tokenizer.json", adapter, "results/m/dpo/adapter/adapter_config.json"]
-    for file in (*files, "results/m/dpo/metrics.jsonl"):
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        Path(file).write_text(file)
-    write_json(base, {"base": "mine", "base_files": {"tokenizer.json": sha256("mine/tokenizer.json")}})
-    write_digests("results/logs/pretrained_model/m.log", [base], {files[0]: sha256(files[0])})
-    write_digests("results/logs/train_dpo/m.log", ["results/m/dpo"])
-    change("results/m/dpo/metrics.jsonl")  # no generation reads it
-    require_recorded([base, adapter])
-    for file in files:
-        change(file)
-        with pytest.raises(ChangedError, match=f"^{file}: not the file that "):
-            require_recorded([base, adapter])
-        change(file)
-
-
-def test_weights_of_m0_without_a_list_are_read(folder: Path) -> None:
-    """Their digest is only in M0's record."""
-    weights, base = "results/m/base/model/model.safetensors", "results/m/base/policy.json"
-    Path(weights).parent.mkdir(parents=True)
-    Path(weights).write_text(weights)
-    write_json(base, {"base": "results/m/base/model", "base_files": {"model.safetensors": sha256(weights)}})
-    require_recorded([base, weights])
 
 
 # ---------------------------------------------------------------------------------------------------- files of the user

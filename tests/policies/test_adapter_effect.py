@@ -73,5 +73,5 @@ def test_it_is_recorded_if_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert recorded_effect(tiny_policy().base, tmp_path) is None
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert recorded_effect(tiny_policy().base, tmp_path) == effect_left(tiny_policy().base, tmp_path)
-    assert "effect_left" not in as_json(PolicyRecord("m/grpo", "m", "grpo", "base"))  # like older records
+    assert "effect_left" not in as_json(PolicyRecord("m/grpo", "m", "grpo", "base"))
     assert as_json(PolicyRecord("m/grpo", "m", "grpo", "base", effect_left=0.5))["effect_left"] == 0.5

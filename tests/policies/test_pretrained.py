@@ -137,7 +137,7 @@ def test_a_template_that_prints_todays_date_needs_a_fixed_one(
     fix = re.escape(f'models.NAME.chat_template_kwargs: {{date_string: "{date}"}}')
     with pytest.raises(ValueError, match=f"{model}: the chat template prints today's date.*{fix}"):
         policy(model)
-    with pytest.raises(ValueError, match="prints today's date"):  # recorded by an earlier version
+    with pytest.raises(ValueError, match="prints today's date"):  # a template that changed since
         prompt_of(PolicyRecord("mine/base", "mine", "base", base=str(model)), system="Think.")
 
     source = LocalModel(source="local", path=str(model), chat_template_kwargs={"date_string": date})
@@ -195,19 +195,19 @@ def test_a_variable_that_the_template_lacks_is_refused_by_name(model: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("source", "fix"),
+    ("is_own", "fix"),
     [
-        ("local", "put a complete copy of the model there"),  # nobody could make it again
-        ("hub", "delete the folder to have it fetched again"),
-        ("embedded", "delete the folder to have it made again"),
+        (True, "put a complete copy of the model there"),  # nobody could make it again
+        (False, "delete the folder to have it made again"),
     ],
 )
-def test_truncated_weights_name_the_folder_and_a_way_back_that_exists(model: Path, source: str, fix: str) -> None:
+def test_truncated_weights_name_the_folder_and_a_way_back_that_exists(model: Path, is_own: bool, fix: str) -> None:
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
+    settings = {"source": "local", "path": str(model)} if is_own else {"source": "embedded"}
     with pytest.raises(ValueError, match=f"{model}: its weights cannot be read .*; {fix}") as error:
-        load_base(PolicyRecord("mine/base", "mine", "base", base=str(model), settings={"source": source}))
-    assert ("delete" in str(error.value)) == (source != "local")
+        load_base(PolicyRecord("mine/base", "mine", "base", base=str(model), settings=settings))
+    assert ("delete" in str(error.value)) != is_own
 
 
 def without_a_layer(weights: dict[str, Any]) -> dict[str, Any]:

@@ -62,6 +62,6 @@ def test_jsonl_contract(tmp_path):
     write_problems(path, PROBLEMS)
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [list(json.loads(line)) for line in lines] == [
-        ["problem_id", "prompt", "answer", "level", "subject", "source"]
+        ["problem_id", "prompt", "answer", "level", "subject", "source", "cluster"]
     ] * 3
     assert read_problems(path) == PROBLEMS

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.problems.problem import Problem
+from g2d.problems.problem import Problem, read_problems, write_problems
 from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, Fields, HubProblems, LocalProblems, SyntheticProblems
 from g2d.problems.sources import ProblemError, load_problems, parse_level
 
@@ -48,6 +48,31 @@ def test_rows_without_id_level_and_subject(tmp_path):
 def test_a_row_may_lack_its_level_and_subject(tmp_path):
     bare = {"uid": "a/3", "problem": "3?", "solution": r"\boxed{3}"}
     assert [(p.level, p.subject) for p in load(tmp_path, [*ROWS, bare])][-1] == (None, None)
+
+
+def test_questions_are_their_own_clusters_unless_a_column_has_them(tmp_path):
+    rows = [*ROWS, FIRST | {"uid": "a/3", "problem": "3?"}]
+    assert [problem.cluster for problem in load(tmp_path, rows)] == ["a/1", "a/2", "a/3"]
+    for row, story in zip(rows, (7, "b", 7), strict=True):
+        row["story"] = story
+    problems = load(tmp_path, rows, fields=FIELDS.model_copy(update={"cluster": "story"}))
+    assert [problem.cluster for problem in problems] == ["7", "b", "7"]
+    write_problems(tmp_path / "problems.jsonl", problems)
+    assert read_problems(tmp_path / "problems.jsonl") == problems
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("typo", r"rows.jsonl, line 1: no column 'typo' .*: set benchmarks.math.fields.cluster"),
+        ("empty", r"line 1: column 'empty': it is empty: correct the row or benchmarks.math.fields.cluster"),
+        ("same", "column 'same': all problems are in one cluster: name another .* benchmarks.math.fields.cluster"),
+    ],
+)
+def test_a_column_without_clusters_is_refused(tmp_path, column, message):
+    rows = [row | {"empty": None, "same": "MATH"} for row in ROWS]
+    with pytest.raises(ProblemError, match=message):
+        load(tmp_path, rows, fields=FIELDS.model_copy(update={"cluster": column}))
 
 
 def test_byte_order_mark_and_blank_lines_are_tolerated(tmp_path):

@@ -75,6 +75,17 @@ def test_a_problem_is_named_by_family_split_and_number():
     assert last.source == "synthetic:word_problems:development"
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_cluster_has_all_wordings_of_one_expression(family):
+    problems = generate(family, "test", 200, 0, [1])
+    by_cluster = {}
+    for problem in problems:
+        by_cluster.setdefault(problem.cluster, set()).add(expression_of(problem.prompt))
+    assert len(by_cluster) < len(problems)
+    assert all(len(expressions) == 1 for expressions in by_cluster.values())
+    assert len(set.union(*by_cluster.values())) == len(by_cluster)
+
+
 def test_a_level_can_be_exhausted_and_no_further():
     one_step = []
     for a in range(2, 21):

@@ -76,7 +76,7 @@ def test_the_cap_by_hand() -> None:
     assert above_cap(log_ratios, mask, 1.5, of_tokens=True).tolist() == [3, 5]
 
 
-def test_neutral_values_equal_the_earlier_constants() -> None:
+def test_neutral_values_are_trls_and_no_parameters() -> None:
     fixed = {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 3.0}
     assert Warmup().mismatch_arguments == fixed
     assert Warmup(correction="sequence_mask", correction_cap=3).params() == Warmup().params()

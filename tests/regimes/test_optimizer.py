@@ -22,7 +22,7 @@ def arguments(tmp_path: Path, keys: OptimizerKeys | None) -> list[float]:
     return [getattr(made, name) for name in NAMES]
 
 
-def test_without_the_keys_the_trainer_has_its_earlier_arguments(tmp_path: Path) -> None:
+def test_without_the_keys_the_trainer_has_its_own_defaults(tmp_path: Path) -> None:
     assert arguments(tmp_path, None) == arguments(tmp_path, OptimizerKeys()) == [0.9, 0.999, 1e-8, 0.0, 1.0]
     assert OptimizerKeys().params() == {}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from g2d.jobs.cost import Meter
 from g2d.regimes.on_policy import rollouts as on_policy
 from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.prompt_choice import METRICS, OnlineKeys, PromptChoice, prompt_order
+from g2d.regimes.run.prompt_choice import METRICS, PromptChoice, prompt_order
 from tests.regimes.stops import terminated_after
 from tests.regimes.trainings import (
     DYNAMIC,
@@ -133,14 +133,6 @@ def test_a_saved_state_continues_the_same_order(cut: int, dull: set[int], after:
 # Nobody can answer every third problem.
 PROBLEMS = [replace(problem, answer="x") if i % 3 == 0 else problem for i, problem in enumerate(easy(10))]
 NEVER = {"retire": {"after": 1000}}
-
-
-def test_params_have_a_former_key() -> None:
-    """Without it, finished trainings would run again."""
-    keys = OnlineKeys.model_validate({"retire": {"after": 2}})
-    assert keys.params() == {"retire": {"after": 2, "readmit": None}}
-    assert keys.model_dump() == {"retire": {"after": 2}}
-    assert OnlineKeys().params() == {}
 
 
 @pytest.mark.parametrize("sync_every", [1, 4])

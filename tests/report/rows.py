@@ -20,7 +20,7 @@ def main(
     records = [
         {
             **{"model": "m", "policy": policy, "K": k, "group_size": 2 if k else None, "benchmark": "b"},
-            **{"n_seeds": n_seeds, "n_problems": 500, "accuracy": accuracy},
+            **{"n_seeds": n_seeds, "n_problems": 500, "n_clusters": 500, "accuracy": accuracy},
             **{"ci_low": accuracy - half_width, "ci_high": accuracy + half_width, "device_hours": hours},
             "margin_shown": bounds.get(k) if bounds and policy in ("dpo", "g2d") else None,
         }

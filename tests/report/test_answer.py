@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.report.answer import duration
+from g2d.report.answer import Answer, duration
 from tests.report.rows import BASE, GRPO, NONE, WARMED, answered, comparison, comparisons, main
 
 MARGIN = 0.02
@@ -151,3 +151,13 @@ def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:
 )
 def test_device_time_comes_in_the_unit_that_suits_it(hours: float, text: str) -> None:
     assert duration(hours) == text
+
+
+def test_groups_of_problems_are_named_if_problems_are_not_independent() -> None:
+    table = main(BASE, NONE, WARMED)
+    assert "over 3 seeds and 500 problems." in words(answered(table, MARGIN))
+    assert "over 3 seeds and 32 groups of 500 problems." in words(answered(table.assign(n_clusters=32), MARGIN))
+
+
+def words(answer: Answer) -> str:
+    return " ".join([*answer.sentences, *answer.details, *answer.notes])

@@ -131,7 +131,9 @@ def test_a_false_verdict_comes_in_at_most_one_grid_in_twenty(true_lead: float, f
                 chance = accuracy + difficulty - difficulty.mean() + shift - shift.mean() + rng.normal(0, 0.01)
                 right = (rng.random(300) < chance).astype(float)
                 key = main_policy("m", policy, 2 if k else 0, k, seed)
-                evaluations[key, "b"] = pd.DataFrame({"problem_id": np.arange(300), "reward": right})
+                evaluations[key, "b"] = pd.DataFrame(
+                    {"problem_id": np.arange(300), "cluster": np.arange(300), "reward": right}
+                )
         table = main_table(evaluations, {}).drop(columns="change")
         shown = answer(table, "m", "b", "greedy answers", 0.05, comparison_table(evaluations))
         said += shown.headline.startswith(false)

@@ -1,4 +1,4 @@
-"""Reward models: real ones of two architectures, with random weights."""
+"""Reward models: real ones of several architectures, with random weights."""
 
 from __future__ import annotations
 
@@ -52,12 +52,13 @@ def by_hand(folder: Path, prompt: str, completion: str, limit: int | None = None
         return float(model(torch.tensor([tokens])).logits[0, 0])
 
 
-CAPPED = {"attn_logit_softcapping": 0.1, "head_dim": 8, "num_key_value_heads": 4}  # only eager attention has a cap
+HEADS = {"head_dim": 8, "num_key_value_heads": 4}
+CAPPED = HEADS | {"attn_logit_softcapping": 0.1}  # only eager attention has a cap
 
 
 @pytest.mark.parametrize(
     ("kind", "padding", "shape"),
-    [("Llama", True, {}), ("Llama", False, {}), ("Bert", True, {}), ("Gemma2", True, CAPPED)],
+    [("Llama", True, {}), ("Llama", False, {}), ("Qwen3", True, HEADS), ("Bert", True, {}), ("Gemma2", True, CAPPED)],
 )
 def test_a_batch_has_the_scores_of_single_conversations(
     tmp_path: Path, kind: str, padding: bool, shape: dict[str, Any]

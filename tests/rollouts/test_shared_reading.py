@@ -45,8 +45,8 @@ def test_completions_do_not_depend_on_what_is_shared(
 ) -> None:
     model, prompts = random_model(kind), prompts_behind(COMMON, 1, 12, 5, 30, 2, 7)
     made = []
-    for large in (1, 10**9):
-        monkeypatch.setattr(sampling, "LARGE", large)
+    for shortest in (PREFIX, 10**9):
+        monkeypatch.setattr(continuous_batching, "PREFIX", shortest)
         made.append(drawn(model, prompts, decoding))
     assert made[0] == made[1]
     assert len({tuple(tokens) for tokens in made[0].values()}) >= len(prompts)
@@ -65,8 +65,7 @@ def test_a_step_may_ask_for_more_columns_than_there_are(kind: str) -> None:
     assert latest[0] == latest[1]
 
 
-def test_the_tokens_that_all_prompts_share_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "LARGE", 1)
+def test_the_tokens_that_all_prompts_share_are_read_once() -> None:
     model, read = random_model("grouped"), []
     forward = model.forward
 
@@ -105,16 +104,13 @@ def test_keys_and_values_are_not_repeated_for_query_heads(monkeypatch: pytest.Mo
         ([COMMON[:PREFIX], COMMON[:PREFIX]], 0),  # too few to be worth it
     ],
 )
-def test_the_prefix_of_prompts(prompts: list[list[int]], expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = random_model("grouped")
-    assert shared_prefix(model, prompts) == []  # a small vocabulary keeps the bits of earlier results
-    monkeypatch.setattr(sampling, "LARGE", 300)
-    assert shared_prefix(model, prompts) == COMMON[:expected]
+def test_the_prefix_of_prompts(prompts: list[list[int]], expected: int) -> None:
+    assert shared_prefix(random_model("grouped"), prompts) == COMMON[:expected]
     for kind in ("sliding", "alternating"):
         assert shared_prefix(random_model(kind), prompts) == []
 
 
-def test_the_token_of_a_large_vocabulary_is_that_of_the_whole_sum() -> None:
+def test_the_token_found_by_blocks_is_that_of_the_whole_sum() -> None:
     """Boundaries excepted: where both look the number up among the same 5,000 sums, rounding moves none of 2,000."""
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(2000, 5000, generator=generator)

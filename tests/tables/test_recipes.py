@@ -46,7 +46,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 def accuracies(*rows: tuple[str, int, float], **more: Any) -> pd.DataFrame:
     """Table 1: policy, K and accuracy of each row."""
     table = pd.DataFrame(rows, columns=["policy", "K", "accuracy"])
-    table = table.assign(group_size=8, model="m", benchmark="math500", n_seeds=1, n_problems=500).assign(**more)
+    table = table.assign(
+        group_size=8, model="m", benchmark="math500", n_seeds=1, n_problems=500, n_clusters=500
+    ).assign(**more)
     return frame(table.to_dict("records"), MAIN_COLUMNS)
 
 

@@ -36,7 +36,7 @@ def test_the_k_of_a_table() -> None:
 
 def rollouts(*answers: str | None, right: str = "4", problem: str = "a") -> pd.DataFrame:
     verdicts = ["no_boxed" if a is None else "correct" if a == right else "incorrect" for a in answers]
-    rows = {"problem_id": problem, "verdict": verdicts, "extracted_answer": list(answers)}
+    rows = {"problem_id": problem, "cluster": problem, "verdict": verdicts, "extracted_answer": list(answers)}
     return pd.DataFrame(rows).assign(reward=[float(verdict == "correct") for verdict in verdicts])
 
 

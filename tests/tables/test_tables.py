@@ -417,7 +417,7 @@ def test_a_table_is_written_with_the_same_bytes_each_time(tmp_path, small_table:
         write_table(tmp_path / name, small_table)
     written = (tmp_path / "first.csv").read_text()
     assert (tmp_path / "second.csv").read_text() == written
-    assert "m,base,0,,id,,1,3,0.333333,0,0.886251,0.3333,,,,,,,,\n" in written
+    assert "m,base,0,,id,,1,3,3,0.333333,0,0.886251,0.3333,,,,,,,,\n" in written
 
 
 @pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])

@@ -112,7 +112,7 @@ def replies(scores: list[list[float]], texts: list[list[str]]) -> pd.DataFrame:
     rows = []
     for number, (of_prompt, said) in enumerate(zip(scores, texts, strict=True)):
         for sample, (score, text) in enumerate(zip(of_prompt, said, strict=True)):
-            rows.append((f"p{number}", sample, text, "length" if text.endswith("...") else "stop", score))
+            rows.append((f"p{number}", f"p{number}", sample, text, "length" if text.endswith("...") else "stop", score))
     return pd.DataFrame(rows[::-1], columns=NEEDED)
 
 

@@ -15,14 +15,10 @@ if TYPE_CHECKING:
     from tests.workflow.conftest import Project
 
 VARIABLE = "G2D_TESTS_ACCESSES"  # file that processes append to: log of the job, "r" or "w", path
-# Every job writes digests and a record of its attempt, which outlives a failure. It compares its inputs, and files made
-# with them such as a tokenizer, with all recorded digests.
+# Every job writes digests and a record of its attempt, which outlives a failure. It compares its inputs with recorded
+# digests.
 OF_EVERY_JOB = {"w": ("results/attempts/", "results/digests/"), "r": ("results/digests/",)}
-# Reads by rule that are no inputs: a new input would make jobs of finished folders run again.
-NO_INPUTS = {
-    "record_provenance": r".*/metrics\.jsonl",  # written with the policy.json that is an input
-    "build_report": r"results/plan\.json",
-}
+NO_INPUTS = {"build_report": r"results/plan\.json"}  # by rule; no job makes them
 
 
 def trace(file: str) -> None:
@@ -59,7 +55,6 @@ def trace(file: str) -> None:
 def undeclared(project: Project) -> list[tuple[str, str, str]]:
     """Return accesses that no rule declares: rule, "r" or "w", and path. Folders do not count, nor temporary files."""
     jobs = {job["log"][0]: job for job in project.planned_jobs() if job["log"]}
-    makers = {file: job for job in jobs.values() for file in job["output"]}
     accesses = defaultdict[tuple[str, str], set[str]](set)
     for line in (project.root / "accesses.txt").read_text().splitlines():
         log, mode, path = line.split("\t")
@@ -72,8 +67,7 @@ def undeclared(project: Project) -> list[tuple[str, str, str]]:
         if (job := jobs.get(log)) is None:
             continue
         written = [*job["output"], *job["log"]]
-        siblings = [file for given in job["input"] if given in makers for file in makers[given]["output"]]
-        declared = written if mode == "w" else [*written, *job["input"], *siblings]
+        declared = written if mode == "w" else [*written, *job["input"]]
         for path in sorted(paths):
             if not (
                 any(path == file or path.startswith(f"{file}/") for file in declared)

@@ -62,11 +62,8 @@ def files_in(paths: Iterable[str]) -> list[str]:
 
 
 def read_by(job: Any) -> list[str]:
-    """Files of the results that a job reads: its inputs, and what is loaded with a model."""
-    files = [file for file in files_in(job.input) if file.startswith("results/")]
-    folders = {str(Path(file).parent) for file in files if file.endswith(".safetensors")}
-    folders |= {str(Path(file).parent / "model") for file in files if file.endswith("/base/policy.json")}
-    return files + [file for file in files_in(folders) if file not in files and not file.endswith(".md")]
+    """Files of the results that a job reads."""
+    return [file for file in files_in(job.input) if file.startswith("results/")]
 
 
 def reply_of(job: Any, workflow: Workflow) -> str:

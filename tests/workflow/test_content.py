@@ -57,7 +57,7 @@ def test_files_without_a_recorded_digest_are_read(own_micro_grid: Project) -> No
 
 
 def test_a_local_model_that_changes_while_a_grid_runs_is_refused(tmp_path: Path, micro_config: dict[str, Any]) -> None:
-    """The next plan has the jobs that read it."""
+    """The next plan has the jobs that read it. Jobs have a copy of its tokenizer and links to its weights."""
     config = micro_config | {"models": {"mine": {"source": "local", "path": "model"}}, "ablations": {}}
     project = Project.create(tmp_path / "g2d", config)
     shutil.copytree(tiny_policy().base, project.root / "model")
@@ -66,11 +66,12 @@ def test_a_local_model_that_changes_while_a_grid_runs_is_refused(tmp_path: Path,
     project.build(*target)
     (project.root / evaluation).unlink()
     [record] = project.root.glob("results/mine/base/policy.json")
-    for name in ("model.safetensors", "tokenizer_config.json"):
-        with changed(project.root / "model" / name):
-            # Without the rule that reads the model, Snakemake plans as it did before the change.
-            refusal = project.refused("--cores", "1", "--allowed-rules", "evaluate", *target)
-            assert f"evaluate: model/{name}: not the file that " in refusal
-            assert "pretrained_model" in project.planned("--", evaluation)
+    with changed(project.root / "model/tokenizer_config.json"):
+        assert "pretrained_model" in project.planned("--", evaluation)
+    with changed(project.root / "model/model.safetensors"):
+        # Without the rule that reads the model, Snakemake plans as it did before the change.
+        refusal = project.refused("--cores", "1", "--allowed-rules", "evaluate", *target)
+        assert "evaluate: results/mine/base/model/model.safetensors: not the file that pretrained_model/mine" in refusal
+        assert "pretrained_model" in project.planned("--", evaluation)
     assert record.exists()
     project.build(*target)

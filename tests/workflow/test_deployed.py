@@ -101,13 +101,13 @@ def test_snakedeploy_writes_a_project_that_plans_the_same(checkout: Project, tmp
     """The repository on "GitHub" is a local one, for snakedeploy's git and for Snakemake."""
     pytest.importorskip("snakedeploy", reason="snakedeploy is not installed: it has no release for this Python")
     repository = checkout.copied(tmp_path / "g2d").root
-    for command in ("init -q", "add .", "commit -q -m release", "tag v0.2.0"):
+    for command in ("init -q", "add .", "commit -q -m release", "tag v0.3.0"):
         identity = ["-c", "user.name=g2d", "-c", "user.email=g2d@example.org"]
         subprocess.run(["git", *identity, *command.split()], cwd=repository, check=True)
     (tmp_path / "gitconfig").write_text(f'[url "file://{repository}"]\n    insteadOf = https://github.com/owner/g2d\n')
     offline = {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     user = Project(tmp_path / "user")
-    command = ["deploy-workflow", "https://github.com/owner/g2d", str(user.root), "--tag", "v0.2.0"]
+    command = ["deploy-workflow", "https://github.com/owner/g2d", str(user.root), "--tag", "v0.3.0"]
     snakedeploy = Path(sys.executable).with_name("snakedeploy")
     subprocess.run([snakedeploy, *command], env=os.environ | offline, check=True)
     assert (user.root / "profiles/default/config.yaml").exists()

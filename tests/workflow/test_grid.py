@@ -220,6 +220,12 @@ def test_opened_evaluations_have_every_answer(opened: Results) -> None:
     assert len(opened.evaluations) == policies * (40 + 20)
 
 
+def test_opened_answers_have_the_clusters_of_their_problems(opened: Results) -> None:
+    clusters = opened.problems("arithmetic").set_index("problem_id")["cluster"]
+    answers = opened.evaluations.query("benchmark == 'arithmetic'")
+    assert list(answers["cluster"]) == list(answers["problem_id"].map(clusters))
+
+
 def test_only_evaluations_of_m0_have_no_seed(opened: Results) -> None:
     of_m0 = opened.evaluations["policy"] == "base"
     assert opened.evaluations.loc[of_m0, "seed"].isna().all()

@@ -14,14 +14,18 @@ from tests.workflow.conftest import Project
 from tests.workflow.test_dry_run import everything
 
 Job = dict[str, Any]
-BASE = ["results/micro/base/policy.json", "results/micro/base/model/model.safetensors"]
+BASE = {"base": ["results/micro/base/policy.json"], "model": ["results/micro/base/model"]}
 CALIBRATION = "results/micro/calibration/cost.json"
 TRAINING_SET = "results/micro/calibration/train.jsonl"
 SEED = "results/micro/seed0"
 
 
-def made(folder: str) -> list[str]:
-    return [f"{SEED}/{folder}/policy.json", f"{SEED}/{folder}/adapter/adapter_model.safetensors"]
+def record(folder: str) -> str:
+    return f"{SEED}/{folder}/policy.json"
+
+
+def weights(folder: str) -> list[str]:
+    return [f"{SEED}/{folder}/adapter/{name}" for name in ("adapter_model.safetensors", "adapter_config.json")]
 
 
 def jobs_by_output(project: Project, values: dict[str, Any]) -> dict[str, Job]:
@@ -41,17 +45,16 @@ def jobs(project: Project, micro_config: dict[str, Any]) -> dict[str, Job]:
 
 
 def inputs(jobs: dict[str, Job], output: str) -> dict[str, list[str]]:
-    """Inputs of the job of a file by name; "" for those without one."""
+    """Inputs of the job of a file by name; every input has one."""
     job = jobs[output]
     named = {name: files for name, files in job["named"]["input"].items() if files}
-    known = {file for files in named.values() for file in files}
-    unnamed = [file for file in job["input"] if file not in known]
-    return named | {"": unnamed}
+    assert sorted(job["input"]) == sorted(file for files in named.values() for file in files)
+    return named
 
 
 def test_grpo_continues_the_k_before_and_is_charged_for_it(jobs: dict[str, Job]) -> None:
     first, second = (inputs(jobs, f"{SEED}/grpo/g2/k{k}/policy.json") for k in (2, 4))
-    assert first == {"base": BASE[:1], "": BASE[1:], "problems": [TRAINING_SET], "costs": [CALIBRATION]}
+    assert first == BASE | {"problems": [TRAINING_SET], "costs": [CALIBRATION]}
     before = f"{SEED}/grpo/g2/k2"
     assert second == first | {"checkpoint": [f"{before}/checkpoint"], "costs": [CALIBRATION, f"{before}/cost.json"]}
 
@@ -63,7 +66,7 @@ def test_a_warmup_that_stops_automatically_starts_anew_and_its_record_says_where
         if output.startswith(f"{SEED}/auto/grpo/g2/k") and output.endswith("/policy.json")
     }
     warmup, k = inputs(jobs, f"{folder}/policy.json"), folder.rpartition("/")[2]
-    assert warmup == {"base": BASE[:1], "": BASE[1:], "problems": [TRAINING_SET], "costs": [CALIBRATION]}
+    assert warmup == BASE | {"problems": [TRAINING_SET], "costs": [CALIBRATION]}
     assert "checkpoint" not in jobs[f"{folder}/policy.json"]["named"]["output"]
     after = inputs(jobs, f"{SEED}/auto/dpo/g2/{k}/policy.json")
     assert after["warmup"] == [f"{folder}/policy.json"]
@@ -81,7 +84,7 @@ def test_an_online_entry_reads_its_prompts(jobs: dict[str, Job]) -> None:
 
 def test_an_online_entry_reads_the_policy_that_it_starts_from(jobs: dict[str, Job]) -> None:
     chat = inputs(jobs, f"{SEED}/chat/g4/k2/policy.json")
-    assert chat["start"] == made("online/g4/k4")
+    assert chat["start"] == [record("online/g4/k4"), *weights("online/g4/k4")]
     assert chat["costs"] == [CALIBRATION, f"{SEED}/online/g4/k4/cost.json"]
     online = inputs(jobs, f"{SEED}/online/g4/k2/policy.json")
     assert "start" not in online and online["costs"] == [CALIBRATION]
@@ -95,24 +98,19 @@ def test_an_online_entry_continues_the_k_before(jobs: dict[str, Job]) -> None:
 
 def test_a_harvest_samples_pi_k_and_m0_at_k_0(jobs: dict[str, Job]) -> None:
     of_m0, of_2 = (inputs(jobs, f"{SEED}/harvest/{at}/rollouts.parquet") for at in ("g0/k0", "g2/k2"))
-    assert of_m0 == {"policy": BASE[:1], "": BASE[1:], "problems": [TRAINING_SET], "costs": [CALIBRATION]}
-    record, weights = made("grpo/g2/k2")
-    assert of_2 == {
-        **{"policy": [record], "": [weights, *BASE], "problems": [TRAINING_SET]},
-        "costs": [f"{SEED}/grpo/g2/k2/cost.json"],
-    }
+    common = {"model": BASE["model"], "problems": [TRAINING_SET]}
+    assert of_m0 == common | {"policy": BASE["base"], "costs": [CALIBRATION]}
+    trained = {"policy": [record("grpo/g2/k2")], "weights": weights("grpo/g2/k2")}
+    assert of_2 == common | trained | {"costs": [f"{SEED}/grpo/g2/k2/cost.json"]}
     pairs = inputs(jobs, f"{SEED}/harvest/g2/k2/pairs.jsonl")
-    assert pairs == {
-        **{"base": BASE[:1], "rollouts": [f"{SEED}/harvest/g2/k2/rollouts.parquet"]},
-        **{"problems": [TRAINING_SET], "": []},
-    }
+    assert pairs == BASE | {"rollouts": [f"{SEED}/harvest/g2/k2/rollouts.parquet"], "problems": [TRAINING_SET]}
 
 
 def test_another_reward_judges_the_rollouts_of_m0_again(jobs: dict[str, Job]) -> None:
     folder, of_m0 = f"{SEED}/on-coin/harvest", f"{SEED}/harvest/g0/k0"
     again, later = (inputs(jobs, f"{folder}/{at}/rollouts.parquet") for at in ("g0/k0", "g2/k2"))
     assert (again["judged"], again["costs"]) == ([f"{of_m0}/rollouts.parquet"], [f"{of_m0}/cost.json"])
-    assert "judged" not in later and later["policy"] == made("on-coin/grpo/g2/k2")[:1]
+    assert "judged" not in later and later["policy"] == [record("on-coin/grpo/g2/k2")]
     gpus = [jobs[f"{folder}/{at}/rollouts.parquet"]["gpus"] for at in ("g0/k0", "g2/k2")]
     assert gpus == [0, 1]
 
@@ -120,36 +118,36 @@ def test_another_reward_judges_the_rollouts_of_m0_again(jobs: dict[str, Job]) ->
 def test_dpo_reads_its_pairs_and_counts_those_it_is_matched_to(jobs: dict[str, Job]) -> None:
     plain = inputs(jobs, f"{SEED}/dpo/g2/k2/policy.json")
     harvest = f"{SEED}/harvest/g2/k2"
-    assert plain == {
-        **{"base": BASE[:1], "": BASE[1:]},
-        **{"pairs": [f"{harvest}/pairs.jsonl"], "costs": [f"{harvest}/cost.json"]},
-    }
+    assert plain == BASE | {"pairs": [f"{harvest}/pairs.jsonl"], "costs": [f"{harvest}/cost.json"]}
     matched = inputs(jobs, f"{SEED}/n-matched/g0/k0/policy.json")
     assert matched["matched"] == [f"{SEED}/harvest/g2/k4/pairs.jsonl"]
     own = inputs(jobs, f"{SEED}/hot-matched/dpo/g2/k4/policy.json")
     assert own["matched"] == [f"{SEED}/hot-matched/harvest/g2/k{k}/pairs.jsonl" for k in (2, 4)]
-    assert inputs(jobs, f"{SEED}/from-warmup/g2/k2/policy.json")["start"] == made("grpo/g2/k2")
+    assert inputs(jobs, f"{SEED}/from-warmup/g2/k2/policy.json")["start"] == [
+        record("grpo/g2/k2"),
+        *weights("grpo/g2/k2"),
+    ]
 
 
 def test_rft_reads_rollouts_and_pairs_only_for_chosen_completions(jobs: dict[str, Job]) -> None:
     harvest = f"{SEED}/harvest/g2/k2"
     right, chosen = (inputs(jobs, f"{SEED}/{name}/g2/k2/policy.json") for name in ("rft", "chosen"))
-    assert right == {
-        **{"base": BASE[:1], "": BASE[1:], "rollouts": [f"{harvest}/rollouts.parquet"]},
-        **{"problems": [TRAINING_SET], "costs": [f"{harvest}/cost.json"]},
-    }
+    reads = {"rollouts": [f"{harvest}/rollouts.parquet"], "problems": [TRAINING_SET], "costs": [f"{harvest}/cost.json"]}
+    assert right == BASE | reads
     assert chosen == right | {"pairs": [f"{harvest}/pairs.jsonl"]}
 
 
 def test_a_policy_is_evaluated_after_the_check_of_the_benchmark(jobs: dict[str, Job]) -> None:
-    record, weights = made("dpo/g2/k2")
     for kind in ("eval", "samples"):
         read = inputs(jobs, f"{SEED}/dpo/g2/k2/{kind}/arithmetic.parquet")
         assert read == {
-            **{"policy": [record], "": [weights, *BASE], "benchmark": ["results/problems/arithmetic.jsonl"]},
+            "policy": [record("dpo/g2/k2")],
+            "weights": weights("dpo/g2/k2"),
+            "model": BASE["model"],
+            "benchmark": ["results/problems/arithmetic.jsonl"],
             "leakage": ["results/problems/arithmetic.leakage.json"],
         }
-    assert inputs(jobs, "results/micro/base/eval/arithmetic.parquet")["policy"] == BASE[:1]
+    assert inputs(jobs, "results/micro/base/eval/arithmetic.parquet")["policy"] == BASE["base"]
 
 
 def test_a_training_has_one_gpu_although_vllm_divides_a_policy(project: Project, micro_config: dict[str, Any]) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from g2d.jobs.digests import MARK
 from g2d.jobs.files import read_json
 from g2d.policies import read_policy
 from g2d.problems import read_problems
@@ -90,7 +89,7 @@ ROWS = [{"question": f"Compute {n} + 1.", "answer": f"One more than {n}.\n#### {
 @pytest.fixture(scope="module")
 def hub(micro_grid: Project) -> Iterator[Hub]:
     model = micro_grid.results / "micro/base/model"
-    files = {file.name: file.read_bytes() for file in model.iterdir() if file.is_file()}
+    files = {file.name: file.read_bytes() for file in model.iterdir() if file.name != MARK}
     rows = "".join(json.dumps(row) + "\n" for row in ROWS)
     server = Hub(
         {
@@ -132,9 +131,11 @@ def run(project: Project, hub: Hub | None, *targets: str) -> str:
 
 def test_m0_is_fetched_without_pickles_and_code(fetched: Project, hub: Hub) -> None:
     policy = read_policy(fetched.results / "mine/base/policy.json")
-    files = {file.name for file in Path(policy.base).iterdir()}
+    files = {file.name for file in (fetched.root / policy.base).iterdir()}
+    others = {"pytorch_model.bin", "code.py", "picture.png"}
     assert policy.revision == SHA
-    assert files == hub.repositories[MODEL].keys() - {"pytorch_model.bin", "code.py", "picture.png"}
+    assert files == hub.repositories[MODEL].keys() - others | {MARK}
+    assert not [file for file in (fetched.root / "cache").rglob("*") if file.name in others]
 
 
 def test_problems_are_fetched_with_their_answers(fetched: Project) -> None:
@@ -163,29 +164,31 @@ def test_everything_after_the_fetch_runs_without_the_hub(fetched: Project, hub: 
     assert hub.requests == []
 
 
-def test_files_of_the_cache_that_changed_are_refused_and_fetched_again(fetched: Project, hub: Hub) -> None:
-    base = Path(read_policy(fetched.results / "mine/base/policy.json").base)
-    before = {base / name: (base / name).read_bytes() for name in ("model.safetensors", "chat_template.jinja")}
+def test_files_of_m0_that_changed_are_refused_and_made_again(fetched: Project, hub: Hub) -> None:
+    """The weights are in the Hub's cache, the other files in the results."""
+    folder = "results/mine/base/model"
+    before = {
+        name: (fetched.root / folder / name).read_bytes() for name in ("model.safetensors", "chat_template.jinja")
+    }
     (fetched.root / EVALUATION).unlink(missing_ok=True)
-    remedies = set()
-    for file in before:
-        with changed(file):
+    fixes = {}
+    for name in before:
+        with changed((fetched.root / folder / name).resolve()):
             output = run(fetched, None, EVALUATION)
         assert output.startswith("failed")
-        assert f"evaluate: {file}: not the file that pretrained_model/mine recorded: sha256 " in output, output
-        remedies |= {
-            *re.findall(r"; delete (.+) and have it fetched again: the same snakemake command with (.+)", output)
-        }
-    with ExitStack() as changes:
-        for file in before:
-            changes.enter_context(changed(file))
-        for deleted, _ in remedies:
-            Path(deleted).unlink()
-        [command] = {command for _, command in remedies}
-        output = run(fetched, hub, *command.split())
-        assert not output.startswith("failed"), output
-        assert {file: file.read_bytes() for file in before} == before
-        assert not run(fetched, None, EVALUATION).startswith("failed")
+        refusal = f"evaluate: {folder}/{name}: not the file that pretrained_model/mine recorded: sha256 "
+        [line] = [line for line in output.splitlines() if line.startswith(refusal)]
+        fixes[name] = line.rpartition("; ")[2]
+    blob = (fetched.root / folder / "model.safetensors").resolve()
+    again = f"the same snakemake command with -R {folder}"
+    assert fixes["chat_template.jinja"] == f"put it back, or have it made again: {again}"
+    assert fixes["model.safetensors"] == f"put {blob} back (delete it if it is in the Hub's cache), then {again}"
+    (fetched.root / folder / "chat_template.jinja").write_text("changed")
+    blob.unlink()
+    output = run(fetched, hub, "-R", folder, "--", EVALUATION)
+    assert not output.startswith("failed"), output
+    assert {name: (fetched.root / folder / name).read_bytes() for name in before} == before
+    assert not run(fetched, None, EVALUATION).startswith("failed")
 
 
 def test_a_repository_without_safetensors_is_refused(

@@ -143,7 +143,6 @@ def test_a_changed_entry_is_trained_again_at_each_k(project: Project, micro_conf
 
 
 def test_a_harvest_without_tokens_is_refused_with_a_way_out(project: Project, tmp_path: Path) -> None:
-    """A file of 0.1.0."""
     damaged = project.copied(tmp_path / "g2d")
     file = damaged.results / "micro/seed0/harvest/g2/k2/rollouts.parquet"
     pd.read_parquet(file).drop(columns=list(OF_TOKENS)).to_parquet(file)
@@ -389,11 +388,11 @@ RULE = """
 
 use rule train_rft as train_toy with:
     input:
-        base_files,
         rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
         costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
     output:
         policy=f"{OF_ENTRY}/policy.json",
         weights=f"{OF_ENTRY}/{WEIGHTS}",

@@ -1,12 +1,12 @@
 # Before training: M0, the problems, and the difficulty of each level.
 
-# M0: its record, and its weights if a rule makes them.
+# M0: its record, and its folder, with links to weights that are outside of results/.
 
 
 rule embedded_model:
     output:
         policy="results/{model}/base/policy.json",
-        files=[f"results/{{model}}/base/model/{name}" for name in embedded.digests()],
+        model=directory("results/{model}/base/model"),
     log:
         "results/logs/embedded_model/{model}.log",
     benchmark:
@@ -30,6 +30,7 @@ rule pretrained_model:
         model_sources,
     output:
         policy="results/{model}/base/policy.json",
+        model=directory("results/{model}/base/model"),
     log:
         "results/logs/pretrained_model/{model}.log",
     benchmark:
@@ -102,8 +103,8 @@ rule check_leakage:
 
 rule calibrate:
     input:
-        base_files,
         policy="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
         pool="results/problems/pool.jsonl",
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
@@ -153,8 +154,8 @@ rule select_training_set:
 
 use rule calibrate as calibrate_temperature with:
     input:
-        base_files,
         policy="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
         pool="results/problems/pool.jsonl",
     output:
         rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",

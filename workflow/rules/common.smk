@@ -46,7 +46,7 @@ try:
     from g2d.settings import ConfigError
     from g2d.tables import all_tables
     from g2d.tables.captions import captions
-    from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, TRAINED
+    from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, TRAINED, TRAINING_LOGS
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: {INSTALL}")
 

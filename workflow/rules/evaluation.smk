@@ -3,8 +3,9 @@
 
 rule evaluate:
     input:
-        policy_files,
         policy="results/{policy}/policy.json",
+        weights=policy_weights,
+        model=m0_of,
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
     output:
@@ -31,8 +32,9 @@ rule evaluate:
 # Samples in addition to greedy answers, if configured.
 use rule evaluate as draw_samples with:
     input:
-        policy_files,
         policy="results/{policy}/policy.json",
+        weights=policy_weights,
+        model=m0_of,
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
     output:
@@ -51,8 +53,9 @@ use rule evaluate as draw_samples with:
 # Replies to held-out open-ended prompts, for win rates against M0.
 rule draw_replies:
     input:
-        policy_files,
         policy="results/{policy}/policy.json",
+        weights=policy_weights,
+        model=m0_of,
         problems=f"results/problems/{HELD_OUT}.jsonl",
         leakage=f"results/problems/{HELD_OUT}.leakage.json",
     output:

@@ -5,7 +5,6 @@ import glob
 
 from g2d.checks.load import owner, read as read_config
 from g2d.jobs.digests import changed_inputs
-from g2d.policies.record import changed_base_files, read_policy
 from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 
 JOBS_OF_TARGET = {
@@ -18,7 +17,7 @@ BASE_MODELS = {"embedded_model", "pretrained_model"}  # rules that make M0
 RECORD = RESULTS / "config.yaml"
 FILES = [os.path.relpath(file) for file in CONFIG_FILES]
 if FILES == [str(RECORD)] and (before := owner(RECORD)):
-    FILES = before.files or []
+    FILES = before.files
 
 
 def refuse_unreadable_records():
@@ -77,20 +76,8 @@ def edited_problems():
 def edited_models():
     """Yield rule, output, and changed files of each job that reads a model."""
     for model, source in CONFIG.models.items():
-        log = base_model_log(model)
-        record = f"results/{model}/base/policy.json"
-        files = changed_inputs(log, model_files(source))
-        # The tokenizer, chat template and configuration of M0 are no inputs: new ones would make finished jobs run again.
-        if os.path.exists(record) and not GRID.is_embedded(model):
-            require_own(record, log)
-            files += changed_base_files(read_policy(record))
-        yield base_model_rule(model), record, files
-
-
-def require_own(file, log):
-    """Stop if a file is not the one that the job with this log recorded."""
-    if changed_inputs(log, [file]):
-        raise WorkflowError(f"{file}: not the file that its job wrote: put it back, or delete it to have it made again")
+        files = changed_inputs(base_model_log(model), model_files(source))
+        yield base_model_rule(model), f"results/{model}/base/policy.json", files
 
 
 def refuse_emptied(dag):

@@ -3,8 +3,9 @@
 
 rule harvest_rollouts:
     input:
-        harvested_files,
         policy=harvested_record,
+        weights=harvested_weights,
+        model="results/{model}/base/model",
         problems="results/{model}/calibration/train.jsonl",
         judged=rollouts_to_judge,
         costs=costs_of_harvested,
@@ -33,6 +34,7 @@ rule harvest_rollouts:
 rule build_pairs:
     input:
         base="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
     output:

@@ -51,28 +51,24 @@ def pool_of(wildcards):
     return f"results/problems/{pool}.jsonl"
 
 
-def base_files(wildcards):
-    """Record of M0, and its weights if a rule makes them.
-
-    Trainings also name the record as `base`. To list it only once would change their inputs, so they would run again.
-    """
-    model = model_of(wildcards)
-    files = [f"results/{model}/base/policy.json"]
-    if GRID.is_embedded(model):
-        files.append(f"results/{model}/base/model/model.safetensors")
-    return files
+def m0_of(wildcards):
+    """Folder of the M0 of a policy."""
+    return f"results/{model_of(wildcards)}/base/model"
 
 
-def trained_files(policy):
-    """Record and weights of a policy; [] for M0."""
-    if policy is None or policy.run == M0:
+def weights_of(policy):
+    """Trained weights of a policy; [] for M0."""
+    if policy.run == M0:
         return []
-    return [f"results/{policy.folder}/policy.json", f"results/{policy.folder}/{WEIGHTS}"]
+    return [f"results/{policy.folder}/{WEIGHTS}", f"results/{policy.folder}/{WEIGHTS_CONFIG}"]
 
 
 def start_files(wildcards):
     """Record and weights of the policy that a training starts from, if not M0."""
-    return trained_files(reads_of(wildcards).start)
+    start = reads_of(wildcards).start
+    if start is None or start.run == M0:
+        return []
+    return [f"results/{start.folder}/policy.json", *weights_of(start)]
 
 
 def prompts(wildcards):
@@ -110,8 +106,8 @@ def harvested(wildcards):
         raise WorkflowError(plain(error.args[0]))
 
 
-def harvested_files(wildcards):
-    return trained_files(harvested(wildcards)) + base_files(wildcards)
+def harvested_weights(wildcards):
+    return weights_of(harvested(wildcards))
 
 
 def harvested_record(wildcards):
@@ -155,9 +151,8 @@ def chosen_pairs(wildcards):
     return [f"results/{GRID.reads(policy).harvest.folder}/pairs.jsonl"]
 
 
-def policy_files(wildcards):
-    """Record and weights of a policy, and of M0."""
-    return trained_files(policy_at(wildcards.policy)) + base_files(wildcards)
+def policy_weights(wildcards):
+    return weights_of(policy_at(wildcards.policy))
 
 
 # Inputs of targets.

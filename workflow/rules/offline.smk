@@ -4,13 +4,13 @@
 # DPO on the pairs in the harvest of pi_K.
 rule train_dpo:
     input:
-        base_files,
         pairs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/pairs.jsonl",
         warmup=automatic_warmup,
         matched=matched_pairs,
         start=start_files,
         costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
     output:
         policy=f"{OF_DPO}/policy.json",
         weights=f"{OF_DPO}/{WEIGHTS}",
@@ -42,13 +42,13 @@ rule train_dpo:
 # RFT on the right rollouts in the harvest of pi_K, or on the chosen completions of its pairs.
 use rule train_dpo as train_rft with:
     input:
-        base_files,
         rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
         pairs=chosen_pairs,
         start=start_files,
         costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
     output:
         policy=f"{OF_ENTRY}/policy.json",
         weights=f"{OF_ENTRY}/{WEIGHTS}",

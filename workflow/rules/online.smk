@@ -8,11 +8,11 @@ ABLATED_WARMUPS = [run.variant for run in GRID.any_runs.values() if run.role == 
 # GRPO: every K continues the checkpoint of the K before it.
 rule train_grpo:
     input:
-        base_files,
         problems=prompts,
         checkpoint=checkpoint_before,
         costs=costs_before,
         base="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
     output:
         checkpoint=directory(f"{OF_GRPO}/checkpoint"),
         rollouts=f"{OF_GRPO}/rollouts.parquet",
@@ -45,10 +45,10 @@ rule train_grpo:
 # GRPO with automatic stopping: at most K steps.
 use rule train_grpo as train_grpo_auto with:
     input:
-        base_files,
         problems="results/{model}/calibration/train.jsonl",
         costs="results/{model}/calibration/cost.json",
         base="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
     output:
         rollouts=f"{STOPPED}/rollouts.parquet",
         probes=f"{STOPPED}/probes.csv",
@@ -75,12 +75,12 @@ use rule train_grpo as train_grpo_auto with:
 # Semi-online DPO: every K continues the checkpoint of the K before it.
 use rule train_grpo as train_semi_online_dpo with:
     input:
-        base_files,
         problems=prompts,
         checkpoint=checkpoint_before,
         start=start_files,
         costs=costs_before,
         base="results/{model}/base/policy.json",
+        model="results/{model}/base/model",
     output:
         checkpoint=directory(f"{OF_ENTRY}/checkpoint"),
         rollouts=f"{OF_ENTRY}/rollouts.parquet",

@@ -55,6 +55,7 @@ rule record_provenance:
     input:
         base=expand("results/{model}/base/policy.json", model=CONFIG.models),
         policies=TRAINED.files(GRID),
+        metrics=TRAINING_LOGS.files(GRID),
         manifests=expand("results/problems/{name}.manifest.json", name=CONFIG.problem_sources),
         bill="results/tables/cost.csv",
     output:

@@ -11,7 +11,7 @@ from g2d.policies.pretrained import make_base
 def main(snakemake):
     with stage(snakemake):
         source = EmbeddedModel.model_validate(snakemake.params.source)
-        folder = Path(snakemake.output.files[0]).parent
+        folder = Path(snakemake.output.model)
         write_policy(snakemake.output.policy, make_base(snakemake.wildcards.model, source, folder))
 
 

@@ -12,9 +12,7 @@ def main(snakemake):
     from g2d.stages.sample_rollouts import generate_rollouts
 
     with stage(snakemake) as meter:
-        recorded = {**snakemake.params.settings["evaluation"]}
-        del recorded["token_budgets"]  # always empty (g2d.grid.fingerprint)
-        settings = Evaluation.model_validate(recorded)
+        settings = Evaluation.model_validate(snakemake.params.settings["evaluation"])
         problems = read_problems(snakemake.input.benchmark)
         generate_rollouts(snakemake, meter, problems, evaluation_decoding(settings))
 

@@ -13,14 +13,12 @@ from g2d.tables.trainings import COST_COLUMNS
 
 def main(snakemake):
     with stage(snakemake):
-        policies = []
+        policies = [read_policy(path) for path in [*snakemake.input.base, *snakemake.input.get("policies", [])]]
         lost = {}
-        for path in [*snakemake.input.base, *snakemake.input.get("policies", [])]:
-            policy = read_policy(path)
-            policies.append(policy)
-            steps = steps_without_loss(Path(path).with_name("metrics.jsonl"))
+        for path in map(Path, snakemake.input.get("metrics", [])):
+            steps = steps_without_loss(path)
             if steps:
-                lost[policy.policy_id] = steps
+                lost[path.parent.relative_to("results").as_posix()] = steps
         manifests = {}
         for name, path in zip(snakemake.params.names, snakemake.input.manifests, strict=True):
             manifests[name] = read_json(path)

@@ -16,6 +16,7 @@ class Comparison:
 
     n_seeds: int
     n_problems: int
+    n_clusters: int  # n_problems if the problems are independent
     difference: float
     ci_low: float  # 95 %, over seeds and questions; contains 0 exactly if p_value > 0.05
     ci_high: float
@@ -29,13 +30,16 @@ class Comparison:
     lost: float  # the reverse; difference = gained - lost
 
 
-def compare(policy: np.ndarray, reference: np.ndarray, family: int = 1) -> Comparison:
+def compare(
+    policy: np.ndarray, reference: np.ndarray, family: int = 1, clusters: np.ndarray | None = None
+) -> Comparison:
     """Compare the answers of two policies, paired by question and seed (`error_of_difference`).
 
     Args:
         policy: (n_seeds, n_problems) shares of correct samples.
         reference: the same problems and seeds, or one row for a policy without seeds (M0).
         family: number of comparisons of which one may be chosen afterwards.
+        clusters: cluster of each problem, if they are not independent.
 
     Raises:
         ValueError: the shapes do not belong together.
@@ -45,13 +49,14 @@ def compare(policy: np.ndarray, reference: np.ndarray, family: int = 1) -> Compa
     if policy.ndim != 2 or reference.shape not in (policy.shape, (1, policy.shape[-1])):
         raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
     deltas = policy - reference
-    error = error_of_difference(deltas)
+    error = error_of_difference(deltas, clusters)
     low, high = error.interval(LEVEL)
     family_low, family_high = error.interval(LEVEL / family)
     p_value = error.p_value()
     return Comparison(
         n_seeds=policy.shape[0],
         n_problems=policy.shape[1],
+        n_clusters=policy.shape[1] if clusters is None else len(np.unique(clusters)),
         difference=float(deltas.mean()),
         ci_low=low,
         ci_high=high,
@@ -87,7 +92,7 @@ class Margin:
     margin_shown: float  # one-sided 95 % bound on `behind` for all policies at once; 0 if it is shown to be the best
 
 
-def smallest_margins(answers: Sequence[np.ndarray]) -> list[Margin]:
+def smallest_margins(answers: Sequence[np.ndarray], clusters: np.ndarray | None = None) -> list[Margin]:
     """Return the smallest margin by which each policy is shown to be at most worse than the best (non-inferiority).
 
     It is the largest upper bound on another policy's accuracy less its own (Hsu 1984, "Constrained simultaneous
@@ -96,13 +101,14 @@ def smallest_margins(answers: Sequence[np.ndarray]) -> list[Margin]:
 
     Args:
         answers: (n_seeds, n_problems) shares of right answers of each policy, with the same seeds and problems.
+        clusters: cluster of each problem, if they are not independent.
     """
     n = len(answers)
     margins = []
     for i, own in enumerate(answers):
         leads = [other - own for j, other in enumerate(answers) if j != i]
         # One-sided at 5 % / (n - 1) is two-sided at twice that.
-        bounds = [error_of_difference(lead).interval(2 * LEVEL / (n - 1))[1] for lead in leads]
+        bounds = [error_of_difference(lead, clusters).interval(2 * LEVEL / (n - 1))[1] for lead in leads]
         behind = max((float(lead.mean()) for lead in leads), default=0.0)
         margins.append(Margin(behind, max([0.0, *bounds])))
     return margins

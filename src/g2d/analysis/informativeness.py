@@ -63,11 +63,13 @@ def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
     """Count the judged (n) and the rewarded (correct) rollouts of every prompt, in order of first appearance.
 
     Returns:
-        problem_id, level (nullable), n (>= 1), correct, p_hat (correct / n).
+        problem_id, cluster, level (nullable), n (>= 1), correct, p_hat (correct / n).
     """
     judged = rollouts.assign(_right=rollouts["reward"] == 1).dropna(subset="reward")
     groups = judged.groupby("problem_id", sort=False)
-    counts = groups.agg(level=("level", "first"), n=("reward", "size"), correct=("_right", "sum")).reset_index()
+    counts = groups.agg(
+        cluster=("cluster", "first"), level=("level", "first"), n=("reward", "size"), correct=("_right", "sum")
+    ).reset_index()
     counts = counts.astype({"level": "Int64", "n": "int64", "correct": "int64"})
     return counts.assign(p_hat=counts["correct"] / counts["n"])
 

@@ -7,7 +7,8 @@ The half width at level alpha of the mean difference d of a (seeds, questions) a
 Q is the variance from questions beyond the noise of single answers, S the variance from seeds including that noise.
 Each quantile has the degrees of freedom of its variance (Zou and Donner 2008, "Construction of confidence limits about
 effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree.
-docs/simulations.md has error rates.
+Questions that are not independent form a cluster, and then Q is over clusters (`by_cluster`). docs/simulations.md has
+error rates.
 """
 
 from __future__ import annotations
@@ -85,7 +86,31 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
     return float(seeds.var(ddof=1)) / n_seeds, float(questions.var(ddof=min(n_questions - 1, 1))) / n_questions, noise
 
 
-def error_of_difference(values: np.ndarray) -> Error:
+def by_cluster(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
+    """Return the mean of each cluster of questions by seed, (n_seeds, n_clusters); the means over them stay.
+
+    In clusters of unequal size, deviations from a seed's mean are scaled by size / mean size, which linearises the
+    ratio of sums over clusters (Cochran 1977, eq. 6.12; Miller 2024, arXiv 2411.00640, section 2.2).
+
+    Args:
+        values: (n_seeds, n_questions).
+        clusters: cluster of each question; None if questions are independent.
+    """
+    if clusters is None:
+        return values
+    names, positions = np.unique(clusters, return_inverse=True)
+    n_clusters = len(names)
+    n_seeds, n_questions = values.shape
+    if n_clusters == n_questions:
+        return values
+    means = values.mean(axis=1, keepdims=True)
+    sums: np.ndarray = np.zeros((n_clusters, n_seeds))
+    np.add.at(sums, positions, (values - means).T)
+    grouped: np.ndarray = means + sums.T * (n_clusters / n_questions)
+    return grouped
+
+
+def error_of_difference(values: np.ndarray, clusters: np.ndarray | None = None) -> Error:
     """Return the mean difference between two policies with its error.
 
     One question gained and one lost are added (Bonett and Price 2012, "Adjusted Wald confidence interval for a
@@ -93,13 +118,17 @@ def error_of_difference(values: np.ndarray) -> Error:
 
     Args:
         values: (n_seeds, n_questions) differences of shares of right answers.
+        clusters: cluster of each question (`by_cluster`).
     """
     n_seeds, n_questions = values.shape
-    by_question = values.mean(axis=0)
-    total = n_questions + 2
-    degrees = n_questions + 1
-    middle = float(values.mean()) * n_questions / total
-    questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
+    values = by_cluster(values, clusters)
+    n_clusters = values.shape[1]
+    question = n_clusters / n_questions  # a question in clusters
+    means = values.mean(axis=0)
+    total = n_clusters + 2 * question
+    degrees = n_clusters + 1
+    middle = float(values.mean()) * n_clusters / total
+    questions = ((float(means @ means) + 2 * question**2) / total - middle**2) / total
     if n_seeds == 1:
         return Error(middle, questions, degrees)
     seeds, _, noise = mean_squares(values)
@@ -116,16 +145,19 @@ def require_answers(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def mean_interval(values: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, float]:
+def mean_interval(
+    values: np.ndarray, weights: np.ndarray | None = None, clusters: np.ndarray | None = None
+) -> tuple[float, float]:
     """Return the 95 % t interval of a mean over crossed seeds and questions, or over questions with one seed.
 
     Args:
         values: (n_seeds, n_questions), finite.
         weights: array of the same shape, not negative. A seed's mean is then sum(values) / sum(weights), with an
             interval by linearisation (Cochran 1977, eq. 6.12).
+        clusters: cluster of each question (`by_cluster`).
 
     Returns:
-        Both ends; NaN with one question, or if the weights of a seed are all 0.
+        Both ends; NaN with one question or cluster, or if the weights of a seed are all 0.
     """
     values = require_answers(values)
     if weights is not None:
@@ -134,6 +166,7 @@ def mean_interval(values: np.ndarray, weights: np.ndarray | None = None) -> tupl
             return math.nan, math.nan
         ratios = values.mean(axis=1, keepdims=True) / totals
         values = ratios + (values - ratios * weights) / totals
+    values = by_cluster(values, clusters)
     n_seeds, n_questions = values.shape
     if n_questions == 1:
         return math.nan, math.nan
@@ -167,14 +200,16 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
     return total, total**2 / uncertainty
 
 
-def accuracy_interval(correct: np.ndarray) -> tuple[float, float]:
+def accuracy_interval(correct: np.ndarray, clusters: np.ndarray | None = None) -> tuple[float, float]:
     """Return the t interval of an accuracy, from (n_seeds, n_questions) shares of right answers.
 
-    Two right and two wrong questions are added, as by Agresti and Coull (1998) for one proportion. The variance is
-    `crossed_variance`. The half width is at most a crossed bootstrap's (Owen 2007), its error times the normal
-    quantile. docs/simulations.md has the coverage.
+    Two right and two wrong questions (clusters) are added, as by Agresti and Coull (1998) for one proportion. The
+    variance is `crossed_variance`. docs/simulations.md has the coverage.
+
+    Args:
+        clusters: cluster of each question (`by_cluster`).
     """
-    correct = np.asarray(correct, dtype=float)
+    correct = by_cluster(np.asarray(correct, dtype=float), clusters)
     n_seeds, n_questions = correct.shape
     by_question = correct.mean(axis=0)
     total = n_questions + 4
@@ -183,13 +218,10 @@ def accuracy_interval(correct: np.ndarray) -> tuple[float, float]:
     questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
     reach = float(scipy.special.stdtrit(most_degrees, UPPER)) * math.sqrt(questions)
     if n_seeds > 1 and n_questions > 1:
-        seeds, _, noise = mean_squares(correct)
         variance, degrees = crossed_variance(correct)
         added = max(questions - float(by_question.var(ddof=1)) / n_questions, 0.0)
-        reach = min(
-            float(scipy.special.stdtrit(min(degrees, most_degrees), UPPER)) * math.sqrt(variance + added),
-            float(scipy.special.ndtri(UPPER)) * math.sqrt(seeds + questions + noise),
-        )
+        quantile = float(scipy.special.stdtrit(min(degrees, most_degrees), UPPER))
+        reach = quantile * math.sqrt(variance + added)
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 

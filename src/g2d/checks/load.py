@@ -17,7 +17,6 @@ from g2d.checks.rules import mistakes
 from g2d.config.file import merged, read_file, read_files, require_whole, source_of
 from g2d.config.sections import FILES, Config
 from g2d.settings import ConfigError, refuse
-from g2d.settings.gone import without_gone_keys
 from g2d.settings.mistakes import messages
 
 
@@ -98,12 +97,8 @@ def read(path: str | Path) -> Config:
 
 
 def read_record(path: str | Path) -> Config:
-    """Read the configuration that a run wrote into its results folder, also one of an earlier version.
-
-    Raises:
-        ConfigError: this version does not have something in it.
-    """
-    return load(without_gone_keys(read_file(path)), file=str(path))
+    """Read the configuration that a run wrote into its results folder."""
+    return load(read_file(path), file=str(path))
 
 
 def read_sources(sources: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -121,16 +116,15 @@ class Owner:
     """The configuration of a results folder.
 
     Args:
-        files: configuration files, relative to the folder above the results (to the checkout in older records); None
-            in records of older versions.
+        files: configuration files, relative to the folder above the results; empty if the record does not name them.
     """
 
     config: Config
-    files: list[str] | None
+    files: list[str]
 
     def came_from_others(self, files: Sequence[str]) -> bool:
         """Return whether it was read from other files, so `files` are no edited version of it."""
-        if self.files is None:
+        if not self.files:
             return False
         if len(self.files) != len(files):
             return True
@@ -155,7 +149,7 @@ def owner(file: str | Path) -> Owner | None:
     try:
         config = read_record(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")
-        files = None
+        files = []
         if first.startswith(FILES):
             files = json.loads(first.removeprefix(FILES))
         return Owner(config, files)

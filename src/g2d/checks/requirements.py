@@ -184,7 +184,7 @@ def require_repositories(config: Config) -> None:
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
     """Download and check the reward models of jobs, because jobs have no network.
 
-    They are no inputs, because a new input runs finished trainings again.
+    They are no inputs: their files are known only after the download. Jobs have the id and revision as params.
     """
     needed: list[Section] = []
     for params in judged_by:

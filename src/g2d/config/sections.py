@@ -99,7 +99,7 @@ class OpenEnded(Sampling):
 
     pool: ProblemSource = key(..., "Prompts to train on; answers are ignored.", paper="100,000 of WildChat")
     held_out: ProblemSource = key(..., "Held-out prompts for the win rates.", paper="AlpacaEval 2, ArenaHard")
-    reward: RewardName = key(..., "Entry of `rewards` to train on.", paper="Athene-RM-8B")
+    reward: RewardName = key(..., "Entry of `rewards` to train on.", paper="Athene-RM-8B, not loadable")
     judge: RewardName | None = key(
         None, "Entry of `rewards` for win rates; null: `reward`.", paper="GPT-4-1106, GPT-4o"
     )

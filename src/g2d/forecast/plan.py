@@ -1,6 +1,7 @@
-"""`g2d plan CONFIG`: which jobs fit on a card, what to change, and which differences the grid can find. Nothing runs.
+"""`g2d plan FILE ...`: which jobs fit on a card, what to change, and which differences the grid can find. Nothing runs.
 
 g2d plan my.yaml --memory 24
+g2d plan config/small.yaml config/overlays/open_ended.yaml
 g2d plan config/paper.yaml --models qwen2.5-7b-instruct --config-json qwen2.5-7b-instruct=config.json
 """
 
@@ -16,7 +17,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from g2d.checks.load import read
+from g2d.checks.load import read_sources
+from g2d.config.file import read_files
 from g2d.config.sections import Config
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
@@ -91,7 +93,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", type=Path, help="a configuration")
+    parser.add_argument("files", nargs="+", metavar="file", help="the configuration, then files to merge over it")
     parser.add_argument(
         "--memory", type=at_least(0), metavar="GiB", help="of the card, 0 without one (default: the card here, or 80)"
     )
@@ -111,7 +113,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    config = read(arguments.config)
+    config = read_sources(read_files(arguments.files))
     names = arguments.models or list(config.models)
     for name in names:
         if name not in config.models:

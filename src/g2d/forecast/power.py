@@ -1,13 +1,15 @@
 """Smallest differences that the tests of a design could find, for `g2d plan`.
 
 The test is `g2d.analysis.statistics.error_of_difference`, with the variances that it is expected to estimate. A true
-difference is found with the power of a noncentral t of Satterthwaite's degrees of freedom (1946). docs/simulations.md
-has how often simulated differences of this size are found.
+difference is found with the power of a noncentral t of Satterthwaite's degrees of freedom (1946). Answers to the
+questions of a cluster are taken as equal. docs/simulations.md has how often simulated differences of this size are
+found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -19,7 +21,9 @@ from g2d.analysis.statistics import LEVEL, Error
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.markdown import literal
-from g2d.problems.problem_keys import LocalProblems, ProblemSource, SyntheticProblems
+from g2d.problems.problem import Problem, read_problems
+from g2d.problems.problem_keys import HubProblems, ProblemSource, SyntheticProblems
+from g2d.problems.sources import load_problems
 from g2d.tables.dated_plan import PRIMARY
 from g2d.tables.families import planned_families
 
@@ -27,7 +31,6 @@ POWER = 0.8
 SEEDS = (3, 5, 8)
 # Standard deviations of a policy's accuracy: half a point, one, two, and five as of SmolLM2-135M (docs/smollm2.md).
 SEED_SDS = (0.005, 0.01, 0.02, 0.05)
-UNKNOWN_SIZE = 500  # assumed size of a benchmark: MATH-500's
 # Two policies differ in 15 % of their answers, and in a sixth of these for every seed.
 DIFFER = 0.15
 FOR_EVERY_SEED = DIFFER / 6
@@ -53,37 +56,56 @@ def smallest_difference(n_seeds: int, n_questions: int, seed_sd: float, family: 
     return min(float(shift) * error.standard_error, 1.0)
 
 
+@dataclass(frozen=True)
+class Size:
+    """Numbers of problems of a benchmark, and of their clusters."""
+
+    problems: int
+    clusters: int
+
+    def __str__(self) -> str:
+        words = f"{self.problems:,} problems"
+        if self.clusters < self.problems:
+            return f"{self.clusters:,} groups of {words}"
+        return words
+
+
+UNKNOWN_SIZE = Size(500, 500)  # assumed: MATH-500's
+
+
 class PowerRow(TypedDict):
     benchmark: str
     n_problems: int
+    n_clusters: int
     family_size: int
     n_seeds: int
     this_grid: bool
     differences: dict[float, float]  # smallest difference by standard deviation over seeds
 
 
-def planned_power(config: Config, n_problems: Mapping[str, int]) -> Iterator[PowerRow]:
+def planned_power(config: Config, sizes: Mapping[str, Size]) -> Iterator[PowerRow]:
     """Yield a row per benchmark and number of seeds, for the K of the first model against K=0; none without two K."""
     model = next(iter(config.models))
     grid = Grid(config)
-    for benchmark, n in n_problems.items():
+    for benchmark, size in sizes.items():
         family = len(planned_families(grid, model, benchmark).get(PRIMARY, []))
         if family == 0:
             continue
         for n_seeds in sorted({*SEEDS, len(config.seeds)}):
             yield {
                 "benchmark": benchmark,
-                "n_problems": n,
+                "n_problems": size.problems,
+                "n_clusters": size.clusters,
                 "family_size": family,
                 "n_seeds": n_seeds,
                 "this_grid": n_seeds == len(config.seeds),
-                "differences": {sd: smallest_difference(n_seeds, n, sd, family) for sd in SEED_SDS},
+                "differences": {sd: smallest_difference(n_seeds, size.clusters, sd, family) for sd in SEED_SDS},
             }
 
 
-def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
+def planned_words(config: Config, sizes: Mapping[str, Size | None]) -> list[str]:
     """Return paragraphs and Markdown tables on the differences that a grid could find; none without two K."""
-    rows = list(planned_power(config, {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}))
+    rows = list(planned_power(config, {name: size or UNKNOWN_SIZE for name, size in sizes.items()}))
     if not rows:
         return []
     words = [
@@ -94,9 +116,7 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
     ]
     for benchmark, of_benchmark in groupby(rows, key=itemgetter("benchmark")):
         mine = list(of_benchmark)
-        size = f"{mine[0]['n_problems']:,} problems"
-        if n_problems[benchmark] is None:
-            size += " (a guess: not loaded yet)"
+        size = str(sizes[benchmark] or f"{UNKNOWN_SIZE} (a guess: not loaded yet)")
         family = mine[0]["family_size"]
         comparisons = f"{family} comparisons" if family > 1 else f"{family} comparison"
         words.append(f"{literal(benchmark)}, {size}, corrected for {comparisons}:")
@@ -116,22 +136,24 @@ def _table(rows: list[PowerRow]) -> str:
     return "\n".join(lines)
 
 
-def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:
-    """Return the number of problems of every benchmark, None if not loaded yet."""
-    sizes = {}
+def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, Size | None]:
+    """Return the size of every benchmark, None if it is not loaded yet; ProblemError for a mistake in a local file."""
+    sizes: dict[str, Size | None] = {}
     for name, source in config.benchmarks.items():
-        sizes[name] = _size(source, Path(results, f"problems/{name}.jsonl"))
+        problems = _available(name, source, Path(results, f"problems/{name}.jsonl"))
+        if problems is None:
+            sizes[name] = None
+        else:
+            clusters = {problem.cluster for problem in problems}
+            sizes[name] = Size(max(len(problems), 2), max(len(clusters), 2))
     return sizes
 
 
-def _size(source: ProblemSource, loaded: Path) -> int | None:
+def _available(name: str, source: ProblemSource, loaded: Path) -> list[Problem] | None:
     if isinstance(source, SyntheticProblems):
-        return source.n
-    files = [loaded]
-    if isinstance(source, LocalProblems):
-        files.append(Path(source.path))
-    for file in files:
-        if file.is_file():
-            with file.open("rb") as lines:
-                return max(sum(1 for line in lines if line.strip()), 2)
-    return None
+        return load_problems(name, source)
+    if loaded.is_file():
+        return read_problems(loaded)
+    if isinstance(source, HubProblems) or not Path(source.path).is_file():
+        return None
+    return load_problems(name, source)

@@ -16,8 +16,6 @@ from g2d.settings import Section
 from g2d.verifier.verifier_keys import verifier_params
 
 Settings = dict[str, Any]  # by section or method
-# Token budgets were removed; finished evaluations without any have this key.
-NO_TOKEN_BUDGETS: Settings = {"token_budgets": []}
 
 
 class Fingerprint:
@@ -66,7 +64,7 @@ class Fingerprint:
         return self._evaluation(self.settings.evaluation.samples)
 
     def _evaluation(self, evaluation: Evaluation | None) -> Settings:
-        settings = {} if evaluation is None else {"evaluation": evaluation.params() | NO_TOKEN_BUDGETS}
+        settings = {} if evaluation is None else {"evaluation": evaluation.params()}
         return settings | self.sections("prompt") | self.verifier
 
     def replies(self) -> Settings:
@@ -122,9 +120,8 @@ class Fingerprint:
 
     def _warmup(self, policy: Policy, warmup: Warmup) -> Settings:
         run = policy.run
-        sampling = warmup.sampler_params(self.settings.engine, self.settings.lora, self.reward_of(run) or TRUTH)
-        settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
-        settings |= self.verifier | self.sections("lora", "prompt") | sampling
+        settings = {"warmup": warmup.trajectory(policy.k, policy.group_size), "engine": self.engine}
+        settings |= self.verifier | self.sections("lora", "prompt")
         prompts = run.asked.params(only={*PromptMix.model_fields})
         if prompts:
             settings["prompts"] = prompts
@@ -132,7 +129,6 @@ class Fingerprint:
 
     def _automatic(self, policy: Policy, warmup: Warmup) -> Settings:
         assert warmup.auto is not None
-        settings: Settings = {"warmup": warmup.trajectory(policy.k, policy.group_size)}
+        settings: Settings = {"warmup": warmup.trajectory(policy.k, policy.group_size), "engine": self.engine}
         settings |= self.verifier | {"auto": warmup.auto.params()}
-        settings |= warmup.sampler_params(self.settings.engine, self.settings.lora)
         return settings | self.sections("harvest", "lora", "prompt")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import psutil
 
@@ -48,8 +48,6 @@ class JobAttempt:
     process: Process
     carried: Cost | None = None
     progress: Progress | None = None  # training's progress at the last update
-
-    former: ClassVar[tuple[str, ...]] = ("start_up_s",)
 
 
 def attempt_file(log: str | Path) -> Path:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
 
 from g2d.jobs.files import parse_record, read_json, write_json
 
@@ -82,8 +81,6 @@ class Cost:
     peak_memory_bytes: int  # resident memory of the largest process, without GPU memory
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
     threads: int | None = None
-
-    former: ClassVar[tuple[str, ...]] = ("gpu_energy_j", "overlap_s")  # ignored fields of earlier versions
 
     @property
     def key(self) -> JobKey:

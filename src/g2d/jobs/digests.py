@@ -28,10 +28,8 @@ def digest_file(log: str | Path) -> Path:
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
     """Write the digests of a job's outputs, and of external inputs before it started (`read`)."""
-    digests = dict(read or {})
-    for path in paths:
-        for file in _files(Path(path)):
-            digests[str(file)] = sha256(file)
+    files = [str(file) for path in paths for file in _files(Path(path))]
+    digests = dict(read or {}) | remembered_digests(files)
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
@@ -69,18 +67,10 @@ class ChangedError(ValueError):
     """A file's content is not the recorded one."""
 
 
-BASE_RECORD = "/base/policy.json"  # M0's record
-
-
 def require_recorded(files: Iterable[str]) -> None:
-    """Raise a ChangedError if a file does not have its recorded digest; print how many files have none.
-
-    Weights are compared with all files that their job wrote to the same folder, M0's record with all that its job read
-    or wrote.
-    """
-    lists = _read_lists(Path("results"))
+    """Raise a ChangedError if a file does not have its recorded digest; print how many files have none."""
     recorded: dict[str, dict[str, str]] = {}  # list by file and digest; several lists if a rule was renamed
-    for listed, digests in lists.items():
+    for listed, digests in _read_lists(Path("results")).items():
         for file, digest in digests.items():
             recorded.setdefault(file, {}).setdefault(digest, listed)
     read: dict[str, str] = {}  # values: what `snakemake -R` makes again
@@ -88,47 +78,9 @@ def require_recorded(files: Iterable[str]) -> None:
         for path in _files(Path(argument)):
             read[str(path)] = argument
     _compare(read, recorded)
-    others = _written_with(read, lists, recorded)
-    for name in read:
-        if name.endswith(BASE_RECORD):
-            record = read_json(name)
-            for base_file, digest in (record.get("base_files") or {}).items():
-                other = str(Path(record["base"], base_file))
-                recorded.setdefault(other, {}).setdefault(digest, name)
-                others.setdefault(other, name)
-    for name in read:
-        others.pop(name, None)
-    _compare(dict(sorted(others.items())), recorded)
     unknown = sum(name not in recorded for name in read)
     if unknown:
         say(f"{unknown} of {len(read)} files that this job reads have no recorded digest: they were not compared")
-
-
-def _written_with(
-    read: Iterable[str], lists: Mapping[str, Mapping[str, str]], recorded: Mapping[str, Mapping[str, str]]
-) -> dict[str, str]:
-    """Return files to compare with weights and records of M0, each with its argument of `snakemake -R`."""
-    others: dict[str, str] = {}
-    for name in read:
-        is_record = name.endswith(BASE_RECORD)
-        if not is_record and not name.endswith(".safetensors"):
-            continue
-        for listed in recorded.get(name, {}).values():
-            for other in lists[listed]:
-                if is_record or Path(other).parent == Path(name).parent:
-                    others[other] = other if other.startswith("results/") else name
-    return others
-
-
-def snapshots(outputs: Iterable[str]) -> list[str]:
-    """Return the folders of the Hub's snapshots that records of M0 among the outputs name."""
-    folders = []
-    for file in outputs:
-        if file.endswith(BASE_RECORD):
-            record = read_json(file)
-            if record.get("revision"):
-                folders.append(record["base"])
-    return folders
 
 
 def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
@@ -145,12 +97,9 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
     job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")
     digests = f"sha256 {present[file]}, recorded {before}"
     again = f"the same snakemake command with -R {outputs[file]}"
-    if file.startswith("results/"):
-        fix = f"put it back, or have it made again: {again}"
-    elif snapshots([outputs[file]]):
-        fix = f"delete {Path(file).resolve()} and have it fetched again: {again} -- {outputs[file]}"
-    else:
-        fix = f"put it back, or have all that depends on it made again: {again}"
+    fix = f"put it back, or have it made again: {again}"
+    if Path(file).is_symlink():  # weights of M0
+        fix = f"put {Path(file).resolve()} back (delete it if it is in the Hub's cache), then {again}"
     raise ChangedError(f"{file}: not the file that {job} recorded: {digests}{more}; {fix}")
 
 
@@ -182,7 +131,7 @@ def remembered_digests(paths: Iterable[str]) -> dict[str, str]:
     digests = {}
     new = {}
     for path in paths:
-        name = str(Path(path).absolute())
+        name = os.path.realpath(path)  # links share it
         begun = time.time()
         before = identity(path)
         entry = entries.get(name)

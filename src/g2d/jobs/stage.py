@@ -14,7 +14,7 @@ from typing import TextIO
 
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, write_cost
-from g2d.jobs.digests import remembered_digests, require_recorded, snapshots, write_digests
+from g2d.jobs.digests import remembered_digests, require_recorded, write_digests
 from g2d.jobs.environment import pin_embedded, take_gpus
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.jobs.snakemake_jobs import Snakemake
@@ -59,10 +59,7 @@ def stage(snakemake: Snakemake) -> Iterator[Meter]:
         require_clock(snakemake.input)  # while a training can still continue in its work folder
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
-        outputs = list(snakemake.output)
-        if is_fetching:
-            outputs += snapshots(snakemake.output)
-        write_digests(snakemake.log[0], outputs, read)
+        write_digests(snakemake.log[0], snakemake.output, read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
         with suppress(OSError):  # the log may be on the full disk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
@@ -139,13 +140,29 @@ def lora_config(lora: Lora) -> LoraConfig | None:
 def model_files(source: ModelSource) -> list[str]:
     """Return the files of M0 outside of `results/`."""
     if isinstance(source, LocalModel):
-        folder = Path(source.path)
-        weights = sorted(folder.glob("*.safetensors"))
-        return [str(folder / CONFIG), *map(str, weights)]
+        files = {Path(source.path, CONFIG), *found(source.path, BASE_FILES), *found(source.path, WEIGHT_FILES)}
+        return sorted(map(str, files))
     return []
 
 
 CONFIG = "config.json"
+VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
+WEIGHT_FILES = ("*.safetensors",)
+# Read by transformers and vLLM, in addition to the weights.
+BASE_FILES = (
+    *(CONFIG, "generation_config.json", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
+    *("preprocessor_config.json", "processor_config.json"),  # of models that also read images
+    *VOCABULARIES,
+)
+
+
+def found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
+    files: list[Path] = []
+    for pattern in patterns:
+        files += Path(folder).glob(pattern)
+    return sorted(files)
 
 
 def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:

@@ -17,17 +17,16 @@ from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
 from g2d.jobs.model_folder import ONE_FILE, attention_of, tensors
 from g2d.plain import first_line
-from g2d.policies.model_keys import ADAPTER_FILES, ADAPTER_WEIGHTS, ALL_FILES, CONFIG
-from g2d.problems.prompts import CLOCK, DATE, with_values
-
-VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
-# Read by transformers and vLLM, in addition to the weights.
-BASE_FILES = (
-    *("config.json", "generation_config.json", "model.safetensors.index.json"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
-    *VOCABULARIES,
+from g2d.policies.model_keys import (
+    ADAPTER_FILES,
+    ADAPTER_WEIGHTS,
+    ALL_FILES,
+    BASE_FILES,
+    CONFIG,
+    VOCABULARIES,
+    found,
 )
+from g2d.problems.prompts import CLOCK, DATE, with_values
 
 if TYPE_CHECKING:
     import torch
@@ -50,8 +49,7 @@ class PolicyRecord:
     continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued
     started_from: str | None = None  # policy_id; None for M0
     settings: dict[str, Any] = field(default_factory=dict)  # resolved, of its stage
-    # Digests of `BASE_FILES` by name; None if a Hub revision pins them.
-    base_files: dict[str, str] | None = None
+    base_files: dict[str, str] | None = None  # digests of `BASE_FILES` by name
     effect_left: float | None = None  # share of the adapter's effect after two roundings
     weights: str | None = None  # folder of fully trained weights
     chat_template_kwargs: Mapping[str, object] | None = None
@@ -89,9 +87,8 @@ class PolicyRecord:
 
 
 def as_json(policy: PolicyRecord) -> dict[str, object]:
-    """Return the record as written: some fields are left out if None, as in earlier records."""
-    newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs")
-    return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
+    """Return the record as written, without fields that are None: a new field changes no other policy's record."""
+    return {name: value for name, value in asdict(policy).items() if value is not None}
 
 
 def write_policy(path: str | Path, policy: PolicyRecord) -> None:
@@ -124,50 +121,24 @@ def read_own_policy(path: str | Path) -> PolicyRecord:
 
 
 def base_files(folder: str | Path) -> dict[str, str]:
-    return {file.relative_to(folder).as_posix(): sha256(file) for file in _found(folder, BASE_FILES)}
-
-
-def _found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
-    files: list[Path] = []
-    for pattern in patterns:
-        files += Path(folder).glob(pattern)
-    return sorted(files)
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in found(folder, BASE_FILES)}
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
     fast = Path(folder, "tokenizer.json")
     if fast.is_file():
         return sha256(fast)
-    lines = [f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES)]
+    lines = [f"{file.name} {sha256(file)}\n" for file in found(folder, VOCABULARIES)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def changed_base_files(policy: PolicyRecord) -> list[str]:
-    if policy.base_files is None:
-        return []
-    now = base_files(policy.base)
-    names = sorted(policy.base_files.keys() | now.keys())
-    return [f"{policy.base}/{name}" for name in names if policy.base_files.get(name) != now.get(name)]
-
-
-def require_own_base_files(policy: PolicyRecord) -> None:
-    """Raise a ValueError if M0's tokenizer, chat template or configuration differ from the record."""
-    changed = changed_base_files(policy)
-    if changed:
-        raise ValueError(
-            f"{changed[0]}: changed since {policy.policy_id}/policy.json was written, so this stage would not see what "
-            "the stages before it saw; put it back, or run the same command again, which redoes what depends on it"
-        )
 
 
 def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
     """Load M0's tokenizer, with `chat_template_kwargs` in its chat template.
 
-    A ValueError names a folder that was changed, or lacks an eos token or a chat template with these variables.
+    A ValueError names a folder that lacks an eos token or a chat template with these variables.
     """
     from transformers import AutoTokenizer
 
-    require_own_base_files(policy)
     try:
         tokenizer = AutoTokenizer.from_pretrained(policy.base, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -198,12 +169,9 @@ def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
 
 
 def _way_back(policy: PolicyRecord) -> str:
-    source = policy.settings.get("source")
-    if source == "embedded":
-        return "delete the folder to have it made again"
-    if source == "hub":
-        return "delete the folder to have it fetched again"
-    return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
+    if policy.settings.get("path") == policy.base:
+        return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
+    return "delete the folder to have it made again"
 
 
 def end_tokens(policy: PolicyRecord, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -264,12 +232,7 @@ def context_limit(policy: PolicyRecord) -> int | None:
 
 
 def require_own_weights(policy: PolicyRecord) -> None:
-    """Raise a ValueError if the trained weights do not match the record, or cannot be applied as they were trained."""
-    if policy.settings.get("lora", {}).get("rounding") == "once":
-        raise ValueError(
-            f"{policy.policy_id}/policy.json: trained with lora.rounding: once, which this version lacks; delete it to "
-            "have it trained again, or use version 0.2.0"
-        )
+    """Raise a ValueError if the trained weights do not match the record."""
     if not policy.files:
         return
     file = policy.files[0]
@@ -287,7 +250,6 @@ def load_base(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
     """
     import torch
 
-    require_own_base_files(policy)
     dtype = torch.float32 if exact else precision()
     return _from_safetensors(policy, dtype=dtype)
 

@@ -29,6 +29,11 @@ class Problem:
     subject: str | None
     source: str  # like "hub:openai/gsm8k@<sha>"
     metadata: object = field(default=None, hash=False)  # JSON, for a verifier in Python
+    cluster: str = ""  # shared by questions that are not independent; by default `problem_id`
+
+    def __post_init__(self) -> None:
+        if not self.cluster:
+            object.__setattr__(self, "cluster", self.problem_id)
 
     @property
     def kind(self) -> Kind:

@@ -19,6 +19,11 @@ class Fields(Section):
     level: str | None = key(None, 'Difficulty level; 3, "3" and "Level 3" are equal.')
     subject: str | None = key(None, "Subject.")
     id: str | None = key(None, "Identifier; null: the row number.")
+    cluster: str | None = key(
+        None,
+        "Cluster: questions with the same value (a passage, a template) are not independent; null: each is its own.",
+        neutral=None,
+    )
     metadata: str | None = key(None, "Any JSON, for a verifier in Python (docs/verifier.md).", neutral=None)
 
 

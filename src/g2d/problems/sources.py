@@ -91,6 +91,7 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
             subject=cells.read_optional("subject", _subject),
             source=origin,
             metadata=cells.read_optional("metadata", _json),
+            cluster=cells.read_optional("cluster", _filled) or "",
         )
         first = places.setdefault(problem.problem_id, place)
         if first != place:
@@ -110,6 +111,11 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
         column = getattr(source.fields, field)
         if column and column not in used_columns:  # missing from every row: probably misspelled
             raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
+    if len(problems) > 1 and len({problem.cluster for problem in problems}) == 1:
+        raise ProblemError(
+            f"{origin}: column {source.fields.cluster!r}: all problems are in one cluster: name another column in "
+            f"{key}.fields.cluster, or drop it"
+        )
     if name == "pool":
         _require_one_reference(problems, places)
     elif name != OPEN_ENDED:

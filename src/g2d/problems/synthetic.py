@@ -90,6 +90,7 @@ def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[i
             level=exercise.level,
             subject=family,
             source=f"synthetic:{family}:{split}",
+            cluster=expression(exercise.steps),
         )
         problems.append(problem)
     return problems

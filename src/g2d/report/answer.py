@@ -50,6 +50,7 @@ class Row:
     hours: float | None
     n_seeds: int
     n_problems: int
+    n_clusters: int
     accuracy: float
     ci_low: float
     ci_high: float
@@ -373,10 +374,13 @@ def _auto_stop(evidence: _Evidence) -> tuple[str, ...]:
 
 
 def _sample(row: Row) -> str:
+    problems = f"{row.n_problems} problems"
+    if row.n_clusters < row.n_problems:
+        problems = f"{row.n_clusters} groups of {problems}"
     if row.n_seeds > 1:
-        return f"Bars and brackets are 95 % intervals over {row.n_seeds} seeds and {row.n_problems} problems."
+        return f"Bars and brackets are 95 % intervals over {row.n_seeds} seeds and {problems}."
     return (
-        f"Bars and brackets are 95 % intervals over {row.n_problems} problems, with these weights of one seed; other "
+        f"Bars and brackets are 95 % intervals over {problems}, with these weights of one seed; other "
         "seeds may show the reverse."
     )
 
@@ -423,6 +427,7 @@ def _rows(table: pd.DataFrame) -> list[Row]:
                 hours=_or_none(row["device_hours"]),
                 n_seeds=row["n_seeds"],
                 n_problems=row["n_problems"],
+                n_clusters=row["n_clusters"],
                 accuracy=row["accuracy"],
                 ci_low=row["ci_low"],
                 ci_high=row["ci_high"],

@@ -48,7 +48,8 @@ def cells_of(frame: pd.DataFrame) -> PageTable:
     columns = []
     constant = []
     for column in sorted(frame.columns, key=_place):
-        if column in hidden or frame[column].isna().all():
+        has_no_values = len(frame) > 0 and frame[column].isna().all()
+        if column in hidden or has_no_values:
             continue
         if _is_constant(frame[[column, *qualified_by.get(column, ())]]):
             constant.append(column)

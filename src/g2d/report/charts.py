@@ -18,7 +18,7 @@ from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_sty
 from g2d.report.vega import Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
 from g2d.tables.families import OF_K
 
-NARROW = 600  # pixels of a chart with its axes, below which names are short
+NARROW = 600  # pixels of a chart with its axes, below which names are short and marks have no labels
 ROW_HEIGHT = 26  # pixels, of a bar
 CURVE_HEIGHT = 200  # pixels, of one of several training curves
 NAME_LIMIT = alt.ExprRef("min(220, 0.4 * width)")  # pixels of a policy's name on an axis
@@ -111,7 +111,7 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     points = alt.Chart(rows).mark_point(**POINT)
     return finished(
         lines.encode(x=x, y=y, color=channels["color"], order="K:Q"),
-        *outlined(texts, align="left", dx=8),
+        *outlined(texts, align="left", dx=8, opacity=alt.ExprRef(f"width < {NARROW} ? 0 : 1")),
         bars.encode(x=x, color=channels["color"], **_interval(rows)),
         points.encode(x=x, y=y, tooltip=_tooltip(rows), **channels),
     )

@@ -143,9 +143,7 @@ def _problem_facts(manifest: Mapping[str, Any]) -> ProblemFacts:
 
 
 def steps_without_loss(metrics: Path) -> int:
-    """Return the number of gradient steps whose loss was not finite (null in metrics.jsonl), 0 without that file."""
-    if not metrics.is_file():
-        return 0
+    """Return the number of gradient steps whose loss was not finite (null in metrics.jsonl)."""
     return sum(row["loss"] is None for row in read_log(metrics))
 
 

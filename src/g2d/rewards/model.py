@@ -1,6 +1,7 @@
 """A reward model: any Hugging Face sequence-classification model with one label.
 
-Models whose class is code in their repository, as Athene-RM-8B in arXiv 2506.21495, are not run (docs/rewards.md).
+Models whose class is code in their repository or model card, as Athene-RM-8B in arXiv 2506.21495, are not run
+(docs/rewards.md).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, get_layer_types_and_kwargs
 
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.sampling import choose_tokens, has_large_vocabulary
+from g2d.rollouts.sampling import choose_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -122,11 +122,9 @@ class ContinuousBatch:
 def shared_prefix(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> list[int]:
     """Return the common prefix of all prompts, without any prompt's last token, if it is worth reading separately.
 
-    Empty for small vocabularies: their samples keep the bits of earlier releases. Empty with sliding windows: the mask
-    would count a prompt's padding after the prefix.
+    Empty with sliding windows: the mask would count a prompt's padding after the prefix.
     """
-    large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
-    if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):
+    if not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):
         return []
     in_order = sorted(list(prompt) for prompt in prompts)
     first = in_order[0]

@@ -94,6 +94,7 @@ def draw_rollouts(
         answer = verification.extracted_answer
         rollout = Rollout(
             problem_id=problem.problem_id,
+            cluster=problem.cluster,
             level=problem.level,
             reference_answer=problem.answer,
             sample=sample,

@@ -27,6 +27,7 @@ class Rollout:
     """One completion. `reward` is for training; `verdict` is the verifier's."""
 
     problem_id: str
+    cluster: str  # `Problem.cluster`
     level: int | None
     reference_answer: str | None  # None for an open-ended problem
     sample: int  # 0 .. G'-1 within the prompt
@@ -107,7 +108,7 @@ def read_own_rollouts(file: str | Path, base: PolicyRecord) -> pd.DataFrame:
     """Read a harvest that was drawn with M0's tokenizer; otherwise raise a ValueError."""
     rollouts = read_rollouts(file)
     if "tokenizer_sha256" not in rollouts:
-        raise ValueError(f"{file}: has no sampled tokens, as files of 0.1.0: delete it to have it drawn again")
+        raise ValueError(f"{file}: has no sampled tokens: delete it to have it drawn again")
     require_own_tokens(rollouts["tokenizer_sha256"], base, "the rollouts")
     return rollouts
 

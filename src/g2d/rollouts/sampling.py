@@ -12,7 +12,6 @@ import torch
 
 from g2d.rollouts.engine import Decoding
 
-LARGE = 4096  # vocabulary from which the cost per column matters; g2d's models have fewer than 300 words
 AT_ONCE = 2**19  # probabilities per part, on a CPU
 BLOCK = 256  # words whose probabilities are summed before the search
 
@@ -33,11 +32,6 @@ def request_seed(seed: int, problem_id: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 2
 
 
-def has_large_vocabulary(words: int) -> bool:
-    """Return whether to sample with fewer sums; the results differ in the last bits."""
-    return words >= LARGE
-
-
 def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float, top_p: float) -> torch.Tensor:
     """Choose the next token of every row, shape (rows,).
 
@@ -51,16 +45,21 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
     """
     if temperature == 0:
         return logits.argmax(dim=-1)
-    if top_p == 1 and has_large_vocabulary(logits.shape[-1]):
-        # On a CPU, a few rows at a time fit into the cache and reuse memory.
-        rows = len(logits) if logits.is_cuda else max(1, AT_ONCE // logits.shape[-1])
-        parts = zip(logits.split(rows), uniforms.split(rows), strict=True)
-        return torch.cat([_chosen_by_blocks(*part, temperature) for part in parts])
-    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     if top_p < 1:
-        ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
-        outside = ordered.cumsum(dim=-1) - ordered >= top_p
-        probabilities = probabilities.scatter(-1, tokens, ordered.masked_fill(outside, 0.0))
+        return _chosen_from_nucleus(logits, uniforms, temperature, top_p)
+    # On a CPU, a few rows at a time fit into the cache and reuse memory.
+    rows = len(logits) if logits.is_cuda else max(1, AT_ONCE // logits.shape[-1])
+    parts = zip(logits.split(rows), uniforms.split(rows), strict=True)
+    return torch.cat([_chosen_by_blocks(*part, temperature) for part in parts])
+
+
+def _chosen_from_nucleus(
+    logits: torch.Tensor, uniforms: torch.Tensor, temperature: float, top_p: float
+) -> torch.Tensor:
+    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
+    ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
+    outside = ordered.cumsum(dim=-1) - ordered >= top_p
+    probabilities = probabilities.scatter(-1, tokens, ordered.masked_fill(outside, 0.0))
     return _chosen(probabilities, uniforms)[0]
 
 
@@ -76,7 +75,7 @@ def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor,
 
 
 def _chosen_by_blocks(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Same as `choose_tokens` up to rounding: search for a block of the vocabulary, then a token in it."""
+    """Search for a block of the vocabulary, then a token in it: fewer sums than over all words."""
     rows, words = logits.shape
     masses = logits.float()
     masses = (masses - masses.amax(dim=-1, keepdim=True)).div_(temperature).exp_()

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from g2d.settings import MistakeInKeyError, Section
-from g2d.settings.gone import gone_sentence
 
 AnySection = TypeVar("AnySection", bound=Section)
 Path = tuple[str | int, ...]  # keys and positions in lists
@@ -28,16 +27,12 @@ def changed(where: str, common: AnySection, own: Mapping[str, object]) -> AnySec
     try:
         return type(common).model_validate(values, context={"changed": own.keys()})
     except ValidationError as error:
-        lines = messages(error, values, type(common), where)
+        lines = messages(error, values, type(common))
         raise ValueError("\n".join(f"{where}.{line}" for line in lines)) from None
 
 
-def messages(error: ValidationError, values: object, root: type[Section], section: str = "") -> list[str]:
-    """Return one line per mistake, starting with its key.
-
-    Args:
-        section: path of the validated section in the configuration, to recognise keys of earlier versions.
-    """
+def messages(error: ValidationError, values: object, root: type[Section]) -> list[str]:
+    """Return one line per mistake, starting with its key."""
     # pydantic reports an error for each type of a union. Errors at one path of a union are a group.
     groups: dict[tuple[Path, int | None], list[ErrorDetails]] = {}
     for number, item in enumerate(error.errors()):
@@ -49,10 +44,8 @@ def messages(error: ValidationError, values: object, root: type[Section], sectio
     for (path, single), items in groups.items():
         if single is None and any(other != path and other[: len(path)] == path for other in paths):
             continue  # there is a more specific one
-        mistake = _gone(section, path, items[0])
-        if mistake is None:
-            sentences = [_sentence(item, root) for item in items]
-            mistake = " or ".join(dict.fromkeys(sentences))
+        sentences = [_sentence(item, root) for item in items]
+        mistake = " or ".join(dict.fromkeys(sentences))
         where = ".".join(str(part) for part in (*path, *_key_within(items[0])))
         for line in mistake.splitlines():
             lines.append(f"{where}: {line}" if where else line)
@@ -67,13 +60,6 @@ def _key_within(item: ErrorDetails) -> list[str]:
     if item["type"].startswith("union_tag"):
         return [item["ctx"]["discriminator"].strip("'")]
     return []
-
-
-def _gone(section: str, path: Path, item: ErrorDetails) -> str | None:
-    names = [part for part in path if isinstance(part, str)]
-    if section:
-        names.insert(0, section)
-    return gone_sentence(".".join(names), item["input"])
 
 
 A_LINE = 300  # longest list of keys in a message

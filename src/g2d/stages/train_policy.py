@@ -21,7 +21,7 @@ from g2d.policies.model_keys import ADAPTER_FOLDER, ALL_FOLDER
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.checkpoints import empty
+from g2d.regimes.run.checkpoints import empty, read_manifest
 from g2d.regimes.run.online import CHECKPOINT, ROLLOUTS
 from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.regimes.run.regime import Regime, Trained, TrainingJob
@@ -75,7 +75,7 @@ class GridTraining:
             k = read_policy(stopped[0]).k
         continued_from = None
         if job.resume_from:
-            continued_from = read_policy(job.resume_from.parent / "policy.json").k
+            continued_from = read_manifest(job.resume_from)["step"]
         record = PolicyRecord(
             policy_id=job.policy_id,
             model=self.policy.model,

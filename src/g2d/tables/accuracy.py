@@ -20,6 +20,7 @@ from g2d.tables.evaluations import (
     Row,
     by_grid,
     by_policy,
+    clusters_of,
     crossed,
     m0_of,
     row_of,
@@ -29,7 +30,9 @@ from g2d.tables.frames import Rows, columns, estimate, table_of
 
 COSTS = ("device_hours", "device_hours_without_calibration", "tokens_generated", "updates", "n_pairs")
 MAIN_COLUMNS = columns(
-    f"{ROW} change n_seeds n_problems accuracy ci_low ci_high by_seed std_over_seeds behind margin_shown", *COSTS
+    f"{ROW} change n_seeds n_problems n_clusters accuracy ci_low ci_high by_seed std_over_seeds",
+    "behind margin_shown",
+    *COSTS,
 )
 
 
@@ -54,8 +57,10 @@ def main_table(
         policy, benchmark = at
         correct = crossed(by_seed, benchmark)
         accuracies = correct.mean(axis=1)
+        clusters = clusters_of(by_seed)
         row = row_of(by_seed, benchmark, correct)
-        row.update(share(correct))
+        row["n_clusters"] = len(np.unique(clusters))
+        row.update(share(correct, clusters))
         row["by_seed"] = " ".join(f"{accuracy:.4g}" for accuracy in accuracies)
         row["std_over_seeds"] = standard_deviation(accuracies)
         row.update(bounds.get(at, {}))
@@ -77,7 +82,8 @@ def _bounds(grouped: Grouped, select_by: str | None) -> dict[Row, dict[str, floa
             seeds_of_rows.add(tuple(policy.seed for policy in grouped[at]))
         if len(seeds_of_rows) > 1:
             continue
-        margins = smallest_margins(list(Paired(grouped, rows).correct.values()))
+        answers = Paired(grouped, rows)
+        margins = smallest_margins(list(answers.correct.values()), answers.clusters)
         for at, margin in zip(rows, margins, strict=True):
             bounds[at] = {"behind": margin.behind, "margin_shown": margin.margin_shown}
     return bounds
@@ -125,11 +131,11 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         row["correct"] = correct
         if base and at[0].role != "base":
             reference = np.broadcast_to(reached[:, :1], policy.shape)
-            row.update(_gain(reference, policy))
+            row.update(_gain(reference, policy, clusters_of(by_seed)))
         yield row
 
 
-def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
+def _gain(reference: np.ndarray, policy: np.ndarray, clusters: np.ndarray) -> dict[str, float | None]:
     """Return the gain and its parts with intervals, from (3 stages, n_seeds, n_problems) each."""
     old = reference.mean(axis=(1, 2))
     new = policy.mean(axis=(1, 2))
@@ -137,7 +143,7 @@ def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
     parts = decomposition.contributions(old, new)
     to_first_order = decomposition.linearised(reference, policy)
     for factor, part, linear in zip(decomposition.FACTORS, parts, to_first_order, strict=True):
-        values |= estimate(f"from_{factor}", float(part), mean_interval(linear))
+        values |= estimate(f"from_{factor}", float(part), mean_interval(linear, clusters=clusters))
     return values
 
 

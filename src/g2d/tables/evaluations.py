@@ -80,9 +80,9 @@ def row_of(seeds: Iterable[Policy], benchmark: str, values: np.ndarray) -> dict[
     return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
 
 
-def share(values: np.ndarray, name: str = "accuracy") -> dict[str, float | None]:
+def share(values: np.ndarray, clusters: np.ndarray, name: str = "accuracy") -> dict[str, float | None]:
     """Return the cells of a share of right answers, (n_seeds, n_problems), and of its 95 % interval."""
-    return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values))
+    return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values, clusters))
 
 
 def m0_of(at: Row) -> Row:
@@ -107,6 +107,12 @@ def crossed(answers: Mapping[Policy, pd.DataFrame], benchmark: str, column: str 
     return np.stack(means).astype(float)
 
 
+def clusters_of(answers: Mapping[Policy, pd.DataFrame]) -> np.ndarray:
+    """Return the cluster of each problem, in the order of `crossed`."""
+    rows = next(iter(answers.values()))
+    return rows.groupby("problem_id", sort=True)["cluster"].first().to_numpy()
+
+
 class Paired:
     """Answers of rows to the problems of one benchmark, (n_seeds, n_problems) each."""
 
@@ -118,6 +124,7 @@ class Paired:
         correct = crossed(answers, benchmark)
         self.seeds: dict[Row, list[int | None]] = {}
         self.correct: dict[Row, np.ndarray] = {}
+        self.clusters = clusters_of(answers)
         start = 0
         for at in rows:
             end = start + len(grouped[at])
@@ -147,7 +154,7 @@ class Paired:
         comparisons = []
         for at, reference in family:
             policy, other = self.pair(at, reference)
-            comparisons.append(compare(policy, other, len(family)))
+            comparisons.append(compare(policy, other, len(family), self.clusters))
         return corrected(comparisons)
 
     def _correct_of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:

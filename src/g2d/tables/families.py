@@ -28,7 +28,7 @@ ENTRIES_AGAINST_COMMON = "regimes against K=0 and GRPO alone"
 
 COMPARISON_COLUMNS = columns(
     BY_BENCHMARK,
-    "reference reference_K reference_group_size n_seeds n_problems difference ci_low ci_high",
+    "reference reference_K reference_group_size n_seeds n_problems n_clusters difference ci_low ci_high",
     "family family_size family_low family_high standard_error p_value p_holm",
     "gained lost",
 )

@@ -23,7 +23,7 @@ Columns = Mapping[str, str]  # type by name, in the order of the file
 TYPES = {
     "object": "model policy regime benchmark by_seed measure stage device change prompts"
     " reference family metric levels",
-    "int64": "K n_seeds n_problems n_samples n_prompts n_replies n_jobs devices n k"
+    "int64": "K n_seeds n_problems n_clusters n_samples n_prompts n_replies n_jobs devices n k"
     " family_size reference_K step level cut_off not_judged",
     "Int64": "group_size seed reference_group_size",
     "bool": "chosen selected",
@@ -105,8 +105,7 @@ def _has_carriage_return(table: pd.DataFrame) -> bool:
 
 
 def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
-    """Read a table of `write_table` with the declared types; columns may be missing in files of earlier versions, and
-    undeclared ones have inferred types.
+    """Read a table of `write_table` with the declared types.
 
     Raises:
         ValueError: the file is not CSV with these types.

@@ -79,10 +79,11 @@ def harvest_table(harvests: Mapping[Harvest, Informativeness], counts: Mapping[H
 
 def _harvest_intervals(counts: Sequence[pd.DataFrame]) -> dict[str, float | None]:
     judged = set.intersection(*(set(frame["problem_id"]) for frame in counts))
-    parts = []
+    of_judged = []
     for frame in counts:
-        ordered = frame[frame["problem_id"].isin(judged)].sort_values("problem_id", kind="stable")
-        parts.append(informative_parts(ordered))
+        of_judged.append(frame[frame["problem_id"].isin(judged)].sort_values("problem_id", kind="stable"))
+    parts = [informative_parts(frame) for frame in of_judged]
+    clusters = of_judged[0]["cluster"].to_numpy()
     values: dict[str, float | None] = {}
     for metric in CORRELATED_METRICS:
         numerators = []
@@ -93,7 +94,7 @@ def _harvest_intervals(counts: Sequence[pd.DataFrame]) -> dict[str, float | None
                 numerators.append(numerator)
                 denominators.append(denominator)
         if numerators:
-            low, high = mean_interval(np.stack(numerators), np.stack(denominators))
+            low, high = mean_interval(np.stack(numerators), np.stack(denominators), clusters)
             values |= interval(metric, (max(low, 0.0), min(high, 1.0)))
     return values
 

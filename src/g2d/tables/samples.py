@@ -11,12 +11,12 @@ import pandas as pd
 import scipy
 
 from g2d.grid.runs import Policy
-from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, row_of, share
+from g2d.tables.evaluations import ROW, Evaluations, by_policy, clusters_of, crossed, row_of, share
 from g2d.tables.frames import Rows, columns, table_of
 from g2d.verifier.normalise import normalise
 
 Equal = Callable[[Sequence[tuple[str, str]]], Sequence[bool]]  # whether the second answer equals the first, by pair
-READ = ("problem_id", "verdict", "reward", "extracted_answer")
+READ = ("problem_id", "cluster", "verdict", "reward", "extracted_answer")
 SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_low ci_high")
 
 
@@ -32,6 +32,7 @@ def _rows(by_seed: Mapping[Policy, pd.DataFrame], benchmark: str, equal: Equal) 
     counts: dict[Policy, pd.DataFrame] = {}
     for policy, rows in by_seed.items():
         counts[policy] = rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"])
+    clusters = clusters_of(by_seed)
     n = int(next(iter(counts.values()))["size"].iloc[0])
     for policy, count in counts.items():
         if (count["size"] != n).any():
@@ -40,18 +41,18 @@ def _rows(by_seed: Mapping[Policy, pd.DataFrame], benchmark: str, equal: Equal) 
         passed: dict[Policy, pd.Series] = {}
         for policy, count in counts.items():
             passed[policy] = pd.Series(pass_at_k(n, count["sum"].to_numpy(), k), count.index)
-        yield _row(passed, benchmark) | {"n_samples": n, "measure": "pass", "k": k}
+        yield _row(passed, benchmark, clusters) | {"n_samples": n, "measure": "pass", "k": k}
     majorities = {policy: majority_right(rows, equal) for policy, rows in by_seed.items()}
-    yield _row(majorities, benchmark) | {"n_samples": n, "measure": "maj", "k": n}
+    yield _row(majorities, benchmark, clusters) | {"n_samples": n, "measure": "maj", "k": n}
 
 
-def _row(by_seed: Mapping[Policy, pd.Series], benchmark: str) -> dict[str, object]:
+def _row(by_seed: Mapping[Policy, pd.Series], benchmark: str, clusters: np.ndarray) -> dict[str, object]:
     """Return the cells of a measure from its values by problem_id."""
     frames: dict[Policy, pd.DataFrame] = {}
     for policy, values in by_seed.items():
         frames[policy] = values.rename("share").rename_axis("problem_id").reset_index()
     shares = crossed(frames, benchmark, "share")
-    return row_of(by_seed, benchmark, shares) | share(shares, "share")
+    return row_of(by_seed, benchmark, shares) | share(shares, clusters, "share")
 
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:

@@ -18,7 +18,7 @@ WIN_RATE_COLUMNS = columns(
     "equal_length equal_length_low equal_length_high p_equal_length family_size",
     "length base_length longer score base_score not_judged cut_off",
 )
-NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
+NEEDED = ("problem_id", "cluster", "sample", "completion_text", "finish_reason", "reward")
 THEN = ", then "  # between kinds of prompts
 BENCHMARK = "open-ended"  # the prompts, as the benchmark of a `Row`
 
@@ -60,13 +60,14 @@ def _by_sample(rows: pd.DataFrame) -> pd.DataFrame:
 def _rows_of_model(aligned: Grouped) -> Rows:
     rates: dict[Row, np.ndarray] = {}
     rates_at_equal_length: dict[Row, np.ndarray] = {}
+    clusters: dict[Row, np.ndarray] = {}
     for at, seeds in aligned.items():
-        rate, rate_at_equal_length = _rates(list(seeds.values()))
+        rate, rate_at_equal_length, clusters[at] = _rates(list(seeds.values()))
         rates[at] = rate
         if rate_at_equal_length is not None:
             rates_at_equal_length[at] = rate_at_equal_length
-    tests = _tested(rates, len(rates))
-    tests_at_equal_length = _tested(rates_at_equal_length, len(rates))
+    tests = _tested(rates, clusters, len(rates))
+    tests_at_equal_length = _tested(rates_at_equal_length, clusters, len(rates))
     for at, seeds in aligned.items():
         replies = pd.concat(seeds.values())
         scores = replies[["reward", "reward_of_base"]]
@@ -94,8 +95,9 @@ def _rows_of_model(aligned: Grouped) -> Rows:
         yield row
 
 
-def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return win rates by seed and prompt, raw and at equal length, over prompts with a comparison in each seed."""
+def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Return win rates by seed and prompt, raw and at equal length, over prompts with a comparison in each seed, and
+    the clusters of these prompts."""
 
     def values(column: Callable[[pd.DataFrame], pd.Series]) -> np.ndarray:
         return np.stack([column(rows).unstack("sample").to_numpy(dtype=float) for rows in seeds])
@@ -105,15 +107,16 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None
     compared = np.isfinite(won).any(axis=2).all(axis=0)
     won = won[:, compared]
     longer = longer[:, compared]
-    return raw(won), length_controlled(won, longer)
+    clusters = seeds[0]["cluster"].groupby("problem_id", sort=True).first().to_numpy()
+    return raw(won), length_controlled(won, longer), clusters[compared]
 
 
-def _tested(rates: Mapping[Row, np.ndarray], family: int) -> dict[Row, Comparison]:
+def _tested(rates: Mapping[Row, np.ndarray], clusters: Mapping[Row, np.ndarray], family: int) -> dict[Row, Comparison]:
     """Compare win rates with 1/2."""
     comparisons = []
-    for rate in rates.values():
+    for at, rate in rates.items():
         half = np.full((1, rate.shape[1]), 0.5)
-        comparisons.append(compare(rate, half, family))
+        comparisons.append(compare(rate, half, family, clusters[at]))
     return dict(zip(rates, corrected(comparisons), strict=True))
 
 

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from g2d.memory.workload import Training
-from g2d.policies.model_keys import Lora
 from g2d.regimes.run.prompt_choice import OnlineKeys
 from g2d.regimes.run.trainers import OptimizerKeys
-from g2d.rewards.registry import TRUTH, RewardName, is_scalar
-from g2d.rollouts.rollout_keys import EngineSettings
+from g2d.rewards.registry import RewardName
 from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 
 if TYPE_CHECKING:
@@ -346,19 +344,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         return {
             "warmup": self.trajectory(job.k, job.group_size),
             "group_size": job.group_size,
-            **self.sampler_params(job.engine, job.lora, job.reward),
         }
-
-    def sampler_params(self, engine: EngineSettings, lora: Lora, reward: Section = TRUTH) -> dict[str, object]:
-        """Return settings of engine and reward that change results; some are constants that finished jobs have."""
-        values: dict[str, object] = {"engine": engine.name}
-        if engine.name != "vllm":
-            values["rollouts"] = "by g2d.rollouts"
-        elif self.ratio == "sampler" and lora.dropout > 0:
-            values["ratios"] = "without dropout"
-        if self.mask_uniform_groups and is_scalar(reward):
-            values["masked"] = "by rewards"
-        return values
 
     def accumulation_steps(self, group_size: int) -> int:
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)

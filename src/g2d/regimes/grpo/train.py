@@ -179,7 +179,7 @@ def _arguments(job: WarmupJob, draft: Path, microbatches: MicroBatches) -> GRPOC
 
 GRPO = Regime(
     name="grpo",
-    version=2,
+    version=1,
     phase="online",
     settings=Warmup,
     section="warmup",

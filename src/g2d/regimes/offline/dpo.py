@@ -55,15 +55,6 @@ class Dpo(Section):
         neutral=False,
     )
 
-    def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, object]:
-        """Return the keys as params of a job, with a former key: without it, finished trainings would run again."""
-        params: dict[str, object] = {}
-        for name, value in super().params(only=only, without=without).items():
-            if name == "match_pairs_to":
-                params["pairs_per_prompt"] = 1
-            params[name] = value
-        return params
-
     def sequences(self, samples: int, pairable: float) -> float:
         return 2 * pairable
 
@@ -134,7 +125,7 @@ def _row(pair: Pair) -> dict[str, list[int]]:
 
 DPO = Regime(
     name="dpo",
-    version=3,
+    version=1,
     phase="offline",
     settings=Dpo,
     section="dpo",

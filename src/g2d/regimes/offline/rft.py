@@ -129,7 +129,7 @@ def train_rft(job: TrainingJob[Rft, list[RightCompletion]]) -> Trained:
 
 RFT = Regime(
     name="rft",
-    version=2,
+    version=1,
     phase="offline",
     settings=Rft,
     read=read_rft,

@@ -148,8 +148,7 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
             for parameter in model.parameters():
                 if parameter.requires_grad:
                     parameter.grad = torch.zeros_like(parameter)
-        self.log_update(self._sums)
-        self._sums = Counter()
+        self.log_update()
         return total
 
     def _set_signature_columns_if_needed(self) -> None:
@@ -162,9 +161,11 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         batch["chosen_tokens"] = sum(group.chosen_tokens for group in update)
         return batch
 
-    def log_update(self, sums: Counter[str]) -> None:
+    def log_update(self) -> None:
         """Log means over the pairs of an update, and the entropy over its tokens."""
         metrics = self._metrics["train"]
+        sums = self._sums
+        self._sums = Counter()
         n_pairs = sums.pop("pairs", 0)
         n_tokens = sums.pop("tokens", 0)
         self._total_train_tokens += sums.pop("read", 0)

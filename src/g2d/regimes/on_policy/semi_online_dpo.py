@@ -233,7 +233,7 @@ def _trainer(
 
 SEMI_ONLINE_DPO = Regime(
     name="semi_online_dpo",
-    version=4,
+    version=1,
     phase="online",
     settings=SemiOnlineDpo,
     read=read_prompts,

@@ -42,7 +42,7 @@ def choose_microbatches(
         chosen = _on_cpu(job, workload, lengths, resumes=before is not None)
         if not chosen.recorded:
             return chosen
-    elif before is not None:  # written by a version that did not choose
+    elif before is not None:  # of a CPU, with plain passes
         chosen = MicroBatches(workload.units, workload.checkpointing)
     else:
         chosen = _on_gpu(job, workload, lengths[0], *memory)

@@ -14,11 +14,11 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Literal, Self
 
-from pydantic import SerializationInfo, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import model_validator
 
 from g2d.memory.workload import Training
 from g2d.problems import Problem
-from g2d.settings import PARAMS, MistakeInKeyError, Section, key
+from g2d.settings import MistakeInKeyError, Section, key
 
 NEARLY = 0.01  # 0.333 of 15 prompts is 5
 METRICS = (
@@ -86,12 +86,6 @@ class Retire(Section):
     """Prompts to stop training on."""
 
     after: int = key(..., "Groups in a row without signal after which a prompt is retired.", ge=1)
-
-    @model_serializer(mode="wrap")
-    def _drop_neutral(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, object]:
-        """Add a former key to params: without it, finished trainings would run again."""
-        values: dict[str, object] = serialize(self)
-        return values | {"readmit": None} if info.context is PARAMS else values
 
 
 class OnlineKeys(Section):
