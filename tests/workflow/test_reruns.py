@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         {},
     ),
     "raise the number of train_dpo in g2d.regimes.offline.dpo": (
-        edited("src/g2d/regimes/offline/dpo.py", "version=3,", "version=9,"),
+        edited("src/g2d/regimes/offline/dpo.py", "version=1,", "version=9,"),
         TRAINED,
     ),
     "change a caption in src/g2d/tables/captions.yaml": (
