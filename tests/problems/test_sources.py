@@ -1,6 +1,7 @@
 """Loading problems: one normaliser for every source, and messages that name place, key and fix."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,6 +44,40 @@ def test_local_rows_become_problems(tmp_path):
 def test_rows_without_id_level_and_subject(tmp_path):
     problems = load(tmp_path, [{"q": "1+1?", "a": 2}], fields=Fields(prompt="q", answer="a"), answer_format="plain")
     assert [(p.problem_id, p.answer, p.level, p.subject) for p in problems] == [("math-00000", "2", None, None)]
+
+
+GSM8K = ["He has 2 + 3 = 5.\n#### 5", "It is 7.\n#### 7", "9"]
+SOLVED = [r"So it is $\boxed{5}$.", r"\boxed{7}", "9"]
+SEVERAL_LINES = ["2 + 3\n= 5", "7\n8", "9"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (GSM8K, "2 of 3 answers in column 'answer' contain ####: set benchmarks.math.answer_format: gsm8k"),
+        (SOLVED, r"2 of 3 answers in column 'answer' contain \boxed: set benchmarks.math.answer_format: boxed"),
+        (SEVERAL_LINES, "2 of 3 answers in column 'answer' have several lines: name the column of the final answer in"),
+    ],
+)
+def test_solutions_are_no_answers_unless_the_whole_text_is_one(tmp_path, answers, message):
+    rows = [{"problem": f"{i}?", "answer": answer} for i, answer in enumerate(answers)]
+    with pytest.raises(ProblemError, match=re.escape(message)):
+        load(tmp_path, rows, fields=Fields(), answer_format=None)
+    assert [problem.answer for problem in load(tmp_path, rows, fields=Fields(), answer_format="plain")] == answers
+    assert load(tmp_path, rows, name=OPEN_ENDED, fields=Fields(), answer_format=None)
+
+
+def test_a_few_answers_may_look_like_solutions(tmp_path):
+    rows = [{"problem": f"{i}?", "answer": answer} for i, answer in enumerate(["#### 5", "7", "9"])]
+    assert load(tmp_path, rows, fields=Fields(), answer_format=None)[0].answer == "#### 5"
+
+
+def test_a_pool_may_repeat_a_question_in_another_layout_with_the_same_answer(tmp_path):
+    first = {"problem": "Find $x^{2}$.", "answer": r"\dfrac{1}{2}"}
+    again = {"problem": r"Find \(x^2\)", "answer": r"\frac12"}
+    assert len(load(tmp_path, [first, again], name="pool", fields=Fields(), answer_format=None)) == 2
+    with pytest.raises(ProblemError, match=r"line 2: asks what .*line 1 asks, but its reference answer is '3'"):
+        load(tmp_path, [first, again | {"answer": "3"}], name="pool", fields=Fields(), answer_format=None)
 
 
 def test_a_row_may_lack_its_level_and_subject(tmp_path):

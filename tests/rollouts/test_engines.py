@@ -270,7 +270,7 @@ def test_a_file_that_is_no_rollouts_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"rollouts\.parquet: "):
         read_rollouts(file)
     pd.DataFrame({"problem_id": ["a"]}).to_parquet(file)
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: .*level"):
+    with pytest.raises(ValueError, match=r"rollouts\.parquet: .*lack the column"):
         read_rollouts(file)
 
 

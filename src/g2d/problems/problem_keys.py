@@ -30,7 +30,8 @@ class Fields(Section):
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
 
 ANSWER_FORMAT_DOC = (
-    "Reference answer: the column (plain), its last \\boxed{} (boxed), or the number after #### (gsm8k)."
+    "Reference answer: the column (plain), its last \\boxed{} (boxed), or the number after #### (gsm8k). null: plain, "
+    "unless most answers look like solutions."
 )
 
 
@@ -92,7 +93,7 @@ class LocalProblems(Problems):
     source: Literal["local"] = key(..., "Read a JSONL file.")
     path: str = key(..., "The file, relative to the working directory.")
     fields: Fields = key(Fields(), "Column names.")
-    answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
+    answer_format: AnswerFormat | None = key(None, ANSWER_FORMAT_DOC)
 
 
 class HubProblems(Problems):
@@ -104,7 +105,7 @@ class HubProblems(Problems):
     subset: str | None = key(None, "Configuration of the data set, if it has several.")
     split: str = key("test", "Split to load.")
     fields: Fields = key(Fields(), "Column names.")
-    answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
+    answer_format: AnswerFormat | None = key(None, ANSWER_FORMAT_DOC)
 
 
 ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]

@@ -78,11 +78,13 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
     doubtful: list[str] = []
     columns: list[str] = []
     used_columns: set[str] = set()
-    read_answer = partial(reference_answer, answer_format=source.answer_format)
+    answers: list[str] = []  # as written
+    read_answer = partial(reference_answer, answer_format=source.answer_format or "plain")
     for number, (place, row) in enumerate(rows):
         columns = list(row)
         used_columns.update(columns)
         cells = _Cells(key, source, place, row)
+        answers.append(str(row.get(source.fields.answer)))
         problem = Problem(
             problem_id=cells.read_optional("id", _filled) or f"{name}-{number:05d}",
             prompt=cells.read("prompt", _prompt),
@@ -111,6 +113,8 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
         column = getattr(source.fields, field)
         if column and column not in used_columns:  # missing from every row: probably misspelled
             raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
+    if source.answer_format is None and name not in OPEN_ENDED_SETS:
+        _require_no_solutions(key, source.fields.answer, answers)
     if len(problems) > 1 and len({problem.cluster for problem in problems}) == 1:
         raise ProblemError(
             f"{origin}: column {source.fields.cluster!r}: all problems are in one cluster: name another column in "
@@ -156,12 +160,31 @@ class _Cells:
             raise ProblemError(f"{self.place}: column {column!r}: {error}: correct the row or {key}") from None
 
 
+# What marks a solution, in words, and what to write instead of a solution's text.
+SOLUTIONS = (
+    ("####", "contain ####", "set {key}.answer_format: gsm8k"),
+    ("\\boxed", "contain \\boxed", "set {key}.answer_format: boxed"),
+    ("\n", "have several lines", "name the column of the final answer in {key}.fields.answer"),
+)
+
+
+def _require_no_solutions(key: str, column: str, answers: Sequence[str]) -> None:
+    """Raise a ProblemError if most answers are solutions: no completion would equal them."""
+    for mark, words, fix in SOLUTIONS:
+        n = sum(mark in answer.strip() for answer in answers)
+        if 2 * n > len(answers):
+            raise ProblemError(
+                f"{key}: {n:,} of {len(answers):,} answers in column {column!r} {words}: {fix.format(key=key)}, or "
+                f"{key}.answer_format: plain if the whole text is the answer"
+            )
+
+
 def _require_one_reference(problems: Sequence[Problem], places: Mapping[str, str]) -> None:
     """Raise a ProblemError if the pool has a text with two reference answers; a repeated row only has more weight."""
     seen: dict[str, Problem] = {}
     for problem in problems:
-        first = seen.setdefault(" ".join(problem.prompt.split()), problem)
-        if first.answer != problem.answer:
+        first = seen.setdefault(text_key(problem.prompt), problem)
+        if text_key(first.answer or "") != text_key(problem.answer or ""):
             raise ProblemError(
                 f"{places[problem.problem_id]}: asks what {places[first.problem_id]} asks, but its reference answer is "
                 f"{problem.answer!r}, not {first.answer!r}: keep one of them"
