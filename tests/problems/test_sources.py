@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from g2d.problems.problem import Problem, read_problems, write_problems
@@ -44,6 +45,43 @@ def test_local_rows_become_problems(tmp_path):
 def test_rows_without_id_level_and_subject(tmp_path):
     problems = load(tmp_path, [{"q": "1+1?", "a": 2}], fields=Fields(prompt="q", answer="a"), answer_format="plain")
     assert [(p.problem_id, p.answer, p.level, p.subject) for p in problems] == [("math-00000", "2", None, None)]
+
+
+ROWS_OF_FILE = [{"problem": "1+1?", "answer": "007", "level": "2"}, {"problem": "2+2?", "answer": "NA", "level": ""}]
+
+
+def write_as(name):
+    frame = pd.DataFrame(ROWS_OF_FILE)
+    if name.startswith("rows.json"):
+        frame.to_json(name, orient="records", lines="jsonl" in name)
+    elif name.startswith("rows.csv"):
+        frame.to_csv(name, index=False)
+    else:
+        frame.to_parquet(name)
+    return LocalProblems(source="local", path=name, fields={"level": "level"})
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl.gz", "rows.csv", "rows.csv.gz", "rows.parquet"])
+def test_other_formats_have_the_same_problems(name):
+    problems = load_problems("sums", write_as(name))
+    assert [(problem.prompt, problem.answer, problem.level) for problem in problems] == [
+        ("1+1?", "007", 2),
+        ("2+2?", "NA", None),
+    ]
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl.gz", "rows.csv.gz", "rows.parquet"])
+def test_a_broken_file_of_another_format_is_named(tmp_path, name):
+    source = write_as(name)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ProblemError, match=rf"{name}: cannot be read .*correct the file or benchmarks.sums.path"):
+        load_problems("sums", source)
+
+
+def test_a_missing_file_of_another_format_names_the_key():
+    with pytest.raises(ProblemError, match=r"absent.parquet: cannot be read \(No such file\): correct pool.path"):
+        load_problems("pool", LocalProblems(source="local", path="absent.parquet"))
 
 
 GSM8K = ["He has 2 + 3 = 5.\n#### 5", "It is 7.\n#### 7", "9"]

@@ -28,6 +28,7 @@ from g2d.policies.model_keys import (
     snapshot,
 )
 from g2d.problems.problem_keys import HubProblems, LocalProblems, place_of, problem_files
+from g2d.problems.sources import is_jsonl
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
 from g2d.rewards.python import PythonReward
 from g2d.rewards.registry import parts, reward_of, reward_settings
@@ -56,7 +57,7 @@ def require_files(config: Config) -> None:
 
 
 def _too_few_problems(config: Config) -> Iterator[str]:
-    if not isinstance(config.pool, LocalProblems):
+    if not isinstance(config.pool, LocalProblems) or not is_jsonl(Path(config.pool.path)):
         return
     with open(config.pool.path, "rb") as file:
         lines = sum(1 for line in file if line.strip())

@@ -88,10 +88,10 @@ class SyntheticProblems(Problems):
 
 
 class LocalProblems(Problems):
-    """Problems in a local JSONL file."""
+    """Problems in a local file."""
 
-    source: Literal["local"] = key(..., "Read a JSONL file.")
-    path: str = key(..., "The file, relative to the working directory.")
+    source: Literal["local"] = key(..., "Read a file.")
+    path: str = key(..., "JSONL, or .json, .csv or .parquet, also .gz; relative to the working directory.")
     fields: Fields = key(Fields(), "Column names.")
     answer_format: AnswerFormat | None = key(None, ANSWER_FORMAT_DOC)
 

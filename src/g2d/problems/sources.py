@@ -1,4 +1,4 @@
-"""Problems of a configured source. Only the Hub needs `datasets`: its import takes seconds."""
+"""Problems of a configured source. JSONL is read without `datasets`, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
 from g2d.jobs.files import parse_json, read_rows
@@ -63,7 +64,7 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
             except ValueError as error:
                 raise ProblemError(f"{key}.n: {error}") from None
         case LocalProblems():
-            rows = _jsonl_rows(f"{key}.path", Path(source.path))
+            rows = _local_rows(f"{key}.path", Path(source.path))
             origin = f"local:{source.path}"
         case HubProblems():
             rows = _hub_rows(key, source)
@@ -290,7 +291,18 @@ def _no_column(column: str, available: Sequence[str], key: str) -> str:
     return f"no column {column!r} (there are: {', '.join(available)}): set {key}"
 
 
-def _jsonl_rows(key: str, path: Path) -> Iterator[Row]:
+OTHER_FORMATS = (".json", ".csv", ".parquet", ".gz")  # other files are JSONL
+
+
+def is_jsonl(path: Path) -> bool:
+    return path.suffix not in OTHER_FORMATS
+
+
+def _local_rows(key: str, path: Path) -> Iterator[Row]:
+    if not is_jsonl(path):
+        for number, row in enumerate(_read_whole(key, path), 1):
+            yield f"{path}, row {number}", row
+        return
     try:
         for number, row in read_rows(path):
             yield f"{path}, line {number}", row
@@ -298,6 +310,31 @@ def _jsonl_rows(key: str, path: Path) -> Iterator[Row]:
         raise ProblemError(str(error)) from None
     except OSError as error:
         raise ProblemError(f"{path}: cannot be read ({error.strerror}): correct {key}") from None
+
+
+def _read_whole(key: str, path: Path) -> Iterable[Mapping[str, object]]:
+    """Read a file of `OTHER_FORMATS`, also with .gz behind the name."""
+    if not path.is_file():
+        raise ProblemError(f"{path}: cannot be read (No such file): correct {key}")
+    try:
+        return _read_format(path, Path(path.name.removesuffix(".gz")).suffix)
+    except Exception as error:  # pyarrow's, pandas' or datasets'
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise ProblemError(f"{path}: cannot be read ({first_line(cause)}): correct the file or {key}") from None
+
+
+def _read_format(path: Path, suffix: str) -> Iterable[Mapping[str, object]]:
+    import datasets
+    import pandas as pd
+
+    if suffix == ".csv":
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)  # an answer may be 007 or NA
+        return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    datasets.disable_progress_bars()
+    read = datasets.Dataset.from_parquet if suffix == ".parquet" else datasets.Dataset.from_json
+    with TemporaryDirectory() as cache:  # the user's cache would return a file as it was
+        rows: Iterable[Mapping[str, object]] = read(str(path), cache_dir=cache, keep_in_memory=True)
+    return rows
 
 
 def _hub_rows(key: str, source: HubProblems) -> Iterator[Row]:
