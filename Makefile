@@ -1,4 +1,8 @@
 # Wraps what a Snakemake user would type; nothing happens here that the commands below do not say.
+ifneq ($(words $(CURDIR)),1)
+$(error $(CURDIR): Snakemake cannot run the jobs of a checkout whose path has a space: move it, then run make again)
+endif
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -84,3 +86,13 @@ def _pins(file: str) -> dict[str, str]:
 
 def _normal(names: str) -> str:
     return names.lower().replace("_", "-")
+
+
+def test_make_refuses_a_path_with_a_space_before_it_installs(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    shutil.copy(REPOSITORY / "Makefile", folder)
+    done = subprocess.run(["make", "demo"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "path has a space: move it" in done.stderr
+    assert [file.name for file in folder.iterdir()] == ["Makefile"]
