@@ -269,6 +269,13 @@ def test_a_dry_run_says_why(micro_grid: Project) -> None:
         plan = micro_grid.snakemake("-n").stdout
     assert re.search(r"params have changed since last execution:\s+train_dpo", plan), plan
     assert re.search(r"input files updated by another job:\s+.*evaluate", plan)
+    assert re.search(r"^dpo\.learning_rate \S+ -> 0\.0001: 6 finished train_dpo run again$", plan, re.M), plan
+    assert re.search(r"^12 more finished jobs run again$", plan, re.M), plan
+    assert re.search(r"^What they replace took \S+ device-hours$", plan, re.M), plan
+
+
+def test_nothing_is_said_of_changes_without_any(micro_grid: Project) -> None:
+    assert "run again" not in micro_grid.snakemake("-n").stdout
 
 
 def test_without_a_record_of_the_settings_a_changed_configuration_is_refused(own_micro_grid: Project) -> None:

@@ -4,6 +4,7 @@ import logging
 
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import hours_left, report as report_hours
+from g2d.status import changes
 
 
 def say_hours(dag):
@@ -23,6 +24,21 @@ def say_hours(dag):
         return True
 
     logger.addFilter(with_hours)
+
+
+def say_what_changed(dag):
+    """Say which keys changed since jobs finished, and what these jobs took."""
+    if not workflow.is_main_process:
+        return
+    reruns = []
+    for job in jobs_of_g2d(dag.needrun_jobs()):
+        if makes_results(job) and is_finished(job):
+            change = dag.reason(job).params_changed
+            costs = [file for file in job.output if file.endswith("cost.json")]
+            reruns.append(changes.Rerun(own_name(job.rule.name), change.only_old, change.only_new, costs))
+    replaced = changes.report(reruns)
+    if replaced:
+        logger.warning(replaced)
 
 
 def say_what_looks_newer(dag):
