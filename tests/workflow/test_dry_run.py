@@ -239,7 +239,9 @@ def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
     # So many are folded: one of every rule is listed.
     plan = project.snakemake("-n").stdout
     assert f"{n} jobs, of which the first of every rule is listed; --verbose lists all." in plan
-    assert len(re.findall(r"^Job \d+: ", plan, re.M)) == len(jobs)
+    listed = plan.partition("\ntotal ")[2].partition("\nJob stats:")[0].split("\n\n")[-1].strip().splitlines()
+    assert len(listed) == len(jobs)
+    assert "All tables, figures and the page" in listed
 
 
 def test_files_of_the_configuration_may_be_in_the_results(project: Project, micro_config: dict[str, Any]) -> None:

@@ -607,3 +607,15 @@ def test_one_k_can_be_built_and_its_harvest_forced(micro_grid: Project) -> None:
 
 def test_named_targets(micro_grid: Project) -> None:
     assert micro_grid.planned("calibration", "harvest", "tables", "k0", "k2", "k4") == {}
+
+
+def test_the_terminal_has_a_line_at_the_start_and_at_the_end_of_a_job_and_the_log_has_the_reason(
+    with_k3: WithOneMoreK, tmp_path: Path
+) -> None:
+    project = with_k3.project.copied(tmp_path / "g2d")
+    printed = project.build("-R", "make_tables", "--until", "make_tables")
+    assert re.search(r"^\d\d:\d\d:\d\d  Make the tables$", printed, re.M)
+    assert re.search(r"^\d\d:\d\d:\d\d  1 of \d+ done: Make the tables \(\d+ s\)$", printed, re.M)
+    assert "Reason" not in printed
+    [log] = [file for file in (project.root / ".snakemake/log").iterdir() if "Make the tables" in file.read_text()]
+    assert "Reason: Forced execution" in log.read_text()

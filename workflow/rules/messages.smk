@@ -1,10 +1,60 @@
 # Additions to Snakemake's messages (hours, advice, shorter lists), and what follows a run.
 
 import logging
+import time
 
+from snakemake.logging import DefaultFormatter, is_quiet_about
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import hours_left, report as report_hours
 from g2d.status import changes
+
+
+class OneLine(DefaultFormatter):
+    """Writes one line at the start of a job, and one at its end. Snakemake's log file keeps its own format."""
+
+    SCHEDULING = ("Select jobs to execute", "Execute ")
+
+    def __init__(self, quiet, show_failed_logs):
+        super().__init__(quiet, show_failed_logs)
+        self.running = {}  # message and start by job id
+        self.finished = []  # job ids since the last record of progress
+
+    def format(self, record):
+        text = super().format(record)
+        return "" if text.startswith(self.SCHEDULING) else text  # the handler writes no empty text
+
+    def format_job_info(self, msg):
+        if not msg["rule_msg"]:
+            return super().format_job_info(msg)
+        self.running[msg["jobid"]] = (msg["rule_msg"], time.monotonic())
+        line = msg["rule_msg"] if workflow.dryrun else f"{time.strftime('%H:%M:%S')}  {msg['rule_msg']}"
+        if is_quiet_about(self.quiet, "reason"):
+            return line
+        return f"{line}\nReason: {msg['reason']}"
+
+    def format_job_finished(self, msg):
+        self.finished.append(msg["job_id"])
+        return ""
+
+    def format_progress(self, msg):
+        lines = []
+        for job in self.finished:
+            message, start = self.running.pop(job, (f"job {job}", time.monotonic()))
+            took = time.monotonic() - start
+            lines.append(f"{time.strftime('%H:%M:%S')}  {msg['done']} of {msg['total']} done: {message} ({took:.0f} s)")
+        self.finished = []
+        return "\n".join(lines)
+
+
+def shorten_messages():
+    if not READ_FIRST or not workflow.is_main_process:
+        return
+    settings = workflow.output_settings
+    for handler in logger.handlers:
+        if handler.name == "DefaultStreamHandler":
+            handler.setFormatter(OneLine(settings.quiet, settings.show_failed_logs))
+        elif handler.name == "DefaultLogFileHandler":
+            handler.setFormatter(DefaultFormatter(show_failed_logs=settings.show_failed_logs))  # with all reasons
 
 
 def say_hours(dag):
