@@ -213,6 +213,11 @@ def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: di
             "models.demo.settings.harvest.temprature: unknown key; did you mean temperature?",
         ),
         (of_demo({"seeds": [1]}), "models.demo.settings.seeds: "),
+        ({"verifier": "x.py"}, "my.yaml: verifier: expected a section with keys such as file, source, not 'x.py'"),
+        (
+            {"regimes": {True: {"regime": "rft"}}},
+            "my.yaml: regimes: True is no name: YAML reads on, off, yes and no as",
+        ),
         ({"ablations": {"ipo": {"steps": [1], "dpo": {"loss": "ipo"}}}}, "ablations.ipo: K=1 is not in warmup.steps"),
         ({"ablations": {"ipo": {"steps": [0], "dpo": {"los": 1}}}}, "ablations.ipo.dpo.los: unknown key"),
         ({"ablations": {"x": {"steps": [0], "dpo": {"start": "warmup"}}}}, "at K=0 there is no warm-up"),

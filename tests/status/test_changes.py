@@ -1,4 +1,4 @@
-"""What a changed configuration replaces, in words."""
+"""Changed keys, and what they replace, in words."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class _Cells:
             raise ProblemError(f"{self.place}: column {column!r}: {error}: correct the row or {key}") from None
 
 
-# What marks a solution, in words, and what to write instead of a solution's text.
+# Marks of a solution, the same in words, and the fix.
 SOLUTIONS = (
     ("####", "contain ####", "set {key}.answer_format: gsm8k"),
     ("\\boxed", "contain \\boxed", "set {key}.answer_format: boxed"),

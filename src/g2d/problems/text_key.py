@@ -60,7 +60,7 @@ _ACCENTED = re.compile(r"\\(['`^\"~])\s*\{?([A-Za-z])\}?")
 _CHOOSE = re.compile(r"\{([^{}\\]+)\\choose\b([^{}\\]+)\}")
 _SPACE_OF_WIDTH = re.compile(r"\\[hv]space\*?\s*\{[^{}]*\}|(?<=\\\\)\s*\[-?[\d.]+\s*(?:ex|em|pt|cm|mm|in)\]")
 
-# A comma before three digits is a thousands separator, also where a list was meant: both ways of typing agree.
+# A comma before three digits counts as a thousands separator, even in a list, so that both ways of typing agree.
 _TOKEN = re.compile(
     r"""
       \\(?:begin|end)\s*\{[A-Za-z]+\*?\}                       # an environment

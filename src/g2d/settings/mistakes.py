@@ -63,6 +63,7 @@ def _key_within(item: ErrorDetails) -> list[str]:
 
 
 A_LINE = 300  # longest list of keys in a message
+OF_NAME = "[key]"  # last part of pydantic's place of a wrong name in a mapping
 
 
 def _sentence(item: ErrorDetails, root: type[Section]) -> str:
@@ -81,6 +82,11 @@ def _sentence(item: ErrorDetails, root: type[Section]) -> str:
         return str(item["ctx"]["error"])
     if item["type"] == "union_tag_invalid":
         return f"{item['ctx']['tag']!r} is unknown; use {item['ctx']['expected_tags']}"
+    if item["type"] == "model_type":
+        names = ", ".join(_known_keys(item["loc"], root)[:3])
+        return f"expected a section with keys such as {names}, not {reprlib.repr(item['input'])}"
+    if item["loc"][-1:] == (OF_NAME,) and isinstance(item["input"], bool):
+        return f"{item['input']} is no name: YAML reads on, off, yes and no as true or false; put it in quotes"
     return f"{item['msg'][0].lower()}{item['msg'][1:]}, not {reprlib.repr(item['input'])}"
 
 
@@ -97,8 +103,10 @@ def _written_path(item: ErrorDetails, values: Any) -> tuple[Path, bool]:
             path.append(part)
         else:
             is_tag = isinstance(values, Mapping) and part in [values.get(name) for name in DISCRIMINATORS]
-            if not is_tag and part != "[key]":
+            if not is_tag and part != OF_NAME:
                 of_a_union = True
+    if item["loc"][-1:] == (OF_NAME,) and isinstance(item["input"], bool):
+        path.pop()  # pydantic has 1 for True
     return tuple(path), of_a_union
 
 

@@ -1,4 +1,4 @@
-"""What a changed configuration replaces: the changed keys, and the finished jobs that run again."""
+"""Changed keys of a configuration, and the finished jobs that they replace."""
 
 from __future__ import annotations
 
