@@ -3,7 +3,7 @@
 Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-up one against K=0 and all against M0;
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty.
 
-    python benchmarks/coverage.py [tests unstable table margins headline power accuracy clusters] [--runs 500]
+    python benchmarks/coverage.py [tests unstable margins headline forms power accuracy clusters] [--runs 500]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.analysis.comparisons import smallest_margins
+from g2d.analysis.comparisons import Margin, margins_behind_best
 from g2d.analysis.statistics import Error, accuracy_interval, error_of_difference
 from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, smallest_difference
 from g2d.grid.runs import Policy, Run
@@ -156,7 +156,7 @@ def margins(runs: int, n_k: int = 3) -> None:
     """Bounds for every K against the best: their mean if all K are equal; and, if one K is 4 points better than all
     others, how often some bound is too small and how often two rules accept K=0."""
     print(
-        "| seeds | sd of seeds | equal: margin_shown of K=0, mean | 4 points worse: some bound is too small "
+        "| seeds | sd of seeds | equal: at_most of K=0, mean | 4 points worse: some bound is too small "
         "| K=0 is not significantly different | K=0 is shown to be less than 4 points worse |"
     )
     print("|---:" * 6 + "|")
@@ -166,13 +166,13 @@ def margins(runs: int, n_k: int = 3) -> None:
         for _ in range(runs):
             for gain in (0.0, 0.04):
                 policies, _ = grid(rng, n_seeds, spread, 0.78, gain)
-                bounds = smallest_margins([*policies])
+                bounds = margins_behind_best([*policies])
                 if gain:
-                    wrong = any(bound.margin_shown < gain for i, bound in enumerate(bounds) if i != 1)
+                    wrong = any(bound.at_most < gain for i, bound in enumerate(bounds) if i != 1)
                     named = not rejects(error_of_difference(policies[1] - policies[0]), n_k)
-                    errors.append((wrong, named, bounds[0].margin_shown <= gain))
+                    errors.append((wrong, named, bounds[0].at_most <= gain))
                 else:
-                    shown.append(bounds[0].margin_shown)
+                    shown.append(bounds[0].at_most)
         cells = " | ".join(f"{share:.1%}" for share in np.mean(errors, axis=0))
         print(f"| {n_seeds} | {100 * effect:.0f} | {100 * np.mean(shown):.1f} | {cells} |", flush=True)
 
@@ -199,31 +199,87 @@ def headline(runs: int) -> None:
         print(f"| {n_seeds} | {100 * gain:.0f} | {cells} |", flush=True)
 
 
+# Accuracies of K=0 and three K > 0, in points.
+TRUTHS = (
+    *((78, 78, 78, 78), (78, 81, 78, 78), (78, 82.9, 78, 78), (78, 83, 78, 78), (78, 86, 78, 78), (78, 83, 83, 78)),
+    *((83, 78, 78, 78), (83, 83, 78, 78), (78, 80, 82, 84), (84, 82, 80, 78), (75, 78, 58, 46), (78, 78, 78, 60)),
+)
+# Standard deviations over seeds, in points.
+SCATTERS = ((1, 1, 1, 1), (5, 5, 5, 5), (5, 1, 1, 1), (1, 5, 1, 1))
+FORMS = (
+    "the set has no best K",
+    "enough",
+    "not enough",
+    "worse than the best K",
+    "at least",
+    "at most, of some K",
+    "any of these",
+)
+
+
+def false_forms(behind: np.ndarray, margins: Sequence[Margin], margin: float) -> list[bool]:
+    """Which of `FORMS` the headline says falsely if K=0 and the others are truly so far behind the best."""
+    at_least = np.array([one.at_least for one in margins])
+    at_most = np.array([one.at_most for one in margins])
+    enough = bool(at_most[0] <= margin)
+    worse = bool(at_least[0] > 0) and not enough
+    false = [
+        not (at_least[behind == 0] == 0).any(),
+        enough and at_most[0] < behind[0],
+        worse and behind[0] < margin <= at_least[0],
+        worse and behind[0] == 0,
+        worse and at_least[0] > behind[0],
+        bool((at_most < behind).any()),
+    ]
+    return [*false, any(false)]
+
+
+def forms(runs: int, n_questions: int = 300) -> None:
+    """How often the headline is wrong with a margin of 5 points, over `TRUTHS` and `SCATTERS`."""
+    print("| seeds | " + " | ".join(FORMS) + " |")
+    print("|---:" * (1 + len(FORMS)) + "|")
+    for n_seeds in (3, 5, 10):
+        rng, cells = np.random.default_rng(0), []
+        for truth, scatter in itertools.product(TRUTHS, SCATTERS):
+            accuracies, sds = np.array(truth) / 100, np.array(scatter) / 100
+            behind = accuracies.max() - accuracies
+            said = []
+            for _ in range(runs):
+                policies, _ = latent(rng, accuracies, sds, n_seeds, n_questions)
+                said.append(false_forms(behind, margins_behind_best([*policies]), 0.05))
+            cells.append(np.mean(said, axis=0))
+        most, mean = np.max(cells, axis=0), np.mean(cells, axis=0)
+        words = [f"{100 * high:.1f} / {100 * middle:.1f}" for high, middle in zip(most, mean, strict=True)]
+        print(f"| {n_seeds} | {' | '.join(words)} |", flush=True)
+
+
 # Shares of the variance of a latent ability: of the expression, of the policy's way with it, of the training's, and of
 # the wording with the single answer.
 EXPRESSION, POLICY, TRAINING, WORDING = 0.65, 0.2, 0.13, 0.02
 
 
-def worded(
-    rng: np.random.Generator, n_policies: int, n_seeds: int, sd: float, accuracy: float = TRUTH
+def latent(
+    rng: np.random.Generator, accuracies: np.ndarray, sds: np.ndarray, n_seeds: int, expressions: int, wordings: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Answers of equally good policies to 32 expressions in 8 wordings, (n_policies, n_seeds, 256), and M0's, (1, 256).
+    """Answers of policies, (n_policies, n_seeds, expressions wordings), and of M0 with the accuracy `TRUTH`, (1, ...).
 
-    An answer is right if the latent ability exceeds a threshold. A policy's seeds scatter by `sd` (in 0..1).
+    An answer is right if the latent ability exceeds a threshold. The seeds of a policy scatter by its `sds` (in 0..1).
     """
-    bar = float(scipy.special.ndtri(1 - accuracy))
-    of_seeds = sd * math.sqrt(2 * math.pi) * math.exp(bar**2 / 2)
-    shared = rng.normal(0, math.sqrt(EXPRESSION), (1, 1, 32, 1))
+    shared = rng.normal(0, math.sqrt(EXPRESSION), (1, 1, expressions, 1))
 
-    def right(n_policies: int, n_seeds: int, of_seeds: float) -> np.ndarray:
-        ability = shared + rng.normal(0, math.sqrt(POLICY), (n_policies, 1, 32, 1))
-        ability = ability + rng.normal(0, math.sqrt(TRAINING), (n_policies, n_seeds, 32, 1))
-        ability = ability + rng.normal(0, of_seeds, (n_policies, n_seeds, 1, 1))
-        ability = ability + rng.normal(0, math.sqrt(WORDING), (n_policies, n_seeds, 32, 8))
-        answers: np.ndarray = ability > bar * math.sqrt(1 + of_seeds**2)
-        return answers.reshape(n_policies, n_seeds, 256).astype(float)
+    def right(accuracies: np.ndarray, sds: np.ndarray, n_seeds: int) -> np.ndarray:
+        bars = scipy.special.ndtri(1 - accuracies)
+        of_seeds = sds * math.sqrt(2 * math.pi) * np.exp(bars**2 / 2)
+        bars = bars * np.sqrt(1 + of_seeds**2)
+        n_policies = len(accuracies)
+        ability = shared + rng.normal(0, math.sqrt(POLICY), (n_policies, 1, expressions, 1))
+        ability = ability + rng.normal(0, math.sqrt(TRAINING), (n_policies, n_seeds, expressions, 1))
+        ability = ability + rng.normal(0, 1, (n_policies, n_seeds, 1, 1)) * of_seeds[:, None, None, None]
+        ability = ability + rng.normal(0, math.sqrt(WORDING), (n_policies, n_seeds, expressions, wordings))
+        answers: np.ndarray = ability > bars[:, None, None, None]
+        return answers.reshape(n_policies, n_seeds, expressions * wordings).astype(float)
 
-    return right(n_policies, n_seeds, of_seeds), right(1, 1, 0.0)[0]
+    return right(accuracies, sds, n_seeds), right(np.array([TRUTH]), np.zeros(1), 1)[0]
 
 
 def clusters(runs: int, n_k: int = 3) -> None:
@@ -239,7 +295,7 @@ def clusters(runs: int, n_k: int = 3) -> None:
         rng = np.random.default_rng(0)
         outcomes = []
         for _ in range(runs):
-            policies, m0 = worded(rng, n_k + 1, n_seeds, sd)
+            policies, m0 = latent(rng, np.full(n_k + 1, TRUTH), np.full(n_k + 1, sd), n_seeds, 32, 8)
             outcome = []
             for of in (None, expressions):
                 low, high = accuracy_interval(policies[0], of)
@@ -288,6 +344,7 @@ if __name__ == "__main__":
         "power": power,
         "accuracy": coverage,
         "clusters": clusters,
+        "forms": forms,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help="which ones (default: all)")
