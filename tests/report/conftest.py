@@ -177,7 +177,7 @@ def write_tables(folder: Path, config: Config) -> dict[str, Path]:
             for key, stage in jobs
         ),
         "selection": pd.DataFrame(
-            {"model": "tiny", "policy": f"regime {n % 2}", "K": 10, "group_size": 2, "benchmark": text}
+            {"model": "tiny", "policy": ("first", "second")[n % 2], "K": 10, "group_size": 2, "benchmark": text}
             for n, text in enumerate(texts())
         ),
         "published": pd.DataFrame({"model": []}),

@@ -250,9 +250,10 @@ def _named(rows: Sequence[Row], last: str) -> str:
 
 
 def _smallest_enough(evidence: _Evidence) -> str:
-    if not evidence.enough or not evidence.enough[0].at_most:
+    first = evidence.enough[0] if evidence.enough else None
+    if first is None or not first.at_most:
         return ""
-    return f"; {evidence.enough[0].name} was enough, {_at_most_worse(evidence.enough[0])}"
+    return f"; {first.name} was enough, at most {rounded_up(first.at_most)} points worse"
 
 
 def _at_most_worse(row: Row) -> str:
