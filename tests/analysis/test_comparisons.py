@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 
 from g2d.analysis.comparisons import Comparison, compare
-from g2d.analysis.statistics import Error, error_of_difference, holm, mean_squares
+from g2d.analysis.statistics import POWER, Error, error_of_difference, holm, mean_squares, seeds_to_find
 from g2d.grid.runs import Policy, Run
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from tests.frames import answers, solved
@@ -290,3 +290,15 @@ def test_samples_of_a_problem_are_one_unit():
     (row,) = comparison_table({(BASE, "id"): theirs, (policy("dpo", 0), "id"): mine}).to_dict("records")
     assert row["difference"] == pytest.approx(3 / 8)
     assert row["p_value"] > 0.3
+
+
+def test_the_range_of_seeds_has_the_right_number_in_19_grids_of_20():
+    """Seeds scatter by 5 points on every question alike, so the number that finds 5 points is known."""
+    rng, runs, missed = np.random.default_rng(4), 60, 0
+    needed = next(n for n in range(2, 100) if Error(0.0, 1e-5, 501, 0.05**2 / n, n - 1).power(0.05, 0.05) >= POWER)
+    assert needed == 11
+    for _ in range(runs):
+        scattered = rng.normal(0, 0.05, 5).var(ddof=1) / 5
+        fewest, most = seeds_to_find(0.05, Error(0.0, 1e-5, 501, scattered, 4), 0.05)
+        missed += not fewest <= needed <= most
+    assert binomtest(missed, runs, 0.05, alternative="greater").pvalue > 0.01

@@ -90,7 +90,8 @@ def test_if_nothing_is_better_than_m0_no_k_is_said_to_be_enough() -> None:
     )
     shown = answered(main(BASE, NONE, SOME, half_width=0.04, bounds={0: (0.01, 0.02), 25: 0.0}), MARGIN, tests)
     assert shown.headline.replace("\u00a0", " ") == (
-        "No training is shown to help on b (greedy answers): M0 40 % [36, 44], K=0 73 %, K=25 74 %."
+        "No training is shown to help on b (greedy answers): M0 40 % [36, 44], K=0 73 %, K=25 74 % (corrected for "
+        "2 comparisons with M0)."
     )
     assert not any("enough" in sentence for sentence in shown.sentences)
 

@@ -73,21 +73,21 @@ class Error:
         between = scipy.optimize.brentq(lambda x: self.reach(math.exp(x)) - distance, first, last, rtol=1e-14)
         return min(1.0, math.exp(between))
 
-    def detectable(self, alpha: float) -> float:
-        """Return the true difference that is found with probability `POWER` at level alpha, at most 1.
-
-        It has the power of a noncentral t with Satterthwaite's degrees of freedom (1946).
-        """
+    def power(self, difference: float, alpha: float) -> float:
+        """Return the probability of finding a true difference at level alpha, from a noncentral t with Satterthwaite's
+        degrees of freedom (1946)."""
         seeds = max(self.seeds, self.noise)
         uncertainty = self.questions**2 / self.question_degrees + seeds**2 / self.seed_degrees
-        degrees = self.standard_error**4 / uncertainty
         needed = self.reach(alpha) / self.standard_error
+        degrees = self.standard_error**4 / uncertainty
+        return float(scipy.stats.nct.sf(needed, degrees, difference / self.standard_error))
 
-        def excess(shift: float) -> float:
-            return float(scipy.stats.nct.sf(needed, degrees, shift)) - POWER
-
-        shift = scipy.optimize.brentq(excess, 0.0, 2 * needed + 10)
-        return min(float(shift) * self.standard_error, 1.0)
+    def detectable(self, alpha: float) -> float:
+        """Return the true difference that is found with probability `POWER` at level alpha, at most 1."""
+        if self.power(1.0, alpha) < POWER:
+            return 1.0
+        found: float = scipy.optimize.brentq(lambda difference: self.power(difference, alpha) - POWER, 0.0, 1.0)
+        return found
 
 
 def seeds_to_find(difference: float, error: Error, alpha: float) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def seeds_to_find(difference: float, error: Error, alpha: float) -> tuple[int, i
 
     def finds(n_seeds: int, of_one_seed: float) -> bool:
         planned = replace(error, seeds=of_one_seed / n_seeds, seed_degrees=n_seeds - 1, noise=0.0)
-        return planned.detectable(alpha) <= difference
+        return planned.power(difference, alpha) >= POWER
 
     numbers = range(2, MOST_SEEDS)
     fewest, most = (numbers.start + bisect_left(numbers, True, key=lambda n: finds(n, one)) for one in (few, many))

@@ -138,11 +138,15 @@ class _Evidence:
         self.stopped = _most_accurate(by_policy["g2d-auto"])
 
     @property
+    def against_m0(self) -> list[PairedTest]:
+        if self.base is None:
+            return []
+        return [test for (_, other), test in self.tests.items() if other == self.base.at]
+
+    @property
     def nothing_beats_m0(self) -> bool:
         """Whether no policy is shown to be better than M0, corrected for all of them (Bonferroni)."""
-        if self.base is None:
-            return False
-        tests = [test for (_, other), test in self.tests.items() if other == self.base.at]
+        tests = self.against_m0
         better = [test for test in tests if test.difference > 0 and len(tests) * test.p_value <= LEVEL]
         return bool(tests) and not better
 
@@ -218,7 +222,10 @@ def _verdict(evidence: _Evidence) -> str:
         return f"{warmed.name} did best on {evidence.where}, {warmed.score(0)}; K=0, without online RL, was not run"
     if evidence.base is not None and evidence.nothing_beats_m0:
         others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
-        return f"no training is shown to help on {evidence.where}: M0 {evidence.base.score(0)}, {others}"
+        return (
+            f"no training is shown to help on {evidence.where}: M0 {evidence.base.score(0)}, {others} (corrected for "
+            f"{len(evidence.against_m0)} comparisons with M0)"
+        )
     where = evidence.where_with_margin
     grpo = "" if evidence.grpo is None else f". {evidence.grpo.name}: {percent(evidence.grpo.accuracy, 0)}"
     if none in evidence.enough:
