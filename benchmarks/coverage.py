@@ -3,7 +3,7 @@
 Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-up one against K=0 and all against M0;
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty.
 
-    python benchmarks/coverage.py [tests unstable margins headline forms power accuracy clusters] [--runs 500]
+    python benchmarks/coverage.py [tests unstable pairing margins headline forms power accuracy clusters] [--runs 500]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pandas as pd
 import scipy
 
 from g2d.analysis.comparisons import Margin, margins_behind_best
-from g2d.analysis.statistics import Error, accuracy_interval, error_of_difference
+from g2d.analysis.statistics import Error, accuracy_interval, error_of_difference, mean_squares
 from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, smallest_difference
 from g2d.grid.runs import Policy, Run
 from g2d.report.answer import answer
@@ -312,6 +312,29 @@ def power(runs: int) -> None:
         print(f"| {n_questions} | {n_seeds} | {shown} | {100 * difference:.1f} | {found / runs:.0%} |", flush=True)
 
 
+def pairing(runs: int, n_questions: int = 500) -> None:
+    """Seeds in pairs, as the tests have them, or as two independent samples (Satterthwaite), in a family of three."""
+    print("| seeds | sd of seeds | correlation | true lead | errs: pairs | two samples | finds: pairs | two samples |")
+    print("|---:" * 8 + "|")
+    for (n_seeds, sd, lead), correlation in itertools.product(((3, 0.01, 0.05), (5, 0.05, 0.1)), (0.0, 0.5, 0.9)):
+        rng, outcomes = np.random.default_rng(0), []
+        for _ in range(runs):
+            seeds = math.sqrt(1 - correlation) * rng.normal(0, sd, (2, n_seeds))
+            seeds = seeds + math.sqrt(correlation) * rng.normal(0, sd, n_seeds)
+            both = seeds[..., None] + rng.normal(0, math.sqrt(DIFFER / 2), (2, n_seeds, n_questions))
+            outcome = []
+            for gain in (0.0, lead):
+                first, second = both[0] + gain, both[1]
+                pairs = error_of_difference(first - second)
+                parts = np.array([mean_squares(first)[0], mean_squares(second)[0]])
+                degrees = float((n_seeds - 1) * parts.sum() ** 2 / (parts**2).sum())
+                samples = replace(pairs, seeds=float(parts.sum()), seed_degrees=degrees)
+                outcome += [rejects(pairs, 3), rejects(samples, 3)]
+            outcomes.append(outcome)
+        cells = " | ".join(f"{share:.1%}" for share in np.mean(outcomes, axis=0))
+        print(f"| {n_seeds} | {100 * sd:.0f} | {correlation:g} | {100 * lead:.0f} | {cells} |", flush=True)
+
+
 SEEDS = (1, 2, 3, 5, 8)
 
 if __name__ == "__main__":
@@ -323,6 +346,7 @@ if __name__ == "__main__":
         "accuracy": coverage,
         "clusters": clusters,
         "forms": forms,
+        "pairing": pairing,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help="which ones (default: all)")

@@ -37,7 +37,7 @@ class Error:
     questions: float  # variance from questions; with several seeds, beyond the noise of single answers
     question_degrees: int
     seeds: float = 0.0  # variance from seeds, including the noise of single answers; 0 with one seed
-    seed_degrees: int = 1
+    seed_degrees: float = 1
     noise: float = 0.0  # variance from single answers
 
     @property
