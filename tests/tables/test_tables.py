@@ -142,6 +142,23 @@ def test_each_k_of_the_main_policies_has_a_bound_against_the_best_other_k():
     assert table["at_most"].dropna().tolist() == [bound.at_most for bound in bounds]
 
 
+def test_a_gain_that_is_one_part_has_the_interval_of_the_comparison():
+    """All answers finish in a box, so the gain is all of right answers."""
+    evaluations = {(BASE, "id"): solved(30, of=60)}
+    for seed, right in enumerate((36, 41, 33)):
+        evaluations[policy("dpo", 150, seed), "id"] = solved(right, of=60)
+    evaluations = {
+        at: rows.assign(verdict=np.where(rows["reward"] == 1, "correct", "incorrect"))
+        for at, rows in evaluations.items()
+    }
+    [comparison] = comparison_table(evaluations).itertuples()
+    part = decomposition_table(evaluations).iloc[-1]
+    assert part["from_reasoning"] == pytest.approx(comparison.difference)
+    assert (part["from_reasoning_low"], part["from_reasoning_high"]) == pytest.approx(
+        (comparison.ci_low, comparison.ci_high), abs=1e-6
+    )
+
+
 def test_while_seeds_are_missing_no_k_has_a_bound():
     keys = [policy("dpo", 0, 0), policy("dpo", 0, 1), policy("dpo", 150, 0)]
     evaluations = {(key, benchmark): solved(2) for key in keys for benchmark in ("id", "ood")}
