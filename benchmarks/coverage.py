@@ -3,7 +3,7 @@
 Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-up one against K=0 and all against M0;
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty.
 
-    python benchmarks/coverage.py [tests unstable table margins headline power accuracy clusters] [--runs 500]
+    python benchmarks/coverage.py [tests unstable pairing margins headline forms power accuracy clusters] [--runs 500]
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.analysis.comparisons import smallest_margins
-from g2d.analysis.statistics import Error, accuracy_interval, error_of_difference
+from g2d.analysis.comparisons import Margin, margins_behind_best
+from g2d.analysis.statistics import Error, accuracy_interval, error_of_difference, mean_squares
 from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, smallest_difference
 from g2d.grid.runs import Policy, Run
 from g2d.report.answer import answer
 from g2d.report.charts import without_ablations
 from g2d.tables.accuracy import main_table
-from g2d.tables.families import comparison_table
 
 TRUTH = 0.6
 DPO = Run("dpo", "dpo", "dpo")
-GRPO = Run("grpo", "grpo", "grpo")
 LEVEL = 0.05
 
 
@@ -133,30 +131,11 @@ def unstable(runs: int) -> None:
         print(f"| {n_seeds} | {' | '.join(cells)} |", flush=True)
 
 
-def table(runs: int) -> None:
-    """Whole tables of comparisons of policies that are all alike, M0 too: in how many is some p_holm at most 5 %?"""
-    print("| seeds | sd of seeds | errs |")
-    print("|---:|---:|---:|")
-    keys = [Policy("m", DPO, 2 if k else 0, k, 0) for k in (0, 150, 300)] + [Policy("m", GRPO, 2, 300, 0)]
-    keys += [Policy("m", Run(f"regime{i}", "rft", "entry"), 0, 0, 0) for i in range(10)]
-    m0 = Policy("m")
-    for n_seeds, spread in ((1, 0.0), (3, 0.01), (8, 0.01)):
-        rng, rejections = np.random.default_rng(0), []
-        for _ in range(max(runs // 2, 1)):
-            policies, base = grid(rng, n_seeds, np.full(len(keys), spread), 0.78, n_questions=200)
-            rows = [(m0, base[0])]
-            for key, answers_by_seed in zip(keys, policies, strict=True):
-                rows += [(replace(key, seed=seed), right) for seed, right in enumerate(answers_by_seed)]
-            evaluations = {(key, "b"): evaluated(right) for key, right in rows}
-            rejections.append((comparison_table(evaluations)["p_holm"] <= LEVEL).any())
-        print(f"| {n_seeds} | {100 * spread:.0f} | {np.mean(rejections):.1%} |", flush=True)
-
-
 def margins(runs: int, n_k: int = 3) -> None:
     """Bounds for every K against the best: their mean if all K are equal; and, if one K is 4 points better than all
     others, how often some bound is too small and how often two rules accept K=0."""
     print(
-        "| seeds | sd of seeds | equal: margin_shown of K=0, mean | 4 points worse: some bound is too small "
+        "| seeds | sd of seeds | equal: at_most of K=0, mean | 4 points worse: some bound is too small "
         "| K=0 is not significantly different | K=0 is shown to be less than 4 points worse |"
     )
     print("|---:" * 6 + "|")
@@ -166,37 +145,91 @@ def margins(runs: int, n_k: int = 3) -> None:
         for _ in range(runs):
             for gain in (0.0, 0.04):
                 policies, _ = grid(rng, n_seeds, spread, 0.78, gain)
-                bounds = smallest_margins([*policies])
+                bounds = margins_behind_best([*policies])
                 if gain:
-                    wrong = any(bound.margin_shown < gain for i, bound in enumerate(bounds) if i != 1)
+                    wrong = any(bound.at_most < gain for i, bound in enumerate(bounds) if i != 1)
                     named = not rejects(error_of_difference(policies[1] - policies[0]), n_k)
-                    errors.append((wrong, named, bounds[0].margin_shown <= gain))
+                    errors.append((wrong, named, bounds[0].at_most <= gain))
                 else:
-                    shown.append(bounds[0].margin_shown)
+                    shown.append(bounds[0].at_most)
         cells = " | ".join(f"{share:.1%}" for share in np.mean(errors, axis=0))
         print(f"| {n_seeds} | {100 * effect:.0f} | {100 * np.mean(shown):.1f} | {cells} |", flush=True)
 
 
 def headline(runs: int) -> None:
     """Verdicts on K=0 with a margin of 5 points, if one of three K > 0 leads all others."""
-    verdicts = ("K=0 was enough on", "K=0 was not enough on", "was better than K=0 on", "K=0 was enough is open on")
-    print("| seeds | true lead | enough | not enough | better, maybe by less than the margin | open |")
-    print("|---:" * 6 + "|")
+    verdicts = ("K=0 was enough on", "K=0 was not enough on", "K=0 was worse than the best K on", "is open on")
+    print("| seeds | true lead | enough | not enough | worse than the best K | open | open: some K is excluded |")
+    print("|---:" * 7 + "|")
     keys = [Policy("m", DPO, 2 if k else 0, k, 0) for k in (0, 150, 300, 450)]
     for n_seeds, gain in itertools.product((3, 5, 8), (0.0, 0.03, 0.05, 0.08, 0.12)):
-        rng, said = np.random.default_rng(0), dict.fromkeys(verdicts, 0)
+        rng, said, excluded = np.random.default_rng(0), dict.fromkeys(verdicts, 0), 0
         for _ in range(runs):
             policies, _ = grid(rng, n_seeds, np.full(len(keys), 0.01), 0.78, gain)
             evaluations = {}
             for key, answers_by_seed in zip(keys, policies, strict=True):
                 for seed, right in enumerate(answers_by_seed):
                     evaluations[replace(key, seed=seed), "b"] = evaluated(right)
-            rows = without_ablations(main_table(evaluations, {}))
-            shown = answer(rows, "m", "b", "greedy answers", 0.05, comparison_table(evaluations)).headline
+            shown = answer(without_ablations(main_table(evaluations, {})), "m", "b", "greedy answers", 0.05).headline
             for verdict in verdicts:
                 said[verdict] += verdict in shown
-        cells = " | ".join(f"{n / runs:.1%}" for n in said.values())
+            excluded += "is open on" in shown and "any K may be the best" not in shown
+        cells = " | ".join(f"{n / runs:.1%}" for n in (*said.values(), excluded))
         print(f"| {n_seeds} | {100 * gain:.0f} | {cells} |", flush=True)
+
+
+# Accuracies of K=0 and three K > 0, in points.
+TRUTHS = (
+    *((78, 78, 78, 78), (78, 81, 78, 78), (78, 82.9, 78, 78), (78, 83, 78, 78), (78, 86, 78, 78), (78, 83, 83, 78)),
+    *((83, 78, 78, 78), (83, 83, 78, 78), (78, 80, 82, 84), (84, 82, 80, 78), (75, 78, 58, 46), (78, 78, 78, 60)),
+)
+# Standard deviations over seeds, in points.
+SCATTERS = ((1, 1, 1, 1), (5, 5, 5, 5), (5, 1, 1, 1), (1, 5, 1, 1))
+FORMS = (
+    "the set has no best K",
+    "enough",
+    "not enough",
+    "worse than the best K",
+    "at least",
+    "at most, of some K",
+    "any of these",
+)
+
+
+def false_forms(behind: np.ndarray, margins: Sequence[Margin], margin: float) -> list[bool]:
+    """Which of `FORMS` the headline says falsely if K=0 and the others are truly so far behind the best."""
+    at_least = np.array([one.at_least for one in margins])
+    at_most = np.array([one.at_most for one in margins])
+    enough = bool(at_most[0] <= margin)
+    worse = bool(at_least[0] > 0) and not enough
+    false = [
+        not (at_least[behind == 0] == 0).any(),
+        enough and at_most[0] < behind[0],
+        worse and behind[0] < margin <= at_least[0],
+        worse and behind[0] == 0,
+        worse and at_least[0] > behind[0],
+        bool((at_most < behind).any()),
+    ]
+    return [*false, any(false)]
+
+
+def forms(runs: int, n_questions: int = 300) -> None:
+    """How often the headline is wrong with a margin of 5 points, over `TRUTHS` and `SCATTERS`."""
+    print("| seeds | " + " | ".join(FORMS) + " |")
+    print("|---:" * (1 + len(FORMS)) + "|")
+    for n_seeds in (3, 5, 10):
+        rng, cells = np.random.default_rng(0), []
+        for truth, scatter in itertools.product(TRUTHS, SCATTERS):
+            accuracies, sds = np.array(truth) / 100, np.array(scatter) / 100
+            behind = accuracies.max() - accuracies
+            said = []
+            for _ in range(runs):
+                policies, _ = latent(rng, accuracies, sds, n_seeds, n_questions)
+                said.append(false_forms(behind, margins_behind_best([*policies]), 0.05))
+            cells.append(np.mean(said, axis=0))
+        most, mean = np.max(cells, axis=0), np.mean(cells, axis=0)
+        words = [f"{100 * high:.1f} / {100 * middle:.1f}" for high, middle in zip(most, mean, strict=True)]
+        print(f"| {n_seeds} | {' | '.join(words)} |", flush=True)
 
 
 # Shares of the variance of a latent ability: of the expression, of the policy's way with it, of the training's, and of
@@ -204,26 +237,28 @@ def headline(runs: int) -> None:
 EXPRESSION, POLICY, TRAINING, WORDING = 0.65, 0.2, 0.13, 0.02
 
 
-def worded(
-    rng: np.random.Generator, n_policies: int, n_seeds: int, sd: float, accuracy: float = TRUTH
+def latent(
+    rng: np.random.Generator, accuracies: np.ndarray, sds: np.ndarray, n_seeds: int, expressions: int, wordings: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Answers of equally good policies to 32 expressions in 8 wordings, (n_policies, n_seeds, 256), and M0's, (1, 256).
+    """Answers of policies, (n_policies, n_seeds, expressions wordings), and of M0 with the accuracy `TRUTH`, (1, ...).
 
-    An answer is right if the latent ability exceeds a threshold. A policy's seeds scatter by `sd` (in 0..1).
+    An answer is right if the latent ability exceeds a threshold. The seeds of a policy scatter by its `sds` (in 0..1).
     """
-    bar = float(scipy.special.ndtri(1 - accuracy))
-    of_seeds = sd * math.sqrt(2 * math.pi) * math.exp(bar**2 / 2)
-    shared = rng.normal(0, math.sqrt(EXPRESSION), (1, 1, 32, 1))
+    shared = rng.normal(0, math.sqrt(EXPRESSION), (1, 1, expressions, 1))
 
-    def right(n_policies: int, n_seeds: int, of_seeds: float) -> np.ndarray:
-        ability = shared + rng.normal(0, math.sqrt(POLICY), (n_policies, 1, 32, 1))
-        ability = ability + rng.normal(0, math.sqrt(TRAINING), (n_policies, n_seeds, 32, 1))
-        ability = ability + rng.normal(0, of_seeds, (n_policies, n_seeds, 1, 1))
-        ability = ability + rng.normal(0, math.sqrt(WORDING), (n_policies, n_seeds, 32, 8))
-        answers: np.ndarray = ability > bar * math.sqrt(1 + of_seeds**2)
-        return answers.reshape(n_policies, n_seeds, 256).astype(float)
+    def right(accuracies: np.ndarray, sds: np.ndarray, n_seeds: int) -> np.ndarray:
+        bars = scipy.special.ndtri(1 - accuracies)
+        of_seeds = sds * math.sqrt(2 * math.pi) * np.exp(bars**2 / 2)
+        bars = bars * np.sqrt(1 + of_seeds**2)
+        n_policies = len(accuracies)
+        ability = shared + rng.normal(0, math.sqrt(POLICY), (n_policies, 1, expressions, 1))
+        ability = ability + rng.normal(0, math.sqrt(TRAINING), (n_policies, n_seeds, expressions, 1))
+        ability = ability + rng.normal(0, 1, (n_policies, n_seeds, 1, 1)) * of_seeds[:, None, None, None]
+        ability = ability + rng.normal(0, math.sqrt(WORDING), (n_policies, n_seeds, expressions, wordings))
+        answers: np.ndarray = ability > bars[:, None, None, None]
+        return answers.reshape(n_policies, n_seeds, expressions * wordings).astype(float)
 
-    return right(n_policies, n_seeds, of_seeds), right(1, 1, 0.0)[0]
+    return right(accuracies, sds, n_seeds), right(np.array([TRUTH]), np.zeros(1), 1)[0]
 
 
 def clusters(runs: int, n_k: int = 3) -> None:
@@ -239,7 +274,7 @@ def clusters(runs: int, n_k: int = 3) -> None:
         rng = np.random.default_rng(0)
         outcomes = []
         for _ in range(runs):
-            policies, m0 = worded(rng, n_k + 1, n_seeds, sd)
+            policies, m0 = latent(rng, np.full(n_k + 1, TRUTH), np.full(n_k + 1, sd), n_seeds, 32, 8)
             outcome = []
             for of in (None, expressions):
                 low, high = accuracy_interval(policies[0], of)
@@ -258,12 +293,12 @@ def unequal(n_policies: int, at: int) -> np.ndarray:
     return np.where(np.arange(n_policies) == at, 0.03, 0.01)
 
 
-def power(runs: int, n_questions: int = 500) -> None:
+def power(runs: int) -> None:
     """Differences that `g2d plan` prints for a family of three, and how often normal answers with its variances find
     them."""
-    print("| seeds | sd of seeds | smallest difference | found |")
-    print("|---:" * 4 + "|")
-    for n_seeds, sd in itertools.product((1, 3, 5, 8), SEED_SDS):
+    print("| questions | seeds | sd of seeds | smallest difference | found |")
+    print("|---:" * 5 + "|")
+    for n_questions, n_seeds, sd in itertools.product((30, 500), (1, 3, 5, 8), SEED_SDS):
         if n_seeds == 1 and sd > SEED_SDS[0]:
             continue
         rng, found = np.random.default_rng(0), 0
@@ -274,7 +309,30 @@ def power(runs: int, n_questions: int = 500) -> None:
             values += rng.normal(0, math.sqrt(2) * sd * (n_seeds > 1), (n_seeds, 1))
             found += rejects(error_of_difference(values), 3)
         shown = f"{100 * sd:g}" if n_seeds > 1 else ""
-        print(f"| {n_seeds} | {shown} | {100 * difference:.1f} | {found / runs:.0%} |", flush=True)
+        print(f"| {n_questions} | {n_seeds} | {shown} | {100 * difference:.1f} | {found / runs:.0%} |", flush=True)
+
+
+def pairing(runs: int, n_questions: int = 500) -> None:
+    """Seeds in pairs, as the tests have them, or as two independent samples (Satterthwaite), in a family of three."""
+    print("| seeds | sd of seeds | correlation | true lead | errs: pairs | two samples | finds: pairs | two samples |")
+    print("|---:" * 8 + "|")
+    for (n_seeds, sd, lead), correlation in itertools.product(((3, 0.01, 0.05), (5, 0.05, 0.1)), (0.0, 0.5, 0.9)):
+        rng, outcomes = np.random.default_rng(0), []
+        for _ in range(runs):
+            seeds = math.sqrt(1 - correlation) * rng.normal(0, sd, (2, n_seeds))
+            seeds = seeds + math.sqrt(correlation) * rng.normal(0, sd, n_seeds)
+            both = seeds[..., None] + rng.normal(0, math.sqrt(DIFFER / 2), (2, n_seeds, n_questions))
+            outcome = []
+            for gain in (0.0, lead):
+                first, second = both[0] + gain, both[1]
+                pairs = error_of_difference(first - second)
+                parts = np.array([mean_squares(first)[0], mean_squares(second)[0]])
+                degrees = float((n_seeds - 1) * parts.sum() ** 2 / (parts**2).sum())
+                samples = replace(pairs, seeds=float(parts.sum()), seed_degrees=degrees)
+                outcome += [rejects(pairs, 3), rejects(samples, 3)]
+            outcomes.append(outcome)
+        cells = " | ".join(f"{share:.1%}" for share in np.mean(outcomes, axis=0))
+        print(f"| {n_seeds} | {100 * sd:.0f} | {correlation:g} | {100 * lead:.0f} | {cells} |", flush=True)
 
 
 SEEDS = (1, 2, 3, 5, 8)
@@ -282,12 +340,13 @@ SEEDS = (1, 2, 3, 5, 8)
 if __name__ == "__main__":
     simple = {
         "unstable": unstable,
-        "table": table,
         "margins": margins,
         "headline": headline,
         "power": power,
         "accuracy": coverage,
         "clusters": clusters,
+        "forms": forms,
+        "pairing": pairing,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help="which ones (default: all)")

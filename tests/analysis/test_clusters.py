@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.analysis.comparisons import compare, smallest_margins
+from g2d.analysis.comparisons import compare, margins_behind_best
 from g2d.analysis.informativeness import informativeness, success_counts
 from g2d.analysis.statistics import accuracy_interval, by_cluster, error_of_difference, mean_interval
 from g2d.grid.runs import Harvest
@@ -65,9 +65,9 @@ def test_a_comparison_counts_gained_and_lost_answers_within_clusters() -> None:
 
 def test_margins_are_over_clusters(answers: np.ndarray) -> None:
     copied = np.repeat(answers, 4, axis=-1)
-    [margin, _] = smallest_margins(list(copied), WORDINGS)
+    [margin, _] = margins_behind_best(list(copied), WORDINGS)
     bound = error_of_difference(copied[1] - copied[0], WORDINGS).interval(0.1)[1]
-    assert margin.margin_shown == max(bound, 0.0)
+    assert margin.at_most == max(bound, 0.0)
 
 
 Table = Callable[[np.ndarray], pd.DataFrame]

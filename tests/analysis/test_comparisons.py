@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 
-from g2d.analysis.comparisons import compare
-from g2d.analysis.statistics import Error, error_of_difference, holm, mean_squares
+from g2d.analysis.comparisons import Comparison, compare
+from g2d.analysis.statistics import POWER, Error, error_of_difference, holm, mean_squares, seeds_to_find
 from g2d.grid.runs import Policy, Run
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from tests.frames import answers, solved
@@ -75,8 +75,7 @@ def test_an_interval_holds_0_exactly_when_its_p_is_above_5_percent(drawn, family
     reference = rng.random((1 if m0 else n_seeds, n_questions)) < level
     policy = np.where(rng.random((n_seeds, n_questions)) < change, rng.random() < level, reference).astype(float)
     comparison = compare(policy, reference, family)
-    assert (comparison.ci_low <= 0 <= comparison.ci_high) == (comparison.p_value >= 0.05)
-    assert (comparison.family_low <= 0 <= comparison.family_high) == (comparison.p_value * family >= 0.05)
+    assert (comparison.ci_low <= 0 <= comparison.ci_high) == (comparison.p_value * family >= 0.05)
     assert comparison.ci_low <= comparison.difference <= comparison.ci_high
     with_these_seeds = compare(policy.mean(axis=0, keepdims=True), reference.mean(axis=0, keepdims=True))
     assert comparison.p_value >= with_these_seeds.p_value * (1 - 1e-9)  # other seeds cannot make it surer
@@ -178,77 +177,94 @@ CURVE = Policy("m", Run("grpo", "grpo", "grpo", points=((2, 150), (2, 300))), 2,
 
 @pytest.mark.parametrize(
     ("keys", "expected"),
-    [  # policy, K, reference, its K, its G, size of the family
+    [  # policy, K, reference, its K, its G, whether it is primary
         (
             [BASE, DPO, G2D, LONG, GRPO, WIDE, policy("ipo", 150)],
             {
-                ("dpo", 0, "base", 0, 0, 3),
-                ("g2d", 150, "base", 0, 0, 3),
-                ("g2d", 300, "base", 0, 0, 3),
-                ("g2d", 150, "dpo", 0, 0, 2),
-                ("g2d", 300, "dpo", 0, 0, 2),
-                ("dpo", 0, "grpo", 300, 2, 6),
-                ("dpo", 0, "grpo", 300, 4, 6),
-                ("g2d", 150, "grpo", 300, 2, 6),
-                ("g2d", 150, "grpo", 300, 4, 6),
-                ("g2d", 300, "grpo", 300, 2, 6),
-                ("g2d", 300, "grpo", 300, 4, 6),
-                ("g2d", 300, "g2d", 150, 2, 1),
-                ("grpo", 300, "base", 0, 0, 2),
-                ("ipo", 150, "g2d", 150, 2, 1),
-                ("ipo", 150, "base", 0, 0, 1),
+                ("dpo", 0, "base", 0, 0, False),
+                ("g2d", 150, "base", 0, 0, False),
+                ("g2d", 300, "base", 0, 0, False),
+                ("g2d", 150, "dpo", 0, 0, True),
+                ("g2d", 300, "dpo", 0, 0, True),
+                ("dpo", 0, "grpo", 300, 2, False),
+                ("dpo", 0, "grpo", 300, 4, False),
+                ("g2d", 150, "grpo", 300, 2, False),
+                ("g2d", 150, "grpo", 300, 4, False),
+                ("g2d", 300, "grpo", 300, 2, False),
+                ("g2d", 300, "grpo", 300, 4, False),
+                ("g2d", 300, "g2d", 150, 2, False),
+                ("grpo", 300, "base", 0, 0, False),
+                ("ipo", 150, "g2d", 150, 2, False),
+                ("ipo", 150, "base", 0, 0, False),
             },
         ),
         (  # an ablation of the warm-up is compared with GRPO as it is
             [LONG, GRPO, policy("longer/grpo", 300), policy("longer/dpo", 300)],
             {
-                ("g2d", 300, "grpo", 300, 2, 1),
-                ("longer/grpo", 300, "grpo", 300, 2, 2),
-                ("longer/dpo", 300, "g2d", 300, 2, 2),
+                ("g2d", 300, "grpo", 300, 2, False),
+                ("longer/grpo", 300, "grpo", 300, 2, False),
+                ("longer/dpo", 300, "g2d", 300, 2, False),
             },
         ),
         (  # a warm-up that stopped automatically has the references of a fixed K
             [G2D, DPO, policy("auto/dpo", 300)],
             {
-                ("g2d", 150, "dpo", 0, 0, 1),
-                ("g2d-auto", 300, "dpo", 0, 0, 1),
-                ("g2d-auto", 300, "g2d", 150, 2, 1),
+                ("g2d", 150, "dpo", 0, 0, True),
+                ("g2d-auto", 300, "dpo", 0, 0, False),
+                ("g2d-auto", 300, "g2d", 150, 2, False),
             },
         ),
-        (  # each K against each other, in one family
+        (  # each K against each other
             [policy("dpo", 50), policy("dpo", 100), G2D],
-            {("g2d", 100, "g2d", 50, 2, 3), ("g2d", 150, "g2d", 50, 2, 3), ("g2d", 150, "g2d", 100, 2, 3)},
+            {("g2d", 100, "g2d", 50, 2, False), ("g2d", 150, "g2d", 50, 2, False), ("g2d", 150, "g2d", 100, 2, False)},
         ),
-        ([DPO, CURVE, GRPO], {("dpo", 0, "grpo", 300, 2, 1)}),  # GRPO before its last K is in no test
+        (  # GRPO before its last K is in no test
+            [BASE, DPO, CURVE, GRPO],
+            {
+                ("dpo", 0, "base", 0, 0, False),
+                ("grpo", 300, "base", 0, 0, False),
+                ("dpo", 0, "grpo", 300, 2, False),
+            },
+        ),  # GRPO before its last K is in no test
     ],
     ids=["grid", "warm-up", "automatic", "every K", "curve"],
 )
 def test_families(keys, expected):
     table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate(keys)})
     assert tuple(table.columns) == tuple(COMPARISON_COLUMNS)
-    names = ["policy", "K", "reference", "reference_K", "reference_group_size", "family_size"]
+    table["primary"] = table["family"] == "primary"
+    assert (table.groupby("family")["family_size"].nunique() == 1).all()
+    assert (table.groupby("family").size() == table.groupby("family")["family_size"].first()).all()
+    names = ["policy", "K", "reference", "reference_K", "reference_group_size", "primary"]
     rows = [tuple(row) for row in table[names].fillna({"reference_group_size": 0}).to_numpy()]
     assert set(rows) == expected
     assert not table.duplicated().any()
 
 
-@pytest.mark.parametrize("role", ["entry", "ablation"])
-def test_whoever_asks_which_of_ten_regimes_helps_picks_one_of_ten(role):
-    """There is one family against M0 and one against DPO (simulated by `benchmarks/coverage.py table`)."""
-    ten = [Policy("m", Run(f"r{i}", "rft", role), 0, 0, 0) for i in range(10)]
-    table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate([BASE, DPO, G2D, *ten])})
-    sizes = table[table["policy"].str.startswith("r")].groupby("reference")["family_size"].agg(["size", "min", "max"])
-    assert sizes.to_dict("index") == {name: {"size": 10, "min": 10, "max": 10} for name in ("base", "dpo")}
-    assert set(table.loc[table["policy"] == "g2d", "family_size"]) == {1, 2}  # they cost DPO's families nothing
-
-
-def test_holm_corrects_over_k():
+def test_only_k_against_k_0_is_corrected():
+    right = {0: 10, 150: 16, 300: 13}
     evaluations = {(BASE, "id"): solved(10, of=60)}
-    evaluations |= {(policy("dpo", k), "id"): solved(n, of=60) for k, n in ((0, 10), (150, 16), (300, 13))}
-    table = comparison_table(evaluations).query("reference == 'base'").set_index("K")
-    assert table.loc[150, "p_holm"] == pytest.approx(3 * table.loc[150, "p_value"])
-    assert table.loc[300, "p_holm"] == pytest.approx(2 * table.loc[300, "p_value"])
-    assert table.loc[0, "p_holm"] == 1
+    evaluations |= {(policy("dpo", k), "id"): solved(n, of=60) for k, n in right.items()}
+    table = comparison_table(evaluations).set_index(["reference", "K"])
+
+    def alone(k: int) -> Comparison:
+        return compare((np.arange(60)[None] < right[k]).astype(float), (np.arange(60)[None] < 10).astype(float))
+
+    for k in (150, 300):
+        assert table.loc[("base", k), "p_value"] == pytest.approx(alone(k).p_value)
+        assert table.loc[("base", k), "ci_low"] == pytest.approx(alone(k).ci_low)
+    assert table.loc[("dpo", 150), "p_value"] == pytest.approx(2 * alone(150).p_value)
+    assert table.loc[("dpo", 150), "ci_low"] <= 0 < alone(150).ci_low
+    assert table.loc[("dpo", 300), "p_value"] == pytest.approx(max(alone(300).p_value, 2 * alone(150).p_value))
+
+
+def test_shares_of_the_error_by_hand():
+    """Seeds that differ by the same amount on every question have no noise of single answers."""
+    steady = compare(np.array([[0.2] * 40, [0.4] * 40]), np.zeros((2, 40)))
+    assert steady.seed_share == pytest.approx(0.2**2 / 4 / steady.standard_error**2)
+    assert steady.seed_share + steady.problem_share == pytest.approx(1)
+    one_seed = compare(np.array([[1.0, 0, 1, 0]]), np.zeros((1, 4)))
+    assert (one_seed.seed_share, one_seed.problem_share) == (0, pytest.approx(1))
 
 
 def test_policies_without_a_common_seed_are_refused():
@@ -274,3 +290,15 @@ def test_samples_of_a_problem_are_one_unit():
     (row,) = comparison_table({(BASE, "id"): theirs, (policy("dpo", 0), "id"): mine}).to_dict("records")
     assert row["difference"] == pytest.approx(3 / 8)
     assert row["p_value"] > 0.3
+
+
+def test_the_range_of_seeds_has_the_right_number_in_19_grids_of_20():
+    """Seeds scatter by 5 points on every question alike, so the number that finds 5 points is known."""
+    rng, runs, missed = np.random.default_rng(4), 60, 0
+    needed = next(n for n in range(2, 100) if Error(0.0, 1e-5, 501, 0.05**2 / n, n - 1).power(0.05, 0.05) >= POWER)
+    assert needed == 11
+    for _ in range(runs):
+        scattered = rng.normal(0, 0.05, 5).var(ddof=1) / 5
+        fewest, most = seeds_to_find(0.05, Error(0.0, 1e-5, 501, scattered, 4), 0.05)
+        missed += not fewest <= needed <= most
+    assert binomtest(missed, runs, 0.05, alternative="greater").pvalue > 0.01

@@ -1,4 +1,4 @@
-"""How much worse than the best a policy can be: bounds by hand, as laws, and how often they are wrong."""
+"""How much worse than the best a policy is at least and at most: by hand, as laws, and how often they are wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from g2d.analysis.comparisons import compare, smallest_margins
+from g2d.analysis.comparisons import compare, margins_behind_best
 
 N_QUESTIONS = 200
 
@@ -32,14 +32,15 @@ def grid(rng: np.random.Generator, accuracies: list[float], n_seeds: int, seed_e
 
 def test_by_hand() -> None:
     outcomes = answers(80, 160, 110)
-    smallest = smallest_margins(outcomes)
+    smallest = margins_behind_best(outcomes)
     assert [one.behind for one in smallest] == pytest.approx([0.4, -0.25, 0.25])
     # Two others, so each bound is one-sided at 2.5 %: the end of a two-sided 95 % interval.
-    assert smallest[0].margin_shown == pytest.approx(compare(outcomes[1], outcomes[0]).ci_high)
-    assert smallest[2].margin_shown == pytest.approx(compare(outcomes[1], outcomes[2]).ci_high)
-    assert smallest[1].margin_shown == 0  # it is shown to be the best
-    (alone,) = smallest_margins(answers(80))
-    assert (alone.behind, alone.margin_shown) == (0, 0)
+    for i in (0, 2):
+        lead = compare(outcomes[1], outcomes[i])
+        assert (smallest[i].at_least, smallest[i].at_most) == pytest.approx((lead.ci_low, lead.ci_high))
+    assert (smallest[1].at_least, smallest[1].at_most) == (0, 0)  # it is shown to be the best
+    (alone,) = margins_behind_best(answers(80))
+    assert (alone.behind, alone.at_least, alone.at_most) == (0, 0, 0)
 
 
 @settings(deadline=None, max_examples=40)
@@ -47,8 +48,11 @@ def test_by_hand() -> None:
 def test_laws(seed: int, n: int, seeds: int) -> None:
     rng = np.random.default_rng(seed)
     outcomes = [(rng.random((seeds, 60)) < rng.uniform(0.4, 0.7)).astype(float) for _ in range(n)]
-    for one in smallest_margins(outcomes):
-        assert one.margin_shown >= max(one.behind * 60 / 62, 0)  # one question of either kind is added
+    margins = margins_behind_best(outcomes)
+    assert min(one.at_least for one in margins) == 0  # some policy may be the best
+    for one in margins:
+        # One question of either kind is added.
+        assert one.at_least <= max(one.behind * 60 / 62, 0) <= one.at_most + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -60,6 +64,16 @@ def test_all_bounds_hold_at_once_in_19_experiments_of_20(n_seeds: int, seed_effe
     runs, wrong = 150, 0
     for _ in range(runs):
         outcomes = grid(rng, truth, n_seeds, seed_effect)
-        smallest = smallest_margins(outcomes)
-        wrong += any(max(truth) - accuracy > one.margin_shown for accuracy, one in zip(truth, smallest, strict=True))
+        smallest = margins_behind_best(outcomes)
+        wrong += any(max(truth) - accuracy > one.at_most for accuracy, one in zip(truth, smallest, strict=True))
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001
+
+
+def test_the_best_policy_is_in_the_set_in_19_experiments_of_20() -> None:
+    rng, runs, missed, excluded = np.random.default_rng(6), 150, 0, 0
+    for _ in range(runs):
+        margins = margins_behind_best(grid(rng, [0.6, 0.6, 0.5, 0.4], 5, 0.015))
+        missed += min(margins[0].at_least, margins[1].at_least) > 0
+        excluded += margins[3].at_least > 0
+    assert binomtest(missed, runs, 0.05, alternative="greater").pvalue > 0.001
+    assert excluded > 0.9 * runs

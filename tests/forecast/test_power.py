@@ -73,7 +73,7 @@ def differences(config: Config, size: Size) -> list[dict[float, float]]:
 
 def test_more_seeds_and_less_deviation_find_smaller_differences(two_seeds: Config) -> None:
     rows = list(planned_power(two_seeds, {"easy": Size(300, 300)}))
-    for sd in (0.005, 0.01, 0.02):
+    for sd in (0.01, 0.02, 0.05):
         differences = [row["differences"][sd] for row in rows]
         assert differences == sorted(differences, reverse=True)
     assert list(rows[2]["differences"].values()) == sorted(rows[2]["differences"].values())
@@ -82,12 +82,14 @@ def test_more_seeds_and_less_deviation_find_smaller_differences(two_seeds: Confi
 def test_the_family_and_the_seeds_of_the_grid_are_named(two_seeds: Config) -> None:
     words = "\n".join(planned_words(two_seeds, {"easy": Size(300, 300)}))
     assert "easy, 300 problems, corrected for 6 comparisons" in words
-    assert "| 2 (this grid) |" in words
+    assert "| 2 (this grid) | - | - | - | - |" in words
 
 
-@pytest.mark.parametrize(("n_seeds", "sd"), [(1, 0.01), (3, 0.01), (5, 0.005), (8, 0.02)])
-def test_the_difference_is_found_with_about_80_percent(n_seeds: int, sd: float) -> None:
-    rng, runs, n = np.random.default_rng(0), 300, 500
+@pytest.mark.parametrize(
+    ("n_seeds", "sd", "n"), [(1, 0.01, 500), (3, 0.01, 500), (5, 0.005, 500), (8, 0.02, 500), (5, 0.01, 30)]
+)
+def test_the_difference_is_found_with_about_80_percent(n_seeds: int, sd: float, n: int) -> None:
+    rng, runs = np.random.default_rng(0), 300
     difference = smallest_difference(n_seeds, n, sd, family=3)
     questions = rng.normal(0, FOR_EVERY_SEED**0.5, (runs, 1, n))
     answers = rng.normal(0, (DIFFER - FOR_EVERY_SEED) ** 0.5, (runs, n_seeds, n))

@@ -20,6 +20,7 @@ from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import main_table
 from g2d.tables.captions import captions
+from g2d.tables.families import comparison_table
 from g2d.tables.frames import write_table
 from tests.frames import rollout, spelled
 from tests.report.rows import HOSTILE
@@ -167,13 +168,19 @@ def write_tables(folder: Path, config: Config) -> dict[str, Path]:
                 **{"all_wrong_share": [0.0, 0.1, 0.05], "all_correct_share": [0.9, 0.1, 0.45]},
             }
         ),
+        "comparisons": comparison_table(evaluations),
         "cost": pd.DataFrame(
             {
                 **{"model": "tiny", "policy": key.label, "K": key.k, "group_size": key.group_size or None},
-                **{"seed": key.seed, "stage": stage, "device_hours": 0.5, "device": device},
+                **{"seed": key.seed, "stage": stage, "device_hours": 0.5, "device": "cpu"},
             }
-            for (key, stage), device in zip(jobs, texts(), strict=False)
+            for key, stage in jobs
         ),
+        "selection": pd.DataFrame(
+            {"model": "tiny", "policy": ("first", "second")[n % 2], "K": 10, "group_size": 2, "benchmark": text}
+            for n, text in enumerate(texts())
+        ),
+        "published": pd.DataFrame({"model": []}),
     }
     for name, table in made.items():
         write_table(folder / f"{name}.csv", table)

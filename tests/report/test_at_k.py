@@ -1,9 +1,9 @@
-"""Accuracies that a run of one K prints."""
+"""Accuracies that a run of one K prints, and the count of tests."""
 
 from __future__ import annotations
 
-from g2d.report.sentences import accuracies_at
-from tests.report.rows import BASE, main
+from g2d.report.sentences import accuracies_at, exploratory_tests
+from tests.report.rows import BASE, comparison, comparisons, main
 
 
 def test_a_k_is_printed_with_m0_by_benchmark() -> None:
@@ -13,3 +13,10 @@ def test_a_k_is_printed_with_m0_by_benchmark() -> None:
         "m, b: G2D (K=50) 60.0 % [58.0, 62.0], 3 seeds",
         "m, b: GRPO (K=50) 45.0 % [43.0, 47.0], 3 seeds",
     ]
+
+
+def test_significant_exploratory_tests_are_counted_with_what_chance_would_give() -> None:
+    by_chance = [comparison(("grpo", 50), ("base", 0), p) for p in (0.001, 0.05, *[0.06] * 38)]
+    counted = exploratory_tests(comparisons(*by_chance, comparison(("g2d", 50), ("dpo", 0), 0.001)))
+    assert counted.startswith("Of 40 exploratory tests in this table, 2 have a p of at most 0.05")
+    assert counted.endswith("about 2 would.")

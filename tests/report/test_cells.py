@@ -37,18 +37,18 @@ def test_policies_come_first_in_one_column_then_what_the_table_is_about() -> Non
         {
             **{"model": ["m", "n"], "policy": ["g2d", "grpo"], "K": [25, 100], "group_size": [2, 4], "n": [1, 2]},
             **{"reference": ["dpo", None], "reference_K": [0, None], "reference_group_size": [None, None]},
-            **{"difference": [0.1, 0.2], "ci_low": [0.0, 0.1], "ci_high": [0.2, 0.3], "p_holm": [0.01, 0.5]},
+            **{"difference": [0.1, 0.2], "ci_low": [0.0, 0.1], "ci_high": [0.2, 0.3], "p_value": [0.01, 0.5]},
         }
     )
     cells = cells_of(table)
-    assert cells.columns == ("policy", "reference", "difference", "p_holm", "model", "n")
+    assert cells.columns == ("policy", "reference", "difference", "p_value", "model", "n")
     texts = [[cell.text.striptags() for cell in row] for row in cells.rows]
     assert texts[0][:3] == ["G2D (K=25)", "DPO (K=0)", "0.100 [0.000, 0.200]"]
     assert texts[1][:2] == ["GRPO (K=100)", "–"]
 
 
 def test_p_values_beside_the_level_differ_from_it() -> None:
-    table = pd.DataFrame({"p_holm": [0.0451, 0.0549, 1.0, 0.00012]})
+    table = pd.DataFrame({"p_value": [0.0451, 0.0549, 1.0, 0.00012]})
     assert [str(row[0].text) for row in cells_of(table).rows] == ["0.0451", "0.0549", "1", "0.00012"]
 
 

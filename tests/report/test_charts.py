@@ -152,10 +152,10 @@ def test_a_metric_without_an_interval_has_no_bar() -> None:
     assert len(charts.informativeness_by_k(bounded)["layer"]) == 3
 
 
-def test_a_difference_is_drawn_with_the_interval_of_its_family() -> None:
+def test_a_difference_is_drawn_with_its_interval() -> None:
     pair = {"policy": "g2d", "K": 10, "group_size": 8, "reference": "dpo", "reference_K": 0}
-    table = pd.DataFrame([pair | {"family": "DPO against K=0", "difference": 0.1, "p_holm": 0.02}]).assign(
-        reference_group_size=None, ci_low=0.05, ci_high=0.15, family_low=0.02, family_high=0.18
+    table = pd.DataFrame([pair | {"family": "primary", "difference": 0.1, "p_value": 0.02}]).assign(
+        reference_group_size=None, ci_low=0.02, ci_high=0.18
     )
     (drawn,) = [row for row in rows(charts.differences_of_k(table)) if "family" in row]
     assert (drawn["low"], drawn["difference"], drawn["high"]) == (0.02, 0.1, 0.18)
@@ -163,19 +163,18 @@ def test_a_difference_is_drawn_with_the_interval_of_its_family() -> None:
     assert drawn["name"].endswith("DPO (K=0)")
 
 
-def test_the_first_differences_are_of_k_from_k_0_then_m0_then_grpo() -> None:
-    """Family names of `families.comparison_table`, in its order."""
-    families = ["DPO against M0", "DPO against K=0", "DPO against GRPO", "pairs of K > 0", "regimes against M0"]
+def test_primary_differences_have_a_chart_of_their_own() -> None:
+    families = ["primary", "exploratory", "primary"]
     table = pd.DataFrame({"family": families, "policy": "g2d", "K": 10, "group_size": 8, "reference": "dpo"}).assign(
-        reference_K=range(5), reference_group_size=None, difference=0.1, p_holm=0.02, family_low=0.0, family_high=0.2
+        reference_K=range(3), reference_group_size=None, difference=0.1, p_value=0.02, ci_low=0.0, ci_high=0.2
     )
 
     def drawn(spec: dict[str, object]) -> list[str]:
         return [row["family"] for row in rows(spec) if "family" in row]
 
-    assert drawn(charts.differences_of_k(table)) == ["DPO against K=0", "DPO against M0", "DPO against GRPO"]
-    assert drawn(charts.other_differences(table)) == families[3:]
-    assert charts.other_differences(table[:3]) is None
+    assert drawn(charts.differences_of_k(table)) == ["primary", "primary"]
+    assert drawn(charts.other_differences(table)) == ["exploratory"]
+    assert charts.other_differences(table[:1]) is None
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "off_policy.yaml", "bridging.yaml", "smollm2.yaml"])

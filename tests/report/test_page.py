@@ -52,9 +52,9 @@ def header_of(tab: Page, name: str) -> tuple[int, Locator]:
 def test_the_first_page_answers_the_question(tab: Page) -> None:
     assert tab.locator("h1").inner_text() == "How much online RL is enough?"
     headline = tab.locator(".headline:visible").inner_text()
-    assert headline.startswith("Whether K=0 was enough is open on easy (greedy answers, margin 2 points): K=0 50")
+    assert headline.startswith("K=0 was not enough on easy (greedy answers, margin 2 points): 50")
     assert tab.locator(".sentences:visible p").count() == 4
-    assert "accuracy is highest at K=20" in tab.locator(".sentences:visible").inner_text()
+    assert "the most accurate warmed-up policy, K=20" in tab.locator(".sentences:visible").inner_text()
 
 
 def test_a_demonstration_is_called_one(tab: Page) -> None:
@@ -63,7 +63,7 @@ def test_a_demonstration_is_called_one(tab: Page) -> None:
 
 def test_all_charts_are_drawn_and_accessible(tab: Page) -> None:
     open_sections(tab)
-    assert draw_all(tab) == 4  # accuracy, harvest, calibration, cost
+    assert draw_all(tab) == 6  # accuracy, comparisons on two benchmarks, harvest, calibration, cost
     for scheme in ("light", "dark"):
         tab.emulate_media(color_scheme=scheme)
         require_accessible(tab)
@@ -158,10 +158,10 @@ def test_tables_filter_by_every_word(tab: Page) -> None:
 
 @pytest.fixture
 def long_table(tab: Page) -> Locator:
-    """The table of costs, after a click on its link, which opens its section."""
-    assert tab.locator("#table-cost").is_hidden()
-    tab.locator('nav a[href="#cost"]').click()
-    table = tab.locator("#table-cost")
+    """The table of selections, after a click on its link, which opens its section."""
+    assert tab.locator("#table-selection").is_hidden()
+    tab.locator('nav a[href="#online-training"]').click()
+    table = tab.locator("#table-selection")
     table.wait_for(state="visible")
     return table
 
@@ -179,9 +179,20 @@ def test_a_long_table_shows_its_first_rows_until_it_is_unfolded(long_table: Loca
 
 
 def test_a_long_table_shows_all_rows_that_match_a_filter(long_table: Locator) -> None:
-    long_table.get_by_role("searchbox").fill("calibrate")
-    assert long_table.locator("tbody tr:visible").count() == long_table.locator("tbody tr").count() / 2
+    long_table.get_by_role("searchbox").fill("second")
+    assert long_table.locator("tbody tr:visible").count() == long_table.locator("tbody tr").count() // 2
     assert long_table.locator(".unfold").is_hidden()
+
+
+def test_a_table_that_nobody_reads_is_a_link(tab: Page) -> None:
+    open_sections(tab)
+    assert tab.locator("#table-cost figure.chart").count() == 1
+    assert tab.locator("#table-cost .table-tools a").get_attribute("href") == "../tables/cost.csv"
+    assert tab.locator("#table-cost table").count() == 0
+
+
+def test_a_table_without_rows_is_not_on_the_page(tab: Page) -> None:
+    assert tab.locator("#table-published, #published-results").count() == 0
 
 
 def test_a_short_table_cannot_be_folded(tab: Page) -> None:
@@ -192,7 +203,7 @@ def test_a_short_table_cannot_be_folded(tab: Page) -> None:
 @pytest.fixture
 def printed(tab: Page) -> Iterator[Page]:
     """The page with one open section as it is printed."""
-    tab.locator('nav a[href="#cost"]').click()
+    tab.locator('nav a[href="#online-training"]').click()
     tab.emulate_media(media="print")
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     yield tab
@@ -200,12 +211,12 @@ def printed(tab: Page) -> Iterator[Page]:
 
 
 def test_a_print_has_at_most_ten_pages(tab: Page) -> None:
-    tab.locator('nav a[href="#cost"]').click()
+    tab.locator('nav a[href="#online-training"]').click()
     assert len(re.findall(rb"/Type */Page\b", tab.pdf(prefer_css_page_size=True))) <= 10
 
 
 def test_a_print_has_open_sections_and_no_browsers(printed: Page) -> None:
-    assert printed.locator("#table-cost tbody tr:visible").count() == 12
+    assert printed.locator("#table-selection tbody tr:visible").count() == 12
     assert printed.locator("details:not([open]):visible, #answers:visible, #pairs:visible").count() == 0
 
 
@@ -408,17 +419,17 @@ def test_what_a_model_wrote_stays_inert_in_the_answer_browser(tab: Page) -> None
 
 def test_what_a_table_has_stays_inert_and_is_shown_as_it_is(tab: Page) -> None:
     open_sections(tab)
-    tab.locator("#table-cost .unfold").click()
-    assert tab.locator(f"#table-cost tbody {ACTIVE}").count() == 0
-    shown = tab.locator("#table-cost").inner_text()
+    tab.locator("#table-selection .unfold").click()
+    assert tab.locator(f"#table-selection tbody {ACTIVE}").count() == 0
+    shown = tab.locator("#table-selection").inner_text()
     assert "<script>alert(1)</script>" in shown
     assert "{{7*7}}" in shown
 
 
 def test_characters_that_reverse_a_text_are_shown_by_their_number(tab: Page) -> None:
     open_sections(tab)
-    tab.locator("#table-cost .unfold").click()
-    shown = tab.locator("#table-cost").inner_text()
+    tab.locator("#table-selection .unfold").click()
+    shown = tab.locator("#table-selection").inner_text()
     assert "U+202E" in shown
     assert "\u202e" not in shown
 

@@ -49,7 +49,7 @@ def replies(number: int) -> dict[Policy, pd.DataFrame]:
 def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str, float]]]]:
     """Yield every table with its p-values: column, prefix of the columns of the interval, and null hypothesis."""
     evaluations = grid(number)
-    yield "comparisons", comparison_table(evaluations), [("p_value", "ci", 0), ("p_holm", "family", 0)]
+    yield "comparisons", comparison_table(evaluations), [("p_value", "ci", 0)]
     if number >= 4:  # enough for the slow tables
         return
     won = win_rate_table(replies(number))

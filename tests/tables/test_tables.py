@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.analysis.comparisons import smallest_margins
+from g2d.analysis.comparisons import margins_behind_best
 from g2d.analysis.informativeness import informativeness
 from g2d.analysis.statistics import accuracy_interval
 from g2d.config.sections import Ablation
@@ -137,14 +137,32 @@ def test_each_k_of_the_main_policies_has_a_bound_against_the_best_other_k():
         ("g2d", 300): pytest.approx(0.25),
     }
     answered = [(np.arange(200)[None] < n).astype(float) for n in (80, 160, 110)]
-    bounds = smallest_margins(answered)
-    assert table["margin_shown"].dropna().tolist() == [bound.margin_shown for bound in bounds]
+    bounds = margins_behind_best(answered)
+    assert table["at_least"].dropna().tolist() == [bound.at_least for bound in bounds]
+    assert table["at_most"].dropna().tolist() == [bound.at_most for bound in bounds]
+
+
+def test_a_gain_that_is_one_part_has_the_interval_of_the_comparison():
+    """All answers finish in a box, so the gain is all of right answers."""
+    evaluations = {(BASE, "id"): solved(30, of=60)}
+    for seed, right in enumerate((36, 41, 33)):
+        evaluations[policy("dpo", 150, seed), "id"] = solved(right, of=60)
+    evaluations = {
+        at: rows.assign(verdict=np.where(rows["reward"] == 1, "correct", "incorrect"))
+        for at, rows in evaluations.items()
+    }
+    [comparison] = comparison_table(evaluations).itertuples()
+    part = decomposition_table(evaluations).iloc[-1]
+    assert part["from_reasoning"] == pytest.approx(comparison.difference)
+    assert (part["from_reasoning_low"], part["from_reasoning_high"]) == pytest.approx(
+        (comparison.ci_low, comparison.ci_high), abs=1e-6
+    )
 
 
 def test_while_seeds_are_missing_no_k_has_a_bound():
     keys = [policy("dpo", 0, 0), policy("dpo", 0, 1), policy("dpo", 150, 0)]
     evaluations = {(key, benchmark): solved(2) for key in keys for benchmark in ("id", "ood")}
-    assert main_table(evaluations, {})[["behind", "margin_shown"]].isna().all(axis=None)
+    assert main_table(evaluations, {})[["behind", "at_least", "at_most"]].isna().all(axis=None)
 
     evaluations[policy("dpo", 150, 1), "ood"] = solved(2)
     table = main_table(evaluations, {})
@@ -155,7 +173,7 @@ def test_the_benchmark_that_selects_has_no_bound():
     keys = [policy("dpo", 0), policy("dpo", 150)]
     answered = {(key, benchmark): solved(2) for key in keys for benchmark in ("picks", "id")}
     table = main_table(answered, {}, select_by="picks")
-    assert list(table.loc[table["margin_shown"].notna(), "benchmark"]) == ["id", "id"]
+    assert list(table.loc[table["at_most"].notna(), "benchmark"]) == ["id", "id"]
 
 
 def test_sampled_answers_are_averaged_within_their_problem_first():
@@ -417,7 +435,7 @@ def test_a_table_is_written_with_the_same_bytes_each_time(tmp_path, small_table:
         write_table(tmp_path / name, small_table)
     written = (tmp_path / "first.csv").read_text()
     assert (tmp_path / "second.csv").read_text() == written
-    assert "m,base,0,,id,,1,3,3,0.333333,0,0.886251,0.3333,,,,,,,,\n" in written
+    assert "m,base,0,,id,,1,3,3,0.333333,0,0.886251,0.3333,,,,,,,,,\n" in written
 
 
 @pytest.mark.parametrize("content", ["", "model,K\nm,many\n"])

@@ -90,5 +90,5 @@ def test_the_benchmark_that_selects_has_accuracies_and_no_tests(project: Project
     main = pd.read_csv(project.results / "tables/main.csv").query("benchmark == 'further'")
     comparisons = pd.read_csv(project.results / "tables/comparisons.csv")
     assert len(main) > 0
-    assert main["margin_shown"].isna().all()
+    assert main["at_most"].isna().all()
     assert "further" not in set(comparisons["benchmark"])

@@ -98,13 +98,13 @@ def test_entries_are_between_g2d_and_grpo_in_table_1(project: Project) -> None:
 
 def test_an_entry_is_compared_with_m0_and_with_g2d_at_its_k(project: Project) -> None:
     rows = table(project, "comparisons", "policy == 'rft' and K == 2")
-    assert references(rows[rows["family"] != "regimes against K=0 and GRPO alone"]) == [("base", 0), ("g2d", 2)]
+    assert {("base", 0), ("g2d", 2)} <= set(references(rows))
 
 
-def test_all_entries_share_a_family_against_the_controls(project: Project) -> None:
+def test_an_entry_is_compared_with_k_0_and_grpo_alone_by_exploratory_tests(project: Project) -> None:
     rows = table(project, "comparisons", "policy == 'rft' and K == 2")
-    shared = rows[rows["family"] == "regimes against K=0 and GRPO alone"]
-    assert references(shared) == [("dpo", 0), ("grpo", 4), ("grpo", 4)]
+    assert sorted(references(rows)) == [("base", 0), ("dpo", 0), ("g2d", 2), ("grpo", 4), ("grpo", 4)]
+    assert set(rows["family"]) == {"exploratory"}
 
 
 def test_an_entry_pays_for_the_warm_up_and_the_harvest(project: Project) -> None:

@@ -18,14 +18,12 @@ class Comparison:
     n_problems: int
     n_clusters: int  # n_problems if the problems are independent
     difference: float
-    ci_low: float  # 95 %, over seeds and questions; contains 0 exactly if p_value > 0.05
+    ci_low: float  # 95 % over seeds and questions, for all comparisons of the family at once
     ci_high: float
-    family_size: int  # comparisons of which one may be chosen afterwards
-    family_low: float  # simultaneous for the family; agrees with p_holm after `corrected`
-    family_high: float
+    p_value: float  # two-sided: other seeds and questions; Holm's for the family from `corrected`
     standard_error: float  # error of the difference over seeds and questions
-    p_value: float  # two-sided: other seeds and questions
-    p_holm: float  # Bonferroni's from `compare`, Holm's from `corrected`
+    seed_share: float  # share of its square from seeds; the rest of both shares is the noise of single answers
+    problem_share: float  # from problems
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
 
@@ -50,9 +48,7 @@ def compare(
         raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
     deltas = policy - reference
     error = error_of_difference(deltas, clusters)
-    low, high = error.interval(LEVEL)
-    family_low, family_high = error.interval(LEVEL / family)
-    p_value = error.p_value()
+    low, high = error.interval(LEVEL / family)
     return Comparison(
         n_seeds=policy.shape[0],
         n_problems=policy.shape[1],
@@ -60,26 +56,24 @@ def compare(
         difference=float(deltas.mean()),
         ci_low=low,
         ci_high=high,
-        family_size=family,
-        family_low=family_low,
-        family_high=family_high,
+        p_value=error.p_value(),
         standard_error=error.standard_error,
-        p_value=p_value,
-        p_holm=min(1.0, family * p_value),
+        seed_share=max(error.seeds - error.noise, 0.0) / error.standard_error**2,
+        problem_share=error.questions / error.standard_error**2,
         gained=float(deltas.clip(min=0).mean()),
         lost=float((-deltas).clip(min=0).mean()),
     )
 
 
 def corrected(family: Sequence[Comparison]) -> list[Comparison]:
-    """Return a family with Holm's p-values and simultaneous intervals that agree with them."""
+    """Return a family of `compare` with Holm's p-values and simultaneous intervals that agree with them."""
     adjusted = simultaneous(
         [comparison.p_value for comparison in family],
-        [(comparison.family_low, comparison.family_high) for comparison in family],
+        [(comparison.ci_low, comparison.ci_high) for comparison in family],
         [comparison.difference for comparison in family],
     )
     return [
-        replace(comparison, p_holm=p, family_low=low, family_high=high)
+        replace(comparison, p_value=p, ci_low=low, ci_high=high)
         for comparison, (p, low, high) in zip(family, adjusted, strict=True)
     ]
 
@@ -89,15 +83,17 @@ class Margin:
     """Margin of a policy against the best other policy, in accuracy, -1..1."""
 
     behind: float  # accuracy of the best other policy minus its own
-    margin_shown: float  # one-sided 95 % bound on `behind` for all policies at once; 0 if it is shown to be the best
+    at_least: float  # lower bound of `behind`, one-sided 95 %; 0 if the policy may be the best
+    at_most: float  # upper bound, one-sided 95 % for all policies at once; 0 if the policy is shown to be the best
 
 
-def smallest_margins(answers: Sequence[np.ndarray], clusters: np.ndarray | None = None) -> list[Margin]:
-    """Return the smallest margin by which each policy is shown to be at most worse than the best (non-inferiority).
+def margins_behind_best(answers: Sequence[np.ndarray], clusters: np.ndarray | None = None) -> list[Margin]:
+    """Return by how much each policy is at least and at most worse than the best (Hsu 1984, "Constrained simultaneous
+    confidence intervals for multiple comparisons with the best").
 
-    It is the largest upper bound on another policy's accuracy less its own (Hsu 1984, "Constrained simultaneous
-    confidence intervals for multiple comparisons with the best"). Only the n - 1 one-sided bounds against the truly
-    best policy have to hold, each at level 5 % / (n - 1).
+    The bounds are the largest ends of one-sided intervals of another policy's accuracy less its own, or 0. Only the
+    n - 1 bounds against the truly best policy have to hold, each at level 5 % / (n - 1): then all `at_most` hold, and
+    the best policy is among those with an `at_least` of 0.
 
     Args:
         answers: (n_seeds, n_problems) shares of right answers of each policy, with the same seeds and problems.
@@ -108,7 +104,9 @@ def smallest_margins(answers: Sequence[np.ndarray], clusters: np.ndarray | None 
     for i, own in enumerate(answers):
         leads = [other - own for j, other in enumerate(answers) if j != i]
         # One-sided at 5 % / (n - 1) is two-sided at twice that.
-        bounds = [error_of_difference(lead, clusters).interval(2 * LEVEL / (n - 1))[1] for lead in leads]
+        ends = [error_of_difference(lead, clusters).interval(2 * LEVEL / (n - 1)) for lead in leads]
         behind = max((float(lead.mean()) for lead in leads), default=0.0)
-        margins.append(Margin(behind, max([0.0, *bounds])))
+        at_least = max([0.0, *(low for low, _ in ends)])
+        at_most = max([0.0, *(high for _, high in ends)])
+        margins.append(Margin(behind, at_least, at_most))
     return margins

@@ -1,9 +1,8 @@
 """Smallest differences that the tests of a design could find, for `g2d plan`.
 
-The test is `g2d.analysis.statistics.error_of_difference`, with the variances that it is expected to estimate. A true
-difference is found with the power of a noncentral t of Satterthwaite's degrees of freedom (1946). Answers to the
-questions of a cluster are taken as equal. docs/simulations.md has how often simulated differences of this size are
-found.
+The test is `g2d.analysis.statistics.error_of_difference`, with the variances that it is expected to estimate. Answers
+to the questions of a cluster are taken as equal. docs/simulations.md has how often simulated differences of this size
+are found.
 """
 
 from __future__ import annotations
@@ -15,22 +14,19 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypedDict
 
-import scipy
-
-from g2d.analysis.statistics import LEVEL, Error
+from g2d.analysis.statistics import LEVEL, POWER, Error
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.markdown import literal
 from g2d.problems.problem import Problem, read_problems
 from g2d.problems.problem_keys import HubProblems, ProblemSource, SyntheticProblems
 from g2d.problems.sources import load_problems
-from g2d.tables.dated_plan import PRIMARY
-from g2d.tables.families import planned_families
+from g2d.tables.families import planned_pairs
 
-POWER = 0.8
 SEEDS = (3, 5, 8)
-# Standard deviations of a policy's accuracy: half a point, one, two, and five as of SmolLM2-135M (docs/smollm2.md).
-SEED_SDS = (0.005, 0.01, 0.02, 0.05)
+LARGEST = 0.5  # difference that is printed
+# Standard deviations of a policy's accuracy: one point, two, five as of SmolLM2-135M (docs/smollm2.md), and ten.
+SEED_SDS = (0.01, 0.02, 0.05, 0.1)
 # Two policies differ in 15 % of their answers, and in a sixth of these for every seed.
 DIFFER = 0.15
 FOR_EVERY_SEED = DIFFER / 6
@@ -38,22 +34,15 @@ FOR_EVERY_SEED = DIFFER / 6
 
 def smallest_difference(n_seeds: int, n_questions: int, seed_sd: float, family: int) -> float:
     """Return the true difference in accuracy that is found with probability `POWER` at level 5 % / family."""
+    added = 2 / (n_questions + 2) ** 2  # of the two questions that the test adds
     if n_seeds == 1:
-        error = Error(0.0, DIFFER / n_questions, n_questions + 1)
-        degrees = float(n_questions + 1)
+        error = Error(0.0, DIFFER / n_questions + added, n_questions + 1)
     else:
         noise = (DIFFER - FOR_EVERY_SEED) / n_seeds / n_questions
-        questions = FOR_EVERY_SEED / n_questions
+        questions = FOR_EVERY_SEED / n_questions + added
         seeds = 2 * seed_sd**2 / n_seeds + noise
         error = Error(0.0, questions, n_questions + 1, seeds, n_seeds - 1, noise)
-        degrees = (questions + seeds) ** 2 / (questions**2 / (n_questions + 1) + seeds**2 / (n_seeds - 1))
-    needed = error.reach(LEVEL / family) / error.standard_error
-
-    def excess(shift: float) -> float:
-        return float(scipy.stats.nct.sf(needed, degrees, shift)) - POWER
-
-    shift = scipy.optimize.brentq(excess, 0.0, 2 * needed + 10)
-    return min(float(shift) * error.standard_error, 1.0)
+    return error.detectable(LEVEL / family)
 
 
 @dataclass(frozen=True)
@@ -86,11 +75,10 @@ class PowerRow(TypedDict):
 def planned_power(config: Config, sizes: Mapping[str, Size]) -> Iterator[PowerRow]:
     """Yield a row per benchmark and number of seeds, for the K of the first model against K=0; none without two K."""
     model = next(iter(config.models))
-    grid = Grid(config)
+    family = len(planned_pairs(Grid(config), model))
+    if family == 0:
+        return
     for benchmark, size in sizes.items():
-        family = len(planned_families(grid, model, benchmark).get(PRIMARY, []))
-        if family == 0:
-            continue
         for n_seeds in sorted({*SEEDS, len(config.seeds)}):
             yield {
                 "benchmark": benchmark,
@@ -112,7 +100,7 @@ def planned_words(config: Config, sizes: Mapping[str, Size | None]) -> list[str]
         f"The smallest differences from K=0 that the tests find with {POWER:.0%} probability, in points of accuracy. "
         "Columns: the standard deviation of a policy's accuracy over seeds, without the noise of single answers (the "
         "`std_over_seeds` of a finished grid has both). With one seed, differences between these weights. Two policies "
-        f"are assumed to differ in {DIFFER:.0%} of their answers."
+        f"are assumed to differ in {DIFFER:.0%} of their answers; - is more than {100 * LARGEST:g} points."
     ]
     for benchmark, of_benchmark in groupby(rows, key=itemgetter("benchmark")):
         mine = list(of_benchmark)
@@ -131,7 +119,7 @@ def _table(rows: list[PowerRow]) -> str:
         seeds = str(row["n_seeds"])
         if row["this_grid"]:
             seeds += " (this grid)"
-        cells = [f"{100 * difference:.1f}" for difference in row["differences"].values()]
+        cells = [f"{100 * found:.1f}" if found <= LARGEST else "-" for found in row["differences"].values()]
         lines.append(f"| {seeds} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

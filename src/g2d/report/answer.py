@@ -1,29 +1,28 @@
 """Sentences that answer how much online RL is enough, from the tables of a grid.
 
-Two policies differ if their Holm-corrected paired test is significant. A K is enough if the bound on its distance from
-the best K (`margin_shown`) is at most the margin. K=0 was not enough if the corrected interval of another K's lead
-starts at the margin or above. If it starts below the margin, that K is better, by an amount that may be below the
-margin.
+The columns `at_least` and `at_most` of Table 1 bound how far each K is behind the best K. K=0 was enough if its
+`at_most` is at most the margin, and worse than the best K if its `at_least` is above 0. Any K whose `at_least` is 0 may
+be the best.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import pandas as pd
 
-from g2d.analysis.statistics import LEVEL
+from g2d.analysis.statistics import LEVEL, MOST_SEEDS, Error, seeds_to_find
 from g2d.report.sentences import (
-    at_most,
     listed,
     percent,
     percent_interval,
     points,
+    rounded_down,
+    rounded_up,
     sentence,
     signed,
-    signed_interval,
     these_weights,
     time_unit,
 )
@@ -54,7 +53,8 @@ class Row:
     accuracy: float
     ci_low: float
     ci_high: float
-    margin_shown: float | None  # accuracy that it may be behind the best K; None for policies without such a bound
+    at_least: float | None  # bounds of the accuracy that it is behind the best K; None for policies without bounds
+    at_most: float | None
 
     @property
     def policy(self) -> str:
@@ -73,21 +73,20 @@ class PairedTest:
     """Row of `comparisons.csv`; the difference is the first policy's accuracy minus the second's."""
 
     difference: float
-    p_holm: float
-    family_size: int
     ci: tuple[float, float]
-    family: tuple[float, float]
+    p_value: float
+    family: str
+    family_size: int
+    n_seeds: int
+    n_clusters: int
+    standard_error: float
+    seed_share: float
+    problem_share: float
 
     @property
     def turned(self) -> PairedTest:
         """The same test with the policies exchanged."""
-        return PairedTest(
-            difference=-self.difference,
-            p_holm=self.p_holm,
-            family_size=self.family_size,
-            ci=(-self.ci[1], -self.ci[0]),
-            family=(-self.family[1], -self.family[0]),
-        )
+        return replace(self, difference=-self.difference, ci=(-self.ci[1], -self.ci[0]))
 
 
 @dataclass(frozen=True)
@@ -99,34 +98,12 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        return self.test is not None and self.test.p_holm <= LEVEL
-
-    @property
-    def better(self) -> bool:
-        return self.significant and self.accuracy > 0
-
-    @property
-    def low(self) -> float:
-        """Lower end of the corrected interval."""
-        if self.test is None:
-            return -1.0
-        return self.test.family[0]
-
-    @property
-    def shown(self) -> str:
-        if self.test is None:
-            return f"{signed(self.accuracy)} points"
-        return points(self.accuracy, *self.test.family)
-
-    @property
-    def evidence(self) -> str:
-        if self.test is None:
-            return "not tested"
-        name = "Holm-corrected p" if self.test.family_size > 1 else "p"
-        return f"{name} = {self.test.p_holm:.3g}"
+        return self.test is not None and self.test.p_value <= LEVEL
 
     def __str__(self) -> str:
-        return f"{self.shown}, {self.evidence}"
+        if self.test is None:
+            return f"{signed(self.accuracy)} points, not tested"
+        return f"{points(self.accuracy, *self.test.ci)}, {self.test.family}, p = {self.test.p_value:.3g}"
 
 
 class _Evidence:
@@ -150,9 +127,9 @@ class _Evidence:
         self.bounded: list[Row] = []  # candidates with a bound on their distance from the best K
         self.enough: list[Row] = []
         for row in self.candidates:
-            if row.margin_shown is not None:
+            if row.at_most is not None:
                 self.bounded.append(row)
-                if row.margin_shown <= margin:
+                if row.at_most <= margin:
                     self.enough.append(row)
         # GRPO at its last K, not at the best of its learning curve.
         grpo = by_policy["grpo"]
@@ -160,26 +137,18 @@ class _Evidence:
         self.grpo = _most_accurate([row for row in grpo if row.k == last])
         self.stopped = _most_accurate(by_policy["g2d-auto"])
 
-    def ahead_of(self, none: Row, margin: float = 0.0) -> Row | None:
-        """Return the most accurate K > 0 that is shown to be better than K=0, by at least a margin."""
-        ahead = []
-        for row in self.candidates:
-            lead = self.compare(row, none)
-            if row.k > 0 and lead.better and lead.low >= margin:
-                ahead.append(row)
-        return _most_accurate(ahead)
+    @property
+    def against_m0(self) -> list[PairedTest]:
+        if self.base is None:
+            return []
+        return [test for (_, other), test in self.tests.items() if other == self.base.at]
 
     @property
     def nothing_beats_m0(self) -> bool:
-        if self.base is None:
-            return False
-        is_tested = False
-        for (_, other), test in self.tests.items():
-            if other == self.base.at:
-                is_tested = True
-                if test.p_holm <= LEVEL and test.difference > 0:
-                    return False
-        return is_tested
+        """Whether no policy is shown to be better than M0, corrected for all of them (Bonferroni)."""
+        tests = self.against_m0
+        better = [test for test in tests if test.difference > 0 and len(tests) * test.p_value <= LEVEL]
+        return bool(tests) and not better
 
     @property
     def best(self) -> Row:
@@ -211,12 +180,22 @@ def answer(
     start = these_weights(evidence.best.n_seeds, before=True)
     notes = ["A device is a GPU, or the CPU if there is none."]
     if len(evidence.candidates) > 1:
-        notes.insert(0, _choice(evidence))
+        notes.insert(
+            0,
+            f"The best of {len(evidence.candidates)} policies was chosen on the same problems, so its accuracy is "
+            "biased upwards.",
+        )
     return Answer(
         model=model,
         benchmark=benchmark,
         headline=sentence(f"{start}{_verdict(evidence)}."),
-        sentences=(_effect(evidence), _against(evidence), *_bounds(evidence), _sample(evidence.best)),
+        sentences=(
+            _effect(evidence),
+            *_bounds(evidence),
+            *_error(evidence),
+            _against(evidence),
+            _sample(evidence.best),
+        ),
         details=(_cost(evidence), *_auto_stop(evidence)),
         notes=tuple(notes),
     )
@@ -243,44 +222,51 @@ def _verdict(evidence: _Evidence) -> str:
         return f"{warmed.name} did best on {evidence.where}, {warmed.score(0)}; K=0, without online RL, was not run"
     if evidence.base is not None and evidence.nothing_beats_m0:
         others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
-        return f"no training is shown to help on {evidence.where}: M0 {evidence.base.score(0)}, {others}"
-    where = evidence.where_with_margin
-    ahead = evidence.ahead_of(none)
-    if none in evidence.enough:
-        verdict = f"K=0 was enough on {where}: {none.score(0)}, {_at_most_worse(none)}"
-        if ahead is not None:
-            verdict += f", although {ahead.name} is better by {evidence.compare(ahead, none).shown}"
-        return verdict
-    far_ahead = evidence.ahead_of(none, evidence.margin)
-    if far_ahead is not None:
         return (
-            f"K=0 was not enough on {where}: {_lead(evidence, far_ahead, none)}{_smaller_enough(evidence, far_ahead)}"
+            f"no training is shown to help on {evidence.where}: M0 {evidence.base.score(0)}, {others} (corrected for "
+            f"{len(evidence.against_m0)} comparisons with M0)"
         )
-    if ahead is not None:
-        lead = f"{_lead(evidence, ahead, none)}{_smaller_enough(evidence, ahead)}"
-        return f"{ahead.name} was better than K=0 on {where}, by an amount that may be below the margin: {lead}"
-    verdict = f"whether K=0 was enough is open on {where}: {_lead(evidence, warmed, none)}"
-    if none in evidence.bounded:
-        verdict += f"; K=0 is {_at_most_worse(none)}"
-    return verdict
+    where = evidence.where_with_margin
+    grpo = "" if evidence.grpo is None else f". {evidence.grpo.name}: {percent(evidence.grpo.accuracy, 0)}"
+    if none in evidence.enough:
+        return f"K=0 was enough on {where}: {none.score(0)}, {_at_most_worse(none)}{grpo}"
+    if none.at_least:
+        verdict = "not enough" if none.at_least >= evidence.margin else "worse than the best K"
+        lead = (
+            f"{percent(none.accuracy, 0)}, at least {rounded_down(none.at_least)} points worse than the best K (95 %)"
+        )
+        return f"K=0 was {verdict} on {where}: {lead}; {_best(evidence)}{_smallest_enough(evidence)}{grpo}"
+    verdict = f"whether K=0 was enough is open on {where}"
+    if none not in evidence.bounded:
+        return f"{verdict}: {_named([none, warmed], 'and')}{grpo}"
+    return f"{verdict}: {_best(evidence)}; K=0 is {_at_most_worse(none)}{grpo}"
 
 
-def _lead(evidence: _Evidence, row: Row, none: Row) -> str:
-    accuracies = f"K=0 {percent(none.accuracy, 0)}, {row.name} {percent(row.accuracy, 0)}"
-    return f"{accuracies}, {evidence.compare(row, none).shown}"
+def _best(evidence: _Evidence) -> str:
+    """Name the values of K of which one is the best (95 %)."""
+    may_be_best = [row for row in evidence.bounded if not row.at_least]
+    if len(may_be_best) == len(evidence.bounded):
+        return f"any K may be the best: {_named(may_be_best, 'or')}"
+    others = [row for row in evidence.bounded if row.at_least and row.k > 0]
+    words = f"the best is {_named(may_be_best, 'or')}"
+    return f"{words}, not {_named(others, 'or')}" if others else words
 
 
-def _smaller_enough(evidence: _Evidence, row: Row) -> str:
-    smallest = evidence.enough[0] if evidence.enough else None
-    if smallest is None or smallest.k >= row.k:
+def _named(rows: Sequence[Row], last: str) -> str:
+    return listed([f"{row.name} ({percent(row.accuracy, 0)})" for row in rows], last)
+
+
+def _smallest_enough(evidence: _Evidence) -> str:
+    first = evidence.enough[0] if evidence.enough else None
+    if first is None or not first.at_most:
         return ""
-    return f"; {smallest.name} was enough, {_at_most_worse(smallest)}"
+    return f"; {first.name} was enough, at most {rounded_up(first.at_most)} points worse"
 
 
 def _at_most_worse(row: Row) -> str:
-    if not row.margin_shown:
+    if not row.at_most:
         return "better than any other K (95 %)"
-    return f"at most {at_most(row.margin_shown)} points worse than the best K (95 %)"
+    return f"at most {rounded_up(row.at_most)} points worse than the best K (95 %)"
 
 
 def _points(share: float) -> str:
@@ -297,19 +283,15 @@ def _effect(evidence: _Evidence) -> str:
         where += ", with these weights (one training run each)"
     if warmed is None:
         return f"{where}, DPO without online RL (K=0) reaches {evidence.best.score()}; no other K was run."
-    highest = f"{where}, accuracy is highest at {warmed.name}, {warmed.score()}"
     if none is None:
-        return f"{highest}; K=0 was not run, so this grid cannot say whether any was needed."
-    effect = evidence.compare(warmed, none)
-    if warmed.accuracy <= none.accuracy:
-        verdict = "is worse" if effect.significant else "is not shown to help"
         return (
-            f"{where}, online RL before the harvest {verdict}: DPO at K=0 reaches {none.score()} and the best "
-            f"warmed-up policy, {warmed.name}, {warmed.score()} ({effect})."
+            f"{where}, accuracy is highest at {warmed.name}, {warmed.score()}; K=0 was not run, so this grid cannot "
+            "say whether any was needed."
         )
-    if effect.significant:
-        return f"{highest} against {none.score()} without any (K=0): {effect}."
-    return f"{highest}, but not significantly different from {none.score()} at K=0, without online RL ({effect})."
+    return (
+        f"{where}, DPO at K=0, without online RL, reaches {none.score()}, and the most accurate warmed-up policy, "
+        f"{warmed.name}, {warmed.score()}."
+    )
 
 
 def _against(evidence: _Evidence) -> str:
@@ -335,9 +317,9 @@ def _bounds(evidence: _Evidence) -> tuple[str, ...]:
     if len(evidence.bounded) < 2 or evidence.nothing_beats_m0:
         return ()
     first, *others = evidence.bounded
-    worse = [f"{first.name} is at most {at_most(first.margin_shown or 0.0)} points worse than the best K"]
+    worse = [f"{first.name} is at most {rounded_up(first.at_most or 0.0)} points worse than the best K"]
     for row in others:
-        worse.append(f"{row.name} at most {at_most(row.margin_shown or 0.0)}")
+        worse.append(f"{row.name} at most {rounded_up(row.at_most or 0.0)}")
     names = listed([row.name for row in evidence.enough])
     verb = "are" if len(evidence.enough) > 1 else "is"
     start = sentence(these_weights(evidence.best.n_seeds, before=True))
@@ -345,6 +327,33 @@ def _bounds(evidence: _Evidence) -> tuple[str, ...]:
         f"{start}{listed(worse)} (one-sided 95 % bounds, all at once): {names or 'no K'} {verb} shown to be enough "
         f"with a margin of {_points(evidence.margin)}.",
     )
+
+
+def _error(evidence: _Evidence) -> tuple[str, ...]:
+    """Return what makes the error of an open answer, and how many seeds would find a difference of the margin."""
+    none = evidence.none
+    warmed = evidence.warmed
+    if none is None or warmed is None or none in evidence.enough or none.at_least or evidence.nothing_beats_m0:
+        return ()
+    test = evidence.compare(warmed, none).test
+    if test is None or test.n_seeds == 1:
+        return ()
+    of = f"of the error of {warmed.name} against K=0"
+    if test.seed_share >= 0.5:
+        source = f"Seeds make {percent(test.seed_share, 0)} {of}: more problems would not settle it."
+    else:
+        source = f"Problems and single answers make {percent(1 - test.seed_share, 0)} {of}: more problems would help."
+    variance = test.standard_error**2
+    questions = test.problem_share * variance
+    error = Error(0.0, questions, test.n_clusters + 1, variance - questions, test.n_seeds - 1)
+    fewest, most = seeds_to_find(evidence.margin, error, LEVEL / test.family_size)
+    if fewest == MOST_SEEDS:
+        number = f"more than {MOST_SEEDS}"
+    elif most == MOST_SEEDS:
+        number = f"at least {fewest}"
+    else:
+        number = f"some {fewest} to {most}"
+    return (f"{source} To find {_points(evidence.margin)} takes {number} seeds.",)
 
 
 def _cost(evidence: _Evidence) -> str:
@@ -366,10 +375,9 @@ def _auto_stop(evidence: _Evidence) -> tuple[str, ...]:
         return ()
     price = "" if row.hours is None else f" for {duration(row.hours)}"
     mean = ", the mean over seeds" if row.n_seeds > 1 else ""
-    difference = evidence.compare(row, best)
     return (
-        f"The automatic warm-up chose {row.name}{mean}; DPO on its harvest reached {row.score()}{price}: "
-        f"{difference.shown} against {best.name}{these_weights(row.n_seeds)} ({difference.evidence}).",
+        f"The automatic warm-up chose {row.name}{mean}; DPO on its harvest reached {row.score()}{price}; against "
+        f"{best.name}{these_weights(row.n_seeds)} {evidence.compare(row, best)}.",
     )
 
 
@@ -377,28 +385,12 @@ def _sample(row: Row) -> str:
     problems = f"{row.n_problems} problems"
     if row.n_clusters < row.n_problems:
         problems = f"{row.n_clusters} groups of {problems}"
+    shared = "No interval includes another choice of training problems or calibration, which all seeds share."
     if row.n_seeds > 1:
-        return f"Bars and brackets are 95 % intervals over {row.n_seeds} seeds and {problems}."
+        return f"Bars and brackets are 95 % intervals over {row.n_seeds} seeds and {problems}. {shared}"
     return (
         f"Bars and brackets are 95 % intervals over {problems}, with these weights of one seed; other "
-        "seeds may show the reverse."
-    )
-
-
-def _choice(evidence: _Evidence) -> str:
-    chosen = (
-        f"The best of {len(evidence.candidates)} policies was chosen on the same problems, so its accuracy is biased "
-        "upwards."
-    )
-    if evidence.warmed is None or evidence.none is None:
-        return chosen
-    test = evidence.compare(evidence.warmed, evidence.none).test
-    if test is None or test.family_size == 1:
-        return chosen
-    return (
-        f"{chosen} Differences are corrected for this choice: the interval of {evidence.warmed.name} against K=0"
-        f"{these_weights(evidence.best.n_seeds)} is {signed_interval(*test.family)} points, corrected for "
-        f"{test.family_size} such comparisons; uncorrected it is {signed_interval(*test.ci)}."
+        f"seeds may show the reverse. {shared}"
     )
 
 
@@ -431,7 +423,8 @@ def _rows(table: pd.DataFrame) -> list[Row]:
                 accuracy=row["accuracy"],
                 ci_low=row["ci_low"],
                 ci_high=row["ci_high"],
-                margin_shown=_or_none(row["margin_shown"]),
+                at_least=_or_none(row["at_least"]),
+                at_most=_or_none(row["at_most"]),
             )
         )
     return rows
@@ -448,9 +441,8 @@ def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], PairedTest]:
     for row in comparisons.to_dict("records"):
         first = policy_of(row)
         second = policy_of(row, "reference")
-        ci = (row["ci_low"], row["ci_high"])
-        family = (row["family_low"], row["family_high"])
-        test = PairedTest(row["difference"], row["p_holm"], row["family_size"], ci, family)
+        cells = {field.name: row[field.name] for field in fields(PairedTest) if field.name != "ci"}
+        test = PairedTest(ci=(row["ci_low"], row["ci_high"]), **cells)
         tests[first, second] = test
         tests.setdefault((second, first), test.turned)
     return tests

@@ -16,7 +16,7 @@ from g2d.grid.versions import GPU_STAGES
 from g2d.report.sentences import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
-from g2d.tables.families import OF_K
+from g2d.tables.families import PRIMARY
 
 NARROW = 600  # pixels of a chart with its axes, below which names are short and marks have no labels
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -193,13 +193,12 @@ def cost_by_stage(cost: pd.DataFrame, _: Styles | None = None) -> Spec:
 
 
 def differences_of_k(comparisons: pd.DataFrame, _: Styles | None = None) -> Spec | None:
-    """Draw the differences of DPO at each K from K=0, M0 and GRPO."""
-    by_family = [comparisons[comparisons["family"] == family] for family in OF_K]
-    return differences(pd.concat(by_family))
+    """Draw the primary comparisons: DPO at each K against K=0."""
+    return differences(comparisons[comparisons["family"] == PRIMARY])
 
 
 def other_differences(comparisons: pd.DataFrame, _: Styles | None = None) -> Spec | None:
-    return differences(comparisons[~comparisons["family"].isin(OF_K)])
+    return differences(comparisons[comparisons["family"] != PRIMARY])
 
 
 def differences(comparisons: pd.DataFrame) -> Spec | None:
@@ -207,7 +206,7 @@ def differences(comparisons: pd.DataFrame) -> Spec | None:
         return None
     reference = comparisons[["reference", "reference_K", "reference_group_size"]]
     reference.columns = pd.Index(["policy", "K", "group_size"])
-    rows = comparisons.rename(columns={"family_low": "low", "family_high": "high"})
+    rows = comparisons.rename(columns={"ci_low": "low", "ci_high": "high", "p_value": "p"})
     pairs = zip(names(rows), names(reference), strict=True)
     rows = rows.assign(name=[f"{policy} \N{MINUS SIGN} {other}" for policy, other in pairs])
     two_lines = r"split(replace(datum.label, ' − ', '\n− '), '\n')"
@@ -217,8 +216,8 @@ def differences(comparisons: pd.DataFrame) -> Spec | None:
         labelLineHeight=12,
         labelOffset=alt.ExprRef(f"width < {NARROW} ? -6 : 0"),
     )
-    rows = rows[["name", "family", "difference", "low", "high", "p_holm"]]
-    shown = {"name": None, "family": None, **dict.fromkeys(("difference", "low", "high"), "+.1%"), "p_holm": ".2g"}
+    rows = rows[["name", "family", "difference", "low", "high", "p"]]
+    shown = {"name": None, "family": None, **dict.fromkeys(("difference", "low", "high"), "+.1%"), "p": ".2g"}
     chart = alt.Chart(rows).encode(
         y=alt.Y("name:N", title=None, sort=None, axis=axis),
         x=alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.0%", tickCount=4)),

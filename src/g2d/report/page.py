@@ -37,7 +37,7 @@ from g2d.report.browsers import (
 from g2d.report.cells import PageTable, cells_of
 from g2d.report.markup import coded
 from g2d.report.provenance import Provenance
-from g2d.report.sentences import win_rate_sentences
+from g2d.report.sentences import exploratory_tests, win_rate_sentences
 from g2d.report.styles import Styles, series_styles
 from g2d.report.vega import Spec
 from g2d.tables.all_tables import OPEN_ENDED, OTHERS, SECTIONS, figure, table
@@ -56,7 +56,7 @@ class TableBlock:
 
     name: str
     title: str
-    table: PageTable
+    table: PageTable | None  # None if the page only links the CSV
     caption: Markup
     definitions: Mapping[str, Markup]  # columns and values
     href: str  # the CSV
@@ -121,6 +121,8 @@ def build(
 
     blocks = []
     for name, path in tables.items():
+        if frames[name].empty:
+            continue
         block = _table_block(name, frames[name], captions[name], _relative(path, folder), specs, styles)
         blocks.append(block)
 
@@ -187,6 +189,9 @@ def _table_block(
     name: str, frame: pd.DataFrame, caption: Caption, href: str, specs: dict[str, Spec], styles: Styles
 ) -> TableBlock:
     """Return a table of the page; specifications of its charts are added to `specs`."""
+    words = caption["caption"]
+    if name == "comparisons":
+        words += f" {exploratory_tests(frame)}"
     charts: dict[str, str] = {}
     folded_charts: dict[str, str] = {}
     for chart in table(name).charts:
@@ -203,8 +208,8 @@ def _table_block(
     return TableBlock(
         name=name,
         title=table(name).title,
-        table=cells_of(frame),
-        caption=coded(caption["caption"]),
+        table=cells_of(frame) if table(name).printed else None,
+        caption=coded(words),
         definitions={term: coded(text) for term, text in caption["definitions"].items()},
         href=href,
         charts=charts,

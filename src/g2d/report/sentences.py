@@ -10,16 +10,17 @@ import pandas as pd
 from g2d.analysis.statistics import LEVEL
 from g2d.grid.runs import called
 from g2d.report.styles import names
+from g2d.tables.families import EXPLORATORY
 from g2d.tables.frames import Cells
 from g2d.tables.win_rates import THEN
 
 NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
-def listed(items: Sequence[str]) -> str:
+def listed(items: Sequence[str], last: str = "and") -> str:
     if len(items) < 2:
         return "".join(items)
-    return f"{', '.join(items[:-1])} and {items[-1]}"
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def sentence(text: str) -> str:
@@ -70,8 +71,12 @@ def time_unit(hours: float) -> tuple[str, int]:
     return "seconds", 3600
 
 
-def at_most(share: float) -> str:
+def rounded_up(share: float) -> str:
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"
+
+
+def rounded_down(share: float) -> str:
+    return f"{math.floor(1000 * share + 1e-9) / 10:.1f}"
 
 
 # ------------------------------------------------------------------------------------------------------ win rates
@@ -154,6 +159,19 @@ def _others(model: str, rows: pd.DataFrame) -> str:
     return (
         f"Of {len(rows)} {policies} of {model} trained on verifiable prompts only, {better} {verb} preferred to M0 "
         f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {worse} less often."
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- tests
+
+
+def exploratory_tests(comparisons: pd.DataFrame) -> str:
+    p_values = comparisons.loc[comparisons["family"] == EXPLORATORY, "p_value"]
+    n = len(p_values)
+    significant = int((p_values <= LEVEL).sum())
+    return (
+        f"Of {n} exploratory tests in this table, {significant} have a p of at most {LEVEL}; without any difference, "
+        f"about {LEVEL * n:.0f} would."
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 
 from g2d.analysis import decomposition
-from g2d.analysis.comparisons import smallest_margins
-from g2d.analysis.statistics import mean_interval, standard_deviation
+from g2d.analysis.comparisons import margins_behind_best
+from g2d.analysis.statistics import LEVEL, error_of_difference, standard_deviation
 from g2d.grid.runs import Policy
 from g2d.tables.evaluations import (
     BY_BENCHMARK,
@@ -31,7 +32,7 @@ from g2d.tables.frames import Rows, columns, estimate, table_of
 COSTS = ("device_hours", "device_hours_without_calibration", "tokens_generated", "updates", "n_pairs")
 MAIN_COLUMNS = columns(
     f"{ROW} change n_seeds n_problems n_clusters accuracy ci_low ci_high by_seed std_over_seeds",
-    "behind margin_shown",
+    "behind at_least at_most",
     *COSTS,
 )
 
@@ -71,7 +72,7 @@ def main_table(
 
 
 def _bounds(grouped: Grouped, select_by: str | None) -> dict[Row, dict[str, float]]:
-    """Return how far each K of DPO on a harvest is behind the best other K, with the bound; nothing while some of their
+    """Return how far each K of DPO on a harvest is behind the best other K, with bounds; nothing while some of their
     seeds are missing."""
     bounds: dict[Row, dict[str, float]] = {}
     for (_, benchmark), rows in by_grid(at for at in grouped if at[0].role == "dpo").items():
@@ -83,9 +84,9 @@ def _bounds(grouped: Grouped, select_by: str | None) -> dict[Row, dict[str, floa
         if len(seeds_of_rows) > 1:
             continue
         answers = Paired(grouped, rows)
-        margins = smallest_margins(list(answers.correct.values()), answers.clusters)
+        margins = margins_behind_best(list(answers.correct.values()), answers.clusters)
         for at, margin in zip(rows, margins, strict=True):
-            bounds[at] = {"behind": margin.behind, "margin_shown": margin.margin_shown}
+            bounds[at] = asdict(margin)
     return bounds
 
 
@@ -143,7 +144,8 @@ def _gain(reference: np.ndarray, policy: np.ndarray, clusters: np.ndarray) -> di
     parts = decomposition.contributions(old, new)
     to_first_order = decomposition.linearised(reference, policy)
     for factor, part, linear in zip(decomposition.FACTORS, parts, to_first_order, strict=True):
-        values |= estimate(f"from_{factor}", float(part), mean_interval(linear, clusters=clusters))
+        interval = error_of_difference(linear, clusters).interval(LEVEL)
+        values |= estimate(f"from_{factor}", float(part), interval)
     return values
 
 

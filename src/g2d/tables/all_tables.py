@@ -72,6 +72,7 @@ class Table:
         section: heading on the page.
         charts: charts above the table.
         enabled: whether a configuration has it.
+        printed: whether the page has its rows, or only its charts and a link.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Table:
     section: str = OTHERS
     charts: tuple[Chart, ...] = ()
     enabled: Callable[[Grid], bool] = lambda grid: True
+    printed: bool = True
 
     @property
     def build(self) -> Callable[..., pd.DataFrame]:
@@ -117,13 +119,13 @@ TABLES = (
           "summaries counts", (HARVESTED, PAIRED),
           charts=(Chart("charts:informativeness_by_k", "model"),)),
     Table("correlations", "Table 2: correlation of informativeness with accuracy", "harvest:correlation_table",
-          "points", (HARVESTED, PAIRED, ANSWERS, RECORDS)),
+          "points", (HARVESTED, PAIRED, ANSWERS, RECORDS), printed=False),
     Table("calibration", "Table 4: difficulty by level", "harvest:calibration_table",
           "levels", (LEVELS,),
           charts=(Chart("charts:difficulty_by_level", "model"),)),
     Table("cost", "Cost by policy and stage", "trainings:cost_table",
           "charged", (RECORDS, COSTS, ANSWER_COSTS, SAMPLE_COSTS, REPLY_COSTS), section=BILL,
-          charts=(Chart("charts:cost_by_stage", "model"),)),
+          charts=(Chart("charts:cost_by_stage", "model"),), printed=False),
     Table("published", "Table 1 of the paper and of this grid", "paper:published_table",
           "main config", (ANSWERS, RECORDS, COSTS, TRAINING_LOGS), section=BESIDE),
     Table("factorial", "Difficulty by level and temperature", "harvest:factorial_table",
@@ -137,7 +139,7 @@ TABLES = (
     Table("training", "Training curves", "trainings:training_table",
           "logs", (LOGS, TRAINING_ROLLOUTS), section=TRAINING,
           charts=(Chart("charts:course", "model measure"),),
-          enabled=lambda grid: bool(grid.trajectories)),
+          enabled=lambda grid: bool(grid.trajectories), printed=False),
     Table("selection", "Checkpoint selection", "accuracy:selection_table",
           "answers select_by", (ANSWERS, RECORDS), section=TRAINING,
           enabled=lambda grid: grid.config.select_by is not None),

@@ -13,10 +13,10 @@ from typing import NotRequired, TypedDict
 from g2d.grid.grid import Grid
 from g2d.jobs.files import json_sha256, read_json, write_json
 from g2d.settings import ConfigError
-from g2d.tables.families import planned_families
+from g2d.tables.families import planned_pairs
 
 PLAN = "plan.json"
-PRIMARY = "DPO against K=0"  # the family that answers how much online RL is enough
+FAMILY = "DPO against K=0"  # name of the primary comparison in the file
 NOT_PLANNED = frozenset({"title", "demonstration"})  # keys that change no comparison
 
 
@@ -49,18 +49,13 @@ class PlanEntry(TypedDict):
 
 
 def primary(grid: Grid) -> Primary:
-    """Return each model's primary comparison on the first benchmark: `PRIMARY`, or the grid's first family."""
+    """Return each model's primary comparison on the first benchmark; none without K=0 and another K."""
     benchmark = grid.config.tested_benchmarks[0]
     comparisons: dict[str, PrimaryOfModel] = {}
     for model in grid.config.models:
-        by_name = planned_families(grid, model, benchmark)
-        if not by_name:
-            continue
-        name = PRIMARY
-        if name not in by_name:
-            name = next(iter(by_name))
-        pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in by_name[name]]
-        comparisons[model] = {"family": name, "policies_and_references": pairs}
+        pairs = [[policy.name, reference.name] for policy, reference in planned_pairs(grid, model)]
+        if pairs:
+            comparisons[model] = {"family": FAMILY, "policies_and_references": pairs}
     plan: Primary = {"benchmark": benchmark, "margin": grid.config.margin, "models": comparisons}
     if grid.config.verifier is not None:
         plan["judged_by"] = grid.config.verifier.file
@@ -119,8 +114,10 @@ def plan_words(entries: Sequence[PlanEntry]) -> str:
     last = entries[-1]
     compared = last["plan"]["primary"]
     n = last["evaluations"]
-    names = " or ".join(dict.fromkeys(model["family"] for model in compared["models"].values()))
-    words = f"{names} on {compared['benchmark']}, with a margin of {100 * compared['margin']:g} points"
+    words = (
+        f"K=0 against the best K (at_least, at_most) and each K against K=0 (Holm) on {compared['benchmark']}, with a "
+        f"margin of {100 * compared['margin']:g} points"
+    )
     if "judged_by" in compared:
         words += f", judged by {compared['judged_by']}"
     if "trained_on" in compared:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from g2d.analysis.comparisons import Comparison, compare, corrected
+from g2d.analysis.comparisons import Comparison, compare
 from g2d.analysis.statistics import accuracy_interval
 from g2d.grid.runs import ROLES, Policy
 from g2d.tables.frames import interval
@@ -150,12 +150,12 @@ class Paired:
             )
         return self._correct_of_seeds(at, seeds), self._correct_of_seeds(reference, seeds)
 
-    def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
+    def compared(self, pairs: Iterable[tuple[Row, Row]], family: int = 1) -> list[Comparison]:
         comparisons = []
-        for at, reference in family:
+        for at, reference in pairs:
             policy, other = self.pair(at, reference)
-            comparisons.append(compare(policy, other, len(family), self.clusters))
-        return corrected(comparisons)
+            comparisons.append(compare(policy, other, family, self.clusters))
+        return comparisons
 
     def _correct_of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
         if self.seeds[row] == [None]:

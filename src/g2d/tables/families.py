@@ -1,51 +1,49 @@
-"""Families of tests: comparisons of a model and benchmark from which a reader may pick one after seeing them."""
+"""Tests of a model on a benchmark: the primary ones, each K against K=0, and the exploratory ones, all others."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import chain, combinations, product
+from itertools import combinations, product
 
+from g2d.analysis.comparisons import corrected
 from g2d.grid.grid import Grid
 from g2d.grid.runs import OnlineRun, Policy, Role
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Paired, Row, by_grid, by_policy, named
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Paired, by_grid, by_policy, named
 from g2d.tables.frames import Rows, columns, table_of
 
-Family = tuple[str, list[tuple[Policy, Policy]]]  # its name, and pairs (policy, reference)
+Pair = tuple[Policy, Policy]  # a policy and its reference
 ByRole = defaultdict[Role, list[Policy]]
 
-# Names of families by the role of their policies; M0 and GRPO before its last K have none.
-CALLED: dict[Role, str] = {
-    "dpo": "DPO",
-    "auto": "warm-up that stopped by itself",
-    "grpo": "GRPO",
-    "entry": "regimes",
-    "ablation": "ablations",
-}
-OF_K = ("DPO against K=0", "DPO against M0", "DPO against GRPO")
-ENTRIES_AGAINST_COMMON = "regimes against K=0 and GRPO alone"
+PRIMARY = "primary"  # corrected for all of them (Holm)
+EXPLORATORY = "exploratory"  # not corrected
 
 COMPARISON_COLUMNS = columns(
     BY_BENCHMARK,
-    "reference reference_K reference_group_size n_seeds n_problems n_clusters difference ci_low ci_high",
-    "family family_size family_low family_high standard_error p_value p_holm",
-    "gained lost",
+    "reference reference_K reference_group_size n_seeds n_problems n_clusters difference ci_low ci_high p_value",
+    "family family_size standard_error seed_share problem_share gained lost",
 )
 
 
 @table_of(COMPARISON_COLUMNS)
 def comparison_table(evaluations: Evaluations) -> Rows:
-    """A row per policy and reference (`families`), from answers to the same questions (`comparisons.Comparison`)."""
+    """A row per policy and reference, from answers to the same questions (`comparisons.Comparison`)."""
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
         answers = Paired(grouped, rows)
-        for name, family in families(rows):
-            comparisons = answers.tested(family)
-            for (at, reference), comparison in zip(family, comparisons, strict=True):
+        policies = [policy for policy, _ in rows]
+        for name, pairs in ((PRIMARY, primary_pairs(policies)), (EXPLORATORY, exploratory_pairs(policies))):
+            of_rows = [((policy, benchmark), (reference, benchmark)) for policy, reference in pairs]
+            if name == PRIMARY:
+                comparisons = corrected(answers.compared(of_rows, len(pairs)))
+            else:
+                comparisons = answers.compared(of_rows)
+            for (at, reference), comparison in zip(of_rows, comparisons, strict=True):
                 row = named(grouped[at], benchmark)
                 row.update(asdict(comparison))
                 row["family"] = name
+                row["family_size"] = len(pairs)
                 other = named(grouped[reference], benchmark)
                 row["reference"] = other["policy"]
                 row["reference_K"] = other["K"]
@@ -53,72 +51,51 @@ def comparison_table(evaluations: Evaluations) -> Rows:
                 yield row
 
 
-def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:
-    for (_, benchmark), rows in by_grid(grouped).items():
-        by_role: ByRole = defaultdict(list)
-        for policy, _ in rows:
-            by_role[policy.role].append(policy)
-        for role in CALLED:
-            if not by_role[role]:
-                continue
-            families_of_role = _added_families if role in ("entry", "ablation") else _main_families
-            for name, pairs in families_of_role(role, by_role):
-                if pairs:
-                    yield name, [((policy, benchmark), (reference, benchmark)) for policy, reference in pairs]
+def planned_pairs(grid: Grid, model: str) -> list[Pair]:
+    """Return the primary comparisons of all policies that a grid makes of a model."""
+    return primary_pairs(list(dict.fromkeys(policy.over_seeds for policy in grid.policies if policy.model == model)))
 
 
-def planned_families(grid: Grid, model: str, benchmark: str) -> dict[str, list[tuple[Row, Row]]]:
-    """Return the families of all policies that a grid makes of a model, on a benchmark."""
-    policies = dict.fromkeys(policy.over_seeds for policy in grid.policies if policy.model == model)
-    return dict(families((policy, benchmark) for policy in policies))
+def primary_pairs(policies: Iterable[Policy]) -> list[Pair]:
+    of_k = _by_role(policies)["dpo"]
+    return _against([policy for policy in of_k if policy.k == 0], of_k)
 
 
-def _main_families(role: Role, by_role: ByRole) -> Iterator[Family]:
-    members = by_role[role]
-    called = CALLED[role]
-    yield f"{called} against M0", _against(by_role["base"], members)
-    if role == "grpo":
-        return
+def exploratory_pairs(policies: Sequence[Policy]) -> list[Pair]:
+    """Return pairs of policies from which a reader may learn something, each pair once."""
+    by_role = _by_role(policies)
     at_zero = [policy for policy in by_role["dpo"] if policy.k == 0]
-    yield f"{called} against K=0", _against(at_zero, members)
-    yield f"{called} against GRPO", _against(by_role["grpo"], members)
     warmed = sorted([policy for policy in by_role["dpo"] if policy.k > 0], key=lambda policy: policy.k)
-    if role == "dpo":
-        yield "pairs of K > 0", [(later, earlier) for earlier, later in combinations(warmed, 2)]
-    if role == "auto":
-        yield f"{called} against K > 0", list(product(members, warmed))
+    pairs = _against(by_role["base"], [policy for policy in policies if policy.role not in ("base", "curve")])
+    pairs += _against(by_role["grpo"], by_role["dpo"])
+    pairs += [(later, earlier) for earlier, later in combinations(warmed, 2)]
+    pairs += _against([*at_zero, *by_role["grpo"], *warmed], by_role["auto"])
+    for policy in by_role["entry"] + by_role["ablation"]:
+        pairs += [(policy, other) for other in policies if _is_reference(other, policy)]
+    pairs += _against(at_zero + by_role["grpo"], by_role["entry"])
+    pairs += _of_online(by_role["entry"], policies)
+    return list(dict.fromkeys(pairs))
 
 
-def _added_families(role: Role, by_role: ByRole) -> Iterator[Family]:
-    members = by_role[role]
-    policies = list(chain.from_iterable(by_role.values()))
-    called = CALLED[role]
-    yield f"{called} against M0", _against(by_role["base"], members)
-    against_reference = []
-    for policy in members:
-        for other in policies:
-            if _is_reference(other, policy):
-                against_reference.append((policy, other))
-    yield f"{called} against what they differ from", against_reference
-    if role != "entry":
-        return
-    at_zero = [policy for policy in by_role["dpo"] if policy.k == 0]
-    against_common = _against(at_zero + by_role["grpo"], members)
-    yield ENTRIES_AGAINST_COMMON, [pair for pair in against_common if pair not in against_reference]
-    online = [policy for policy in members if isinstance(policy.run, OnlineRun)]
-    against_each_other = []
-    against_start = []
+def _of_online(entries: Sequence[Policy], policies: Sequence[Policy]) -> Iterator[Pair]:
+    """Yield pairs of online regimes with equally many online steps, and of each with its start."""
+    online = [policy for policy in entries if isinstance(policy.run, OnlineRun)]
     for n, policy in enumerate(online):
         for other in online[:n]:
             if (other.online_steps, other.group_size) == (policy.online_steps, policy.group_size):
-                against_each_other.append((policy, other))
+                yield policy, other
         if policy.start and policy.start.over_seeds in policies:
-            against_start.append((policy, policy.start.over_seeds))
-    yield "online regimes against each other", against_each_other
-    yield "online regimes against their start", against_start
+            yield policy, policy.start.over_seeds
 
 
-def _against(references: list[Policy], members: list[Policy]) -> list[tuple[Policy, Policy]]:
+def _by_role(policies: Iterable[Policy]) -> ByRole:
+    by_role: ByRole = defaultdict(list)
+    for policy in policies:
+        by_role[policy.role].append(policy)
+    return by_role
+
+
+def _against(references: list[Policy], members: list[Policy]) -> list[Pair]:
     """Return all pairs of a member and another policy, by reference."""
     return [(policy, reference) for reference, policy in product(references, members) if policy != reference]
 

@@ -121,6 +121,6 @@ def _tested(rates: Mapping[Row, np.ndarray], clusters: Mapping[Row, np.ndarray],
 
 
 def _interval(name: str, test: Comparison) -> dict[str, float | None]:
-    low = max(0.5 + test.family_low, 0.0)
-    high = min(0.5 + test.family_high, 1.0)
-    return interval(name, (low, high)) | {f"p_{name}": test.p_holm}
+    low = max(0.5 + test.ci_low, 0.0)
+    high = min(0.5 + test.ci_high, 1.0)
+    return interval(name, (low, high)) | {f"p_{name}": test.p_value}
