@@ -318,12 +318,9 @@ def _other_names(folder: str) -> tuple[set[str], set[str]]:
 
     Both are empty for other architectures: for them, transformers' loading info has the names of the file.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.core_model_loading import revert_weight_conversion
 
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+    model = on_meta(Path(folder, CONFIG))
     all_names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     tied = all_names - {name for name, _ in model.named_parameters()}
     in_memory = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
@@ -334,6 +331,15 @@ def _other_names(folder: str) -> tuple[set[str], set[str]]:
     for file in found(folder, WEIGHT_FILES):
         stored |= tensors(file).keys()
     return published - stored, stored - published
+
+
+def on_meta(config: Path) -> PreTrainedModel:
+    """Return the model of a config.json, without weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config, trust_remote_code=False))
 
 
 def _mistakes(missing: Collection[str], unexpected: Collection[str]) -> str:
