@@ -93,6 +93,45 @@ def _with_two_ends(folder: Path, heads: int) -> None:
     model.save_pretrained(folder)
 
 
+CONVERTED = ("gpt_neox", "mixtral", "qwen2_moe", "qwen3_moe")  # the file has other names than the model in memory
+
+
+@cache
+def converted_policy(kind: str) -> PolicyRecord:
+    """M0 of one of the architectures `CONVERTED`, with random weights and the tiny model's tokenizer."""
+    folder = made_once(kind, lambda folder: _converted(kind, folder))
+    return PolicyRecord(f"{kind}/base", kind, "base", base=str(folder))
+
+
+def _converted(kind: str, folder: Path) -> None:
+    import torch
+    import transformers
+
+    shutil.copytree(tiny_policy().base, folder, dirs_exist_ok=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    shape: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    if kind != "gpt_neox":
+        shape |= {"num_key_value_heads": 4, "router_aux_loss_coef": 0.5}
+    if kind == "mixtral":
+        shape["num_local_experts"] = 4
+    if kind.startswith("qwen"):
+        shape |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    if kind == "qwen2_moe":
+        shape["shared_expert_intermediate_size"] = 16
+    if kind == "qwen3_moe":
+        shape["head_dim"] = 8
+    torch.manual_seed(SEED)
+    config = transformers.AutoConfig.for_model(kind, **shape)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+
+
 def random_model(kind: str) -> Any:
     """A model of some architecture with random weights."""
     import torch

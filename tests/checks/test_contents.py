@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from g2d.cli import main
 from tests.configs import MINIMAL
-from tests.models import tiny_policy
+from tests.models import converted_policy, tiny_policy
 
 ROWS = [{"problem": f"{n} + 1", "answer": n + 1, "level": n % 3} for n in range(9)]
 CONFIG = MINIMAL | {
@@ -107,3 +107,54 @@ def test_a_model_that_cannot_be_used_is_refused(
     [line] = checked(capsys)
     assert line.startswith("my.yaml: models.mine: ")
     assert message in line
+
+
+def lora(*names: str) -> dict[str, Any]:
+    return {"r": 4, "alpha": 8, "dropout": 0.05, "target_modules": list(names)}
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "message"),
+    [
+        ("tiny", ["q_proj", "v_porj"], "no module is named v_porj; the model has down_proj, gate_proj, k_proj, o_proj"),
+        ("tiny", ["layers.7.self_attn.q_proj"], "no module is named layers.7.self_attn.q_proj; the model has "),
+        ("tiny", ["self_attn"], "Target module LlamaAttention"),
+        ("tiny", ["q_proj", "embed_tokens"], "the embedding has the weights of the head"),
+        ("tiny", ["lm_head"], "the head cannot get an adapter"),
+        ("qwen3_moe", "all-linear", "experts that are stacked in one tensor cannot get an adapter: write [k_proj, o_p"),
+        ("mixtral", "all-linear", "experts that are stacked in one tensor cannot get an adapter: write [k_proj, o_p"),
+        ("mixtral", ["q_proj", "gate_proj"], "no module is named gate_proj"),
+        ("gpt_neox", ["embed_out"], "no module is named embed_out"),
+    ],
+)
+def test_modules_that_cannot_get_an_adapter_are_named(
+    capsys: pytest.CaptureFixture[str], model: str, names: Any, message: str
+) -> None:
+    base = tiny_policy() if model == "tiny" else converted_policy(model)
+    changes = {"models": {"mine": {"source": "local", "path": base.base}}}
+    (line,) = checked(capsys, **changes, lora=lora() | {"target_modules": names})
+    assert line.startswith(f"my.yaml: models.mine: lora.target_modules: {message}")
+
+
+def test_modules_of_the_embedded_model_are_checked_too(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = checked(capsys, models={"mine": {"source": "embedded"}}, lora=lora("v_porj"))
+    assert line.startswith("my.yaml: models.mine: lora.target_modules: no module is named v_porj; the model has")
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        ("tiny", "all-linear"),
+        ("tiny", ["layers.0.self_attn.q_proj", "up_proj"]),
+        ("tiny", r".*\.self_attn\.(q|v)_proj"),
+        ("qwen3_moe", ["q_proj", "v_proj"]),
+        ("gpt_neox", ["embed_in", "dense"]),
+        ("qwen2_moe", "all-linear"),
+    ],
+)
+def test_modules_that_can_get_an_adapter_are_valid(
+    capsys: pytest.CaptureFixture[str], model: str, targets: Any
+) -> None:
+    base = tiny_policy() if model == "tiny" else converted_policy(model)
+    changes = {"models": {"mine": {"source": "local", "path": base.base}}}
+    assert checked(capsys, **changes, lora=lora() | {"target_modules": targets}) == []

@@ -62,6 +62,18 @@ def test_each_answer_is_shown_with_its_reward(of_pool: str) -> None:
     assert of_pool.count("--- reward: -") == 5
 
 
+def test_the_exception_of_a_reward_or_verifier_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("short.py").write_text("def reward(completions):\n    return completions['none']\n")
+    Path("judge.py").write_text("def judge(problem, completion):\n    return problem.answer in completion\n")
+    Path("my.yaml").write_text(yaml.safe_dump(DEMO | {"verifier": {"source": "python", "file": "judge.py"}}))
+    assert main(["try", "my.yaml", "--n", "2", "--reward", "short"]) == 0
+    output = capsys.readouterr().out
+    exception = "TypeError: list indices must be integers or slices, not str"
+    assert output.count(f"--- reward: none (error: {exception})") == 2
+    assert f"the reward gave no number to 2 of 2: error: {exception}" in output
+    assert "the verifier failed on 2 of 2: error: AttributeError: 'dict' object has no attribute 'answer'" in output
+
+
 def test_no_file_is_written(folder: Path, of_pool: str) -> None:
     assert sorted(file.name for file in folder.iterdir()) == ["my.yaml", "short.py"]
 

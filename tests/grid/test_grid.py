@@ -157,3 +157,11 @@ def test_rewards_that_differ_by_model_are_named_with_their_model() -> None:
 def test_the_pair_browser_compares_rewards_with_those_of_the_same_model() -> None:
     grid = Grid(small(rewards=COIN, models={"demo": {"source": "embedded"}, "other": ON_COIN}))
     assert shown_harvests(grid) == grid.harvests  # no harvest of an ablation with another reward
+
+
+def test_the_pair_browser_shows_harvests_of_controls_of_the_first_seed() -> None:
+    control = {"steps": "all", "policies": ["grpo", "dpo"], "reward": "coin"}
+    grid = Grid(small(rewards=COIN, ablations={"coin": control}, seeds=[4, 2]))
+    controls = [harvest for harvest in shown_harvests(grid) if harvest not in grid.harvests]
+    assert {harvest.seed for harvest in controls} == {4}
+    assert {harvest.seed for harvest in grid.harvests} == {4, 2}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from g2d.policies.record import load_base, with_trained
+from g2d.policies.record import apply_adapter, load_base
 from tests.models import adapted, tiny_policy
 
 
@@ -20,9 +20,9 @@ def test_autocast_changes_less_than_bfloat16_does(tmp_path: Path) -> None:
         with torch.no_grad():
             return model.eval()(tokens).logits.float().log_softmax(-1)
 
-    served, trained = (with_trained(load_base(policy).bfloat16(), tmp_path) for _ in range(2))
+    served, trained = (apply_adapter(load_base(policy).bfloat16(), tmp_path) for _ in range(2))
     with torch.autocast("cpu", torch.bfloat16):
         of_trainer = log_probs(trained)
-    exact = log_probs(with_trained(load_base(policy), tmp_path))
+    exact = log_probs(apply_adapter(load_base(policy), tmp_path))
     own_error = (log_probs(served) - exact).abs().mean()
     assert (of_trainer - log_probs(served)).abs().mean() < 2 * own_error

@@ -20,7 +20,7 @@ from g2d.policies.pretrained import resolve_base
 from g2d.policies.record import PolicyRecord, as_json, load_base, load_model, load_tokenizer, read_policy, write_policy
 from g2d.problems import Problem, prompts
 from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
-from g2d.regimes.run.trainers import load_weights, starting_model, with_own_adapter
+from g2d.regimes.run.trainers import load_reference, starting_model, with_own_adapter
 from tests.models import adapted, tiny_policy
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -241,6 +241,16 @@ def test_weights_that_would_be_drawn_at_random_are_named(model: Path, change: Ch
         load_base(PolicyRecord("mine/base", "mine", "base", base=str(model)))
 
 
+def test_weights_that_the_model_does_not_have_are_named(model: Path) -> None:
+    file = model / "model.safetensors"
+    weights = load_file(file)
+    save_file(
+        weights | {"model.layers.0.self_attn.q_proj.bias": weights["model.norm.weight"].clone()}, file, {"format": "pt"}
+    )
+    with pytest.raises(ValueError, match=r"unexpected weights model\.layers\.0\.self_attn\.q_proj\.bias, which"):
+        policy(model)
+
+
 def test_an_adapter_without_some_of_its_weights_is_refused_by_every_loader(tmp_path: Path) -> None:
     trained = adapted(tiny_policy(), tmp_path, std=0.1, seed=0)
     file = tmp_path / "adapter_model.safetensors"
@@ -250,10 +260,11 @@ def test_an_adapter_without_some_of_its_weights_is_refused_by_every_loader(tmp_p
     save_file(weights, file, {"format": "pt"})
     without_digest = replace(trained, weights_sha256=None)
     whole = with_own_adapter(load_base(tiny_policy()), Lora(), seed=0)
+    whole.add_adapter("ref", whole.peft_config["default"])
     for load in (
         lambda: load_model(without_digest),
         lambda: starting_model(tiny_policy(), without_digest, Lora()),
-        lambda: load_weights(whole, tmp_path, "default"),
+        lambda: load_reference(whole, tmp_path),
     ):
         with pytest.raises(ValueError, match=f"{file}: no weights for {lost}"):
             load()

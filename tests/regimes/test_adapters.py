@@ -15,7 +15,7 @@ import pytest
 from g2d.jobs.files import read_json
 from g2d.policies import PolicyRecord, load_base, load_model
 from g2d.policies.model_keys import Lora
-from g2d.policies.record import with_trained
+from g2d.policies.record import apply_adapter
 from g2d.regimes.grpo import train as grpo
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
@@ -91,12 +91,12 @@ def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(t
         return output
 
     trained = PeftModel.from_pretrained(half(), policy.adapter)
-    answers = with_trained(half(), policy.adapter)
+    answers = apply_adapter(half(), policy.adapter)
     assert torch.equal(logits(answers), logits(trained))
     assert answers.can_generate()
     merged = PeftModel.from_pretrained(half(), policy.adapter).merge_and_unload()
     assert not torch.equal(logits(merged), logits(trained))
-    exact = with_trained(copy.deepcopy(m0), policy.adapter)  # merged in float32
+    exact = apply_adapter(copy.deepcopy(m0), policy.adapter)  # merged in float32
     assert not any("lora" in name for name, _ in exact.named_modules())
 
 

@@ -223,7 +223,9 @@ def test_diverged_values_are_null_in_the_metrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("train", [grpo, semi_online])
-def test_a_reward_that_fails_on_everything_is_counted_and_trains_nothing(tmp_path: Path, train: Any) -> None:
+def test_a_reward_that_fails_on_everything_is_counted_and_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Any
+) -> None:
     """A training that ends without any number leaves no policy, as above; one generation does not stop it."""
     file = tmp_path / "broken.py"
     file.write_text("def reward(completions):\n    return [1 / 0]\n")
@@ -232,3 +234,32 @@ def test_a_reward_that_fails_on_everything_is_counted_and_trains_nothing(tmp_pat
     rows = pd.read_parquet(tmp_path / "work/rollouts.parquet")
     assert set(rows["reward_status"]) == {"error"}
     assert rows["reward"].isna().all()
+    monkeypatch.setattr(checkpoints, "ENOUGH_TO_TELL", 2)
+    with pytest.raises(
+        RuntimeError, match=r"no finite number .* \(1 error; ZeroDivisionError: division by zero\): mend"
+    ):
+        train(tmp_path / "told", **keys)
+
+
+@pytest.mark.parametrize("train", [grpo, semi_online])
+def test_a_function_gets_the_plain_ids_at_every_visit(tmp_path: Path, train: Any) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def reward(completions, problem_ids):\n"
+        f"    with open({str(tmp_path / 'seen')!r}, 'a') as seen:\n"
+        "        print(*problem_ids, sep='\\n', file=seen)\n"
+        "    return [len(text) for text in completions]\n"
+    )
+    train(tmp_path / "work", reward=PythonReward(reward="python", file=str(file)), k=4)
+    seen = (tmp_path / "seen").read_text().split()
+    assert set(seen) <= {problem.problem_id for problem in easy(10)}
+    assert len(seen) > 2 * 4 * len(set(seen)) / 2  # some problem was asked again
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_a_margin_of_a_scalar_reward_holds_for_values_of_0_and_1(tmp_path: Path, binary: bool) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def reward(completions):\n    return [float(place % 2) for place in range(len(completions))]\n")
+    reward = PythonReward(reward="python", file=str(file), binary=binary)
+    log = semi_online(tmp_path / "work", 2, reward=reward, margin=2.0)
+    assert [row["pairable"] for row in log] == [float(binary)] * 2

@@ -23,6 +23,7 @@ from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact
 from g2d.regimes.run.online import Sampler
 from g2d.regimes.run.prompt_choice import prompt_order
+from g2d.rewards.controls import Random
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import to_frame
 from tests.models import rollouts_of, tiny_policy
@@ -100,6 +101,14 @@ def test_with_a_reference_that_follows_at_once_the_loss_never_leaves_ln_2(tmp_pa
     fixed = [row for row in semi_online(tmp_path / "fixed", lora=NO_DROPOUT) if row["pairs"]]
     assert len(fixed) > 1
     assert fixed[-1]["loss"] != pytest.approx(math.log(2), abs=1e-3)
+
+
+def test_a_reference_that_follows_stays_between_two_syncs(tmp_path: Path) -> None:
+    """Updates 1, 3 and 5 begin at the reference, the others do not. Every update has pairs, by random rewards."""
+    log = semi_online(tmp_path, reference="sync", sync_every=2, reward=Random(reward="random"))
+    margins = [row["rewards/margins"] for row in log]
+    assert margins[::2] == pytest.approx([0.0] * 3, abs=1e-6)
+    assert [margin for margin in margins[1::2] if abs(margin) < 1e-4] == []
 
 
 @pytest.mark.parametrize(("sync_every", "reference"), [(1, "base"), ("never", "base"), (4, "sync")])

@@ -16,16 +16,17 @@ from hypothesis import strategies as st
 from snakemake.iocontainers import InputFiles
 
 from g2d.jobs.files import write_jsonl
-from g2d.policies import PolicyRecord, load_base, load_model
+from g2d.policies import PolicyRecord, load_base, load_model, load_tokenizer
 from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, train_rft
-from g2d.regimes.run.online import completions_tokens
+from g2d.regimes.run.online import Sampler, completions_tokens
 from g2d.regimes.run.prompt_choice import prompt_order
 from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.trainers import write_metrics
 from g2d.report.provenance import steps_without_loss
+from g2d.rewards.controls import Random
 from g2d.rollouts.pairs import subsample
 from tests.models import adapted, completion_logprobs, tiny_policy, two_ends_policy
 from tests.regimes.trainings import DPO, WARMUP, adapter_digest, dpo, easy, pairs, steps_of, warm_up
@@ -89,6 +90,21 @@ def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Pat
     assert not (short & (frame.verdict == "truncated")).any()
     clipped = [row["completions/clipped_ratio"] for row in log if "loss" in row]
     assert clipped == pytest.approx(truncated.groupby(frame.step).mean().tolist())
+
+
+def test_a_truncated_completion_that_ends_with_the_padding_token_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    padding = load_tokenizer(tiny_policy()).pad_token_id
+
+    def draw(self: Sampler, prompts: list[list[int]], names: list[str]) -> tuple[list[list[int]], None]:
+        return [[5] * (WARMUP.max_completion_length - 1) + [padding] for _ in prompts], None
+
+    monkeypatch.setattr(Sampler, "draw", draw)
+    masking = WARMUP.model_copy(update={"mask_truncated": True})
+    log = warm_up(tmp_path, easy(10), k=1, warmup=masking, reward=Random(reward="random"))
+    assert set(pd.read_parquet(tmp_path / "rollouts.parquet").finish_reason) == {"length"}
+    assert [(row["completions/clipped_ratio"], row["grad_norm"]) for row in log if "loss" in row] == [(1, 0)]
 
 
 def test_pairs_are_matched_to_the_file_with_the_fewest(tmp_path: Path) -> None:

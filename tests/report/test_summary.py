@@ -12,6 +12,7 @@ from g2d.report.summary import (
     mismatch_caveats,
     rounding_caveats,
     untrained_caveats,
+    verifier_caveats,
     zero_caveats,
 )
 from tests.configs import MINIMAL
@@ -22,6 +23,13 @@ def test_lost_losses_are_named_for_their_model_only() -> None:
     [caveat] = loss_caveats(lost, "m")
     assert "seed0/dpo/g0/k0 (3 steps)" in caveat and "5 steps" not in caveat
     assert loss_caveats(lost, "other") == ()
+
+
+def test_the_policy_on_which_a_verifier_failed_most_is_named() -> None:
+    rows = {"policy": ["base", "dpo", "grpo"], "K": [0, 25, 25], "parseable": [1.0, 0.875, 0.75]}
+    [caveat] = verifier_caveats(pd.DataFrame(rows))
+    assert "The verifier failed on 25.0\N{NO-BREAK SPACE}% of the finished answers of GRPO" in caveat
+    assert verifier_caveats(pd.DataFrame(rows | {"parseable": [1.0, 1.0, None]})) == ()
 
 
 def test_policies_without_data_are_named_for_their_model_only() -> None:

@@ -72,9 +72,19 @@ def test_each_problem_is_judged_by_the_reward_of_its_kind(odd: Judge) -> None:
     assert [judgement.reward for judgement in judge(both, attempts, CONTEXT)] == [1, 0.5, 1, 0.5]
 
 
+def test_the_last_error_of_a_reward_is_in_the_message(odd: Judge) -> None:
+    failed = Judgement(None, "error", {"error": "KeyError: 'x'\x1b[2J"})
+    odd(lambda attempts: [failed for _ in attempts], ["", ""])
+    for status in ("error", "without"):
+        with pytest.raises(
+            RuntimeError, match=rf"mine: no finite number .* \(2 {status}; KeyError: 'x'[^\x1b]*\): mend"
+        ):
+            require_numbers({status: 2}, "mine")
+
+
 def test_a_file_of_rollouts_without_any_number_ends_the_job(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(RuntimeError, match=r"mine: no finite number for any completion \(3 error\): mend the reward"):
-        require_numbers({"error": 3, "judged": 0}, "mine")
+    with pytest.raises(RuntimeError, match=r"mine: no finite number for any completion \(3 late\): mend the reward"):
+        require_numbers({"late": 3, "judged": 0}, "mine")
     require_numbers({"judged": 4}, "mine")
     assert caplog.text == ""
     require_numbers({"judged": 2, "late": 2}, "mine")

@@ -46,6 +46,21 @@ def test_by_hand() -> None:
     assert listed(labels(scalars, margin=0.5)) == [None, None, False, True]
 
 
+def test_a_scalar_reward_stays_one_if_its_values_are_0_and_1() -> None:
+    frame = drawn(p=[1.0, 0.0, 1.0], q=[0.0, 0.0]).assign(reward_is_scalar=True)
+    assert listed(labels(frame)) == [True, False, True, None, None]
+    assert listed(labels(frame, margin=2.0)) == [None] * 5
+    assert build_pairs(spelled(frame), problems(frame), Prompt(), 0, margin=2.0) == []
+    assert groups(spelled(frame), "pq", which="all", seed=0, margin=2.0) == []
+    assert informativeness(frame).entropy is None
+    assert "completions/mean_length_best" in summary(frame, [])
+
+
+def test_an_update_of_ties_logs_no_lengths_of_the_best_and_worst() -> None:
+    logged = summary(drawn(p=[0.5, 0.5]).assign(reward_is_scalar=True), [])
+    assert not [name for name, value in logged.items() if value is None]
+
+
 values = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, math.nan]), min_size=1, max_size=6)
 
 

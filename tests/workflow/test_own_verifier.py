@@ -32,3 +32,15 @@ def test_it_judges_answers_and_trainings_and_an_edit_runs_them_again(
     again = project.planned(ANSWERS, TRAINED)
     assert again.keys() >= {"calibrate", "train_grpo", "evaluate"}
     assert not {"load_problems", "check_leakage"} & again.keys()
+
+
+def test_a_verifier_that_fails_on_all_answers_of_m0_ends_its_calibration(
+    tmp_path: Path, micro_config: dict[str, Any]
+) -> None:
+    config = micro_config | {"verifier": {"source": "python", "file": "my_verifier.py"}}
+    project = Project.create(tmp_path / "g2d", config)
+    (project.root / "my_verifier.py").write_text("def judge(problem, completion):\n    return problem.answer == '1'\n")
+    done = project.snakemake("--cores", "2", "results/micro/calibration/rollouts.parquet")
+    assert done.returncode != 0
+    assert "calibrate: my_verifier.py: judge failed on all" in done.stdout
+    assert "error: AttributeError: 'dict' object has no attribute 'answer': mend it" in done.stdout

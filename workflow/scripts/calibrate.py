@@ -16,7 +16,7 @@ def main(snakemake):
         settings = Calibration.model_validate(snakemake.params.settings["calibration"])
         pool = read_problems(snakemake.input.pool)
         problems = sample_per_level(pool, settings.problems_per_level, settings.seed, settings.only)
-        generate_rollouts(snakemake, meter, problems, sampling(settings, settings.seed))
+        generate_rollouts(snakemake, meter, problems, sampling(settings, settings.seed), is_first=True)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def binary_entropy(p: np.ndarray) -> np.ndarray:
 
 
 def informativeness(rollouts: pd.DataFrame) -> Informativeness:
-    if not is_binary(rollouts["reward"]):
+    if not is_binary(rollouts):
         return _measure_scalars(rollouts)
     counts = success_counts(rollouts)
     candidates = counts[pairable(counts)]

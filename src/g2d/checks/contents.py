@@ -1,4 +1,4 @@
-"""Check the contents of local problems and models, as the first jobs do (`g2d config check`)."""
+"""Check the contents of local problems and models, and LoRA's modules, as the first jobs do (`g2d config check`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from jinja2 import TemplateError
 from g2d.analysis.calibration import require_levels
 from g2d.config.sections import Config
 from g2d.plain import first_line
-from g2d.policies.model_keys import LocalModel
+from g2d.policies.embedded import FOLDER
+from g2d.policies.lora_targets import require_targets
+from g2d.policies.model_keys import CONFIG, EmbeddedModel, LocalModel, file_of
 from g2d.policies.record import PolicyRecord, load_tokenizer, require_whole
 from g2d.problems import Problem
 from g2d.problems.problem_keys import LocalProblems
@@ -48,11 +50,15 @@ def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
 
 def _check_models(config: Config) -> Iterator[str]:
     for name, source in config.models.items():
-        if isinstance(source, LocalModel):
-            try:
-                _require_model(name, source, config.for_model(name).prompt)
-            except (OSError, ValueError, LookupError) as error:
-                yield f"models.{name}: {first_line(error)}"
+        settings = config.for_model(name)
+        file = FOLDER / CONFIG if isinstance(source, EmbeddedModel) else file_of(source)
+        try:
+            if isinstance(source, LocalModel):
+                _require_model(name, source, settings.prompt)
+            if file is not None:  # else it is on the Hub, and M0's job checks
+                require_targets(file, settings.lora)
+        except (OSError, ValueError, LookupError) as error:
+            yield f"models.{name}: {first_line(error)}"
 
 
 def _require_model(name: str, source: LocalModel, prompt: Prompt) -> None:

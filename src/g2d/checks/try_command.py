@@ -9,12 +9,14 @@ Prompt, engine, decoding and verifier are the configuration's. Nothing is writte
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
 
@@ -24,7 +26,7 @@ from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.jobs.environment import pin_kernels
 from g2d.jobs.stage import go_offline
-from g2d.plain import say
+from g2d.plain import plain, say
 from g2d.policies.model_keys import EmbeddedModel, ModelSource
 from g2d.policies.pretrained import make_base, resolve_base
 from g2d.policies.record import PolicyRecord
@@ -35,11 +37,15 @@ from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sa
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.rollouts.rollout_keys import Calibration
+from g2d.rollouts.verifier_failures import FAILURES, first_failure
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 from g2d.verifier.verifier_keys import own_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class Trial:
     decoding: Decoding
     rollouts: Sequence[Rollout]
     rewards: Sequence[float]
+    reasons: Sequence[str | None] = ()  # why an answer has no reward
+    failure: str | None = None  # why a verifier of the user's failed
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -114,9 +122,25 @@ def tried(config: Config, model: str, problems: str, n: int, seed: int, reward: 
             if weight is None:
                 raise
             raise ValueError(f"{model}: weights are infinite or NaN, for example {weight}") from None
+    failure = first_failure(to_frame(rollouts), chosen, own_file(config.verifier))
     judge = TRUTH if reward is None else config.rewards[reward]
     judged = with_rewards(to_frame(rollouts), chosen, judge, seed=seed, stream="harvest")
-    return Trial(section, decoding, rollouts, list(judged["reward"]))
+    return Trial(section, decoding, rollouts, list(judged["reward"]), reasons_of(judged), failure)
+
+
+def reasons_of(judged: pd.DataFrame) -> list[str | None]:
+    """Return why answers have no reward: the status, and the exception of a function."""
+    reasons: list[str | None] = [None] * len(judged)
+    if "reward_status" not in judged:
+        return reasons
+    rows = judged[["reward_status", "reward_details"]].itertuples(index=False, name=None)
+    for number, (status, details) in enumerate(rows):
+        if status == "judged":
+            continue
+        reasons[number] = str(status)
+        if details is not None and "error" in json.loads(details):
+            reasons[number] = plain(f"{status}: {json.loads(details)['error']}")
+    return reasons
 
 
 def not_a_number(policy: PolicyRecord) -> str | None:
@@ -154,9 +178,15 @@ def answer(trial: Trial, number: int) -> str:
         "--- answer",
         rollout.completion_text,
         f"--- found: {rollout.extracted_answer}, reference: {rollout.reference_answer}",
-        f"--- reward: {trial.rewards[number]:g}",
+        f"--- reward: {_reward(trial, number)}",
     ]
     return "\n".join(lines)
+
+
+def _reward(trial: Trial, number: int) -> str:
+    if trial.reasons and trial.reasons[number]:
+        return f"none ({trial.reasons[number]})"
+    return f"{trial.rewards[number]:g}"
 
 
 def summary(trial: Trial) -> str:
@@ -170,6 +200,12 @@ def summary(trial: Trial) -> str:
     lines.append(f"  {'cut off':20} {cut:4} of {n}")
     tokens = [rollout.token_count for rollout in trial.rollouts]
     lines.append(f"  {'tokens':20} {sum(tokens) / n:6.1f} on average, {max(tokens)} at most")
+    reasons = [reason for reason in trial.reasons if reason]
+    if reasons:
+        lines.append(f"the reward gave no number to {len(reasons)} of {n}: {reasons[0]}")
+    if trial.failure:
+        failed = sum(rollout.verdict in FAILURES for rollout in trial.rollouts)
+        lines.append(f"the verifier failed on {failed} of {n}: {trial.failure}")
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from g2d import __version__
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
-from g2d.jobs.model_folder import ONE_FILE, attention_of, tensors
+from g2d.jobs.model_folder import attention_of, tensors
 from g2d.plain import first_line
 from g2d.policies.model_keys import (
     ADAPTER_FILES,
@@ -24,6 +24,7 @@ from g2d.policies.model_keys import (
     BASE_FILES,
     CONFIG,
     VOCABULARIES,
+    WEIGHT_FILES,
     found,
 )
 from g2d.problems.prompts import CLOCK, DATE, with_values
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import torch
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+DELETE = "delete the folder to have it made again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
 def _way_back(policy: PolicyRecord) -> str:
     if policy.settings.get("path") == policy.base:
         return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
-    return "delete the folder to have it made again"
+    return DELETE
 
 
 def end_tokens(policy: PolicyRecord, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -246,28 +249,36 @@ def require_own_weights(policy: PolicyRecord) -> None:
 def load_base(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
     """Load M0, or full weights, from safetensors; in float32 if `exact`.
 
-    A ValueError names weights that are missing: transformers would initialise them at random.
+    A ValueError names weights that are missing, which transformers would initialise at random, or unexpected.
     """
     import torch
 
     dtype = torch.float32 if exact else precision()
-    return _from_safetensors(policy, dtype=dtype)
+    return _from_safetensors(policy.model_folder, _way_back(policy), dtype=dtype)
+
+
+def load_into(model: PreTrainedModel, folder: str | Path) -> None:
+    """Load full weights in a folder into a model, in place; a ValueError as from `load_base`.
+
+    The file has the names of the published model, which some architectures rename and stack in memory.
+    """
+    loaded = _from_safetensors(str(folder), DELETE, dtype=model.dtype)
+    model.load_state_dict(loaded.state_dict())
 
 
 def require_whole(policy: PolicyRecord) -> None:
-    """Raise a ValueError as `load_base` does if weights are missing, without reading them.
+    """Raise a ValueError as `load_base` does if weights are missing or unexpected, without reading them.
 
     A quantized model may need a GPU even for that, so its jobs check.
     """
     if "quantization_config" not in read_json(Path(policy.model_folder) / "config.json"):
-        _from_safetensors(policy, device_map="meta")
+        _from_safetensors(policy.model_folder, _way_back(policy), device_map="meta")
 
 
-def _from_safetensors(policy: PolicyRecord, **options: object) -> PreTrainedModel:
+def _from_safetensors(folder: str, way_back: str, **options: object) -> PreTrainedModel:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    folder = policy.model_folder
     try:
         model, loaded = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -279,24 +290,74 @@ def _from_safetensors(policy: PolicyRecord, **options: object) -> PreTrainedMode
             **options,
         )
     except SafetensorError as error:
-        raise ValueError(f"{folder}: its weights cannot be read ({error}); {_way_back(policy)}") from None
-    _require_all_weights(policy, loaded)
+        raise ValueError(f"{folder}: its weights cannot be read ({error}); {way_back}") from None
+    except RuntimeError as error:  # transformers cannot stack the experts of a file, and only logs the reason
+        missing, unexpected = _other_names(folder)
+        if not missing | unexpected:
+            raise
+        raise ValueError(f"{folder}: {_mistakes(missing, unexpected)}; {way_back}") from error
+    _require_all_weights(folder, way_back, loaded)
     return model
 
 
-def _require_all_weights(policy: PolicyRecord, loaded: Mapping[str, Any]) -> None:
-    """Raise a ValueError if transformers initialised weights at random, by its loading info."""
-    names = set(loaded["missing_keys"])
-    names.update(name for name, *_ in loaded["mismatched_keys"])
-    if not names:
+def _require_all_weights(folder: str, way_back: str, loaded: Mapping[str, Any]) -> None:
+    """Raise a ValueError if transformers initialised weights at random or left some out, by its loading info."""
+    missing = set(loaded["missing_keys"])
+    missing.update(name for name, *_ in loaded["mismatched_keys"])
+    unexpected = set(loaded["unexpected_keys"])
+    if not missing | unexpected:
         return
-    missing = min(names)
-    if len(names) > 1:
-        missing += f" and {len(names) - 1} other tensors"
-    raise ValueError(
-        f"{policy.model_folder}: no weights of the right shape for {missing}, which transformers would initialise at "
-        f"random; {_way_back(policy)}"
-    )
+    not_in_file, only_in_file = _other_names(folder)
+    if not_in_file | only_in_file:
+        missing, unexpected = not_in_file, only_in_file
+    raise ValueError(f"{folder}: {_mistakes(missing, unexpected)}; {way_back}")
+
+
+def _other_names(folder: str) -> tuple[set[str], set[str]]:
+    """Return which tensors of an architecture with other names in its file are missing there, and which are unexpected.
+
+    Both are empty for other architectures: for them, transformers' loading info has the names of the file.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    model = on_meta(Path(folder, CONFIG))
+    all_names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    tied = all_names - {name for name, _ in model.named_parameters()}
+    in_memory = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
+    published = revert_weight_conversion(model, in_memory).keys()
+    if published == in_memory.keys():
+        return set(), set()
+    stored: set[str] = set()
+    for file in found(folder, WEIGHT_FILES):
+        stored |= tensors(file).keys()
+    return published - stored, stored - published
+
+
+def on_meta(config: Path) -> PreTrainedModel:
+    """Return the model of a config.json, without weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config, trust_remote_code=False))
+
+
+def _mistakes(missing: Collection[str], unexpected: Collection[str]) -> str:
+    mistakes: list[str] = []
+    if missing:
+        mistakes.append(
+            f"no weights of the right shape for {first_of(missing)}, which transformers would initialise at random"
+        )
+    if unexpected:
+        mistakes.append(f"unexpected weights {first_of(unexpected)}, which transformers would leave out")
+    return ", and ".join(mistakes)
+
+
+def first_of(names: Collection[str]) -> str:
+    """Return the first name of tensors, and how many others there are."""
+    if len(names) == 1:
+        return min(names)
+    return f"{min(names)} and {len(names) - 1} other tensors"
 
 
 def precision() -> torch.dtype:
@@ -312,23 +373,17 @@ def load_model(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
     require_own_weights(policy)
     model = load_base(policy, exact=exact)
     if policy.adapter is not None:
-        model = with_trained(model, policy.adapter)
+        model = apply_adapter(model, policy.adapter)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def with_trained(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
-    """Apply the trained weights in a folder to a model, in place.
+def apply_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
+    """Apply the adapter in a folder to a model, in place.
 
-    An adapter is not merged into bfloat16 weights: rounding would remove most of it (docs/performance.md).
+    It is not merged into bfloat16 weights: rounding would remove most of it (docs/performance.md).
     """
     import torch
 
-    weights = Path(folder) / ONE_FILE
-    if weights.is_file():
-        from safetensors.torch import load_model as load_into
-
-        load_into(model, weights)
-        return model
     adapted = with_adapter(model, folder)
     if model.dtype == torch.float32:
         return adapted.merge_and_unload()
@@ -345,11 +400,20 @@ def with_adapter(model: PreTrainedModel, folder: str | Path, *, is_trainable: bo
 
 
 def require_whole_adapter(model: PeftModel, folder: str | Path, adapter: str) -> None:
-    """Raise a ValueError if a file lacks weights of an adapter: PEFT only warns, and leaves them as they were."""
+    """Raise a ValueError if a file lacks weights of an adapter, or has others: PEFT at most warns, and skips them."""
     from peft import get_peft_model_state_dict
 
     file = Path(folder) / ADAPTER_WEIGHTS
     expected = get_peft_model_state_dict(model, adapter_name=adapter, save_embedding_layers=False)
-    missing = sorted(expected.keys() - tensors(file).keys())
+    known = get_peft_model_state_dict(model, adapter_name=adapter, save_embedding_layers=True)
+    require_names(file, tensors(file).keys(), expected.keys(), known.keys())
+
+
+def require_names(file: Path, names: Collection[str], expected: Collection[str], known: Collection[str] = ()) -> None:
+    """Raise a ValueError if a file lacks expected tensors, or has others that are not `known`."""
+    missing = set(expected) - set(names)
+    unexpected = set(names) - set(expected) - set(known)
     if missing:
-        raise ValueError(f"{file}: no weights for {missing[0]}; delete it to have it made again")
+        raise ValueError(f"{file}: no weights for {first_of(missing)}; delete it to have it made again")
+    if unexpected:
+        raise ValueError(f"{file}: unexpected weights {first_of(unexpected)}; delete it to have it made again")

@@ -57,6 +57,8 @@ def panels(
             caveats = zero_caveats(mine["main"])
             if "training" in mine:
                 caveats += mismatch_caveats(mine["training"])
+            if grid.config.verifier is not None and "decomposition" in mine:
+                caveats += verifier_caveats(mine["decomposition"])
             caveats += caveats_of_models.get(model, ())
             rows = charts.without_ablations(mine["main"])
             drawn = {"steps": charts.accuracy_by_k(rows, styles)}
@@ -144,6 +146,22 @@ def zero_caveats(main: pd.DataFrame) -> tuple[str, ...]:
     return (
         f"Accuracy 0, although M0 has {percent(base.max())}: {listed(broken)}. The training may have broken the model: "
         "check its learning rate and the losses in metrics.jsonl.",
+    )
+
+
+def verifier_caveats(decomposition: pd.DataFrame) -> tuple[str, ...]:
+    """Name the policy on whose answers a verifier of the user's failed most often.
+
+    Its verdicts on finished answers are right, wrong, or that it failed (`FAILURES`).
+    """
+    failed = (1 - decomposition["parseable"]).dropna()
+    if not (failed > 0).any():
+        return ()
+    worst = decomposition.loc[[failed.idxmax()]].to_dict("records")[0]
+    return (
+        f"The verifier failed on {percent(failed.max())} of the finished answers of "
+        f"{called(worst['policy'], worst['K'])}, which count as wrong (verdicts error, not_bool, timeout, limit); most "
+        "of all policies. The logs of evaluate have the first exception.",
     )
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, WithJsonSchema
 
 from g2d.plain import plain
+from g2d.problems.problem import Kind
 from g2d.rewards.controls import FORMAT, MATH_VERIFY, RANDOM, WRONG, MathVerify
 from g2d.rewards.model import MODEL
 from g2d.rewards.python import PYTHON, PythonReward
@@ -22,6 +23,10 @@ from g2d.rewards.reward import Attempt, Context, Judgement, Reward
 from g2d.settings import Name, Section
 
 logger = logging.getLogger(__name__)
+
+# The last error of a reward in this process: a training learns from the metrics of TRL, which hold no text, that no
+# completion has a number.
+_last_error: list[str] = []
 
 LARGEST = 1e18  # squares of larger numbers overflow in float32
 
@@ -74,7 +79,10 @@ def words_of(settings: Section) -> str:
     return plain(reward_of(settings).words(settings))
 
 
-def is_scalar(settings: Section) -> bool:
+def is_scalar(settings: Section, kind: Kind | None = None) -> bool:
+    """Return whether a reward may give other numbers than 0 and 1, to problems of a kind or to any."""
+    if kind is not None and isinstance(settings, ByKind):
+        settings = getattr(settings, kind)
     return any(not reward_of(part).binary for part in parts(settings))
 
 
@@ -116,7 +124,11 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
     if isinstance(settings, ByKind):
         return _judge_by_kind(settings, attempts, context)
     reward = reward_of(settings)
-    return [_checked(judgement, reward.binary) for judgement in reward.score(settings, attempts, context)]
+    judgements = [_checked(judgement, reward.binary) for judgement in reward.score(settings, attempts, context)]
+    for judgement in judgements:
+        if judgement.status == "error":
+            _last_error[:] = [str(judgement.details["error"])]
+    return judgements
 
 
 def _judge_by_kind(settings: ByKind, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
@@ -135,6 +147,8 @@ def require_numbers(statuses: Mapping[str, float], name: str) -> None:
     if not without:
         return
     counts = ", ".join(without)
+    if _last_error and (statuses.get("error") or statuses.get("without")):
+        counts += f"; {plain(_last_error[0])}"
     if not statuses.get("judged"):
         raise RuntimeError(f"{name}: no finite number for any completion ({counts}): mend the reward or choose another")
     logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), counts)

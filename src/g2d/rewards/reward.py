@@ -23,7 +23,7 @@ class UnusableError(RuntimeError):
 class Attempt:
     """One completion of a problem. Its text is never executed or rendered."""
 
-    problem: Problem
+    problem: Problem  # with its plain id
     group: str  # `group_name`
     sample: int  # within the group
     text: str
@@ -77,6 +77,11 @@ def group_name(problem_id: str, times_before: int) -> str:
     if times_before == 0:
         return problem_id
     return f"{problem_id}{AGAIN}{times_before + 1}"
+
+
+def plain_id(group: str) -> str:
+    """Return the problem_id of a visit."""
+    return group.split(AGAIN, maxsplit=1)[0]
 
 
 def in_groups(attempts: Sequence[Attempt]) -> list[list[Attempt]]:

@@ -204,7 +204,7 @@ class RowLayer(DynamicLayer):
         return self._written(self.keys, key_states), self._written(self.values, value_states)
 
     def _written(self, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        states[self.cache.places] = new[:, :, 0]
+        states[self.cache.places] = new[:, :, 0].to(states.dtype)  # autocast may change it between passes
         return states[:, : self.cache.width].transpose(1, 2)
 
 

@@ -14,10 +14,10 @@ from g2d.policies.record import PolicyRecord, ends_in_words, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.problems.prompts import Prompt, conversation
-from g2d.rewards.registry import TRUTH, judge
-from g2d.rewards.reward import Attempt, Context, Status
+from g2d.rewards.registry import TRUTH, is_scalar, judge
+from g2d.rewards.reward import Attempt, Context, Status, plain_id
 from g2d.rollouts.engine import Completion, Decoding, Engine, ModelEngine, Request
-from g2d.rollouts.rollout import FinishReason, Rollout
+from g2d.rollouts.rollout import OF_REWARDS, FinishReason, Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, Evaluation, Sampling
 from g2d.settings import Section
 from g2d.verifier import Verification, Verifier
@@ -130,19 +130,21 @@ def with_rewards(
 
     if reward == TRUTH:
         # Rollouts that were judged before have these columns.
-        plain = rollouts.drop(columns=["reward_status", "reward_details"], errors="ignore")
+        plain = rollouts.drop(columns=list(OF_REWARDS), errors="ignore")
         return plain.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
-    by_id = {problem.problem_id: problem for problem in problems}
+    of_group = {problem.problem_id: replace(problem, problem_id=plain_id(problem.problem_id)) for problem in problems}
     columns = ["problem_id", "sample", "completion_text", "verdict", "extracted_answer"]
     attempts: list[Attempt] = []
     for name, sample, text, verdict, answer in rollouts[columns].itertuples(index=False, name=None):
         verified = Verification(verdict, None if pd.isna(answer) else answer)
-        attempts.append(Attempt(by_id[name], name, int(sample), text, verified))
+        attempts.append(Attempt(of_group[name], name, int(sample), text, verified))
     judgements = judge(reward, attempts, Context(seed, stream))
     rewards: list[float] = []
     statuses: list[Status] = []
     details: list[str | None] = []
-    for judgement in judgements:
+    scalars: list[bool | None] = []
+    for attempt, judgement in zip(attempts, judgements, strict=True):
+        scalars.append(is_scalar(reward, attempt.problem.kind) or None)
         rewards.append(math.nan if judgement.reward is None else judgement.reward)
         statuses.append(judgement.status)
         details.append(json.dumps(dict(judgement.details)) if judgement.details else None)
@@ -150,6 +152,7 @@ def with_rewards(
         reward=rewards,
         reward_status=statuses,
         reward_details=pd.Series(details, rollouts.index, dtype="object"),
+        reward_is_scalar=pd.Series(scalars, rollouts.index, dtype="object"),
     )
 
 

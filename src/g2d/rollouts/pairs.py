@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def is_binary(rewards: pd.Series) -> bool:
-    return bool(rewards.dropna().isin((0, 1)).all())
+def is_binary(rollouts: pd.DataFrame) -> bool:
+    """Return whether their reward only gives 0 and 1, as declared; files of older versions show it by their values."""
+    if "reward_is_scalar" in rollouts and rollouts["reward_is_scalar"].eq(True).any():
+        return False
+    return bool(rollouts["reward"].dropna().isin((0, 1)).all())
 
 
 def is_open_ended(rollouts: pd.DataFrame) -> pd.Series:
@@ -44,10 +47,10 @@ def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
     """
     open_ended = is_open_ended(rollouts)
     if open_ended.any() and not open_ended.all():  # a mixed batch: label each kind by its reward
-        verifiable = labels(rollouts[~open_ended])
+        verifiable = labels(rollouts[~open_ended], margin)
         return labels(rollouts[open_ended], margin).reindex(rollouts.index).where(open_ended, verifiable)
     reward = rollouts["reward"]
-    if is_binary(reward):
+    if is_binary(rollouts):
         return (reward == 1).astype("boolean").mask(reward.isna())
     by_prompt = reward.groupby(rollouts["problem_id"])
     best = by_prompt.transform("max")

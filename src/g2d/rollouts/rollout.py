@@ -44,6 +44,7 @@ class Rollout:
     policy_id: str
     reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent with the default reward
     reward_details: str | None = None  # JSON of `Judgement.details`; absent with the default reward
+    reward_is_scalar: bool | None = None  # absent if the reward only gives 0 and 1, by its declaration
     # Absent unless used for training.
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None  # including the token that ended the completion
@@ -51,7 +52,7 @@ class Rollout:
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
-OF_REWARDS = ("reward_status", "reward_details")
+OF_REWARDS = ("reward_status", "reward_details", "reward_is_scalar")
 IDS = ("prompt_ids", "completion_ids")  # lists of int32
 OF_TOKENS = (*IDS, "tokenizer_sha256")
 LEFT_OUT = (*OF_REWARDS, *OF_TOKENS)  # omitted from files if empty

@@ -25,7 +25,7 @@ import psutil
 from g2d.jobs.digests import identity
 from g2d.jobs.files import read_json, write_json
 from g2d.plain import say
-from g2d.policies.record import PolicyRecord, load_base, precision, with_trained
+from g2d.policies.record import PolicyRecord, apply_adapter, load_base, precision
 from g2d.problems.prompts import conversation_ids, plain_ids
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def load_reference(policy: PolicyRecord, texts: Sequence[Sequence[int]]) -> Refe
         base = None
         if policy.adapter is not None:
             base = log_probabilities(model, texts)
-            model = with_trained(model, policy.adapter).eval()
+            model = apply_adapter(model, policy.adapter).eval()
             require_adapter(model, policy)
         return Reference(log_probabilities(model, texts), base, dtype)
 

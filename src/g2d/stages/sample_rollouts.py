@@ -24,6 +24,7 @@ from g2d.rewards.registry import TRUTH, require_numbers, words_of
 from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_parts, part_of, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.verifier_failures import require_judged
 from g2d.settings import Section
 from g2d.verifier import Verifier
 from g2d.verifier.verifier_keys import own_file, verifier_of
@@ -40,14 +41,20 @@ def generate_rollouts(
     reward: Section = TRUTH,
     *,
     token_ids: bool = False,
+    is_first: bool = False,
 ) -> None:
-    """Write `output.rollouts` for `input.policy`, for harvests with the training's reward and token ids."""
+    """Write `output.rollouts` for `input.policy`, for harvests with the training's reward and token ids.
+
+    In the first job of a model (`is_first`), a verifier of the user's must judge some completion.
+    """
     judged = snakemake.input.get("judged")
     if judged:
         rollouts = read_rollouts(judged[0])
     else:
         with Verifier(snakemake.threads, file=own_file(verifier_of(snakemake.params.settings))) as verifier:
             rollouts = _drawn(snakemake, meter, problems, decoding, verifier, token_ids)
+            if is_first:
+                require_judged(rollouts, problems, verifier.file)
     rows = with_rewards(rollouts, problems, reward, seed=decoding.seed, stream="harvest")
     if "reward_status" in rows:
         require_numbers(Counter(rows["reward_status"]), words_of(reward))

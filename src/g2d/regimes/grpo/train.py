@@ -60,6 +60,7 @@ def train_grpo(job: WarmupJob) -> Trained:
 
     arguments = _arguments(job, checkpoints.draft, microbatches)
     tokenizer = load_tokenizer(job.base)
+    tokenizer.pad_token = tokenizer.eos_token  # TRL takes a completion that ends with the padding token for finished
     ends = end_tokens(job.base, tokenizer)
     say(ends_in_words(tokenizer, ends))
     rollouts = TrainingRollouts(

@@ -17,6 +17,7 @@ from transformers.modeling_outputs import ModelOutput
 from trl import import_utils
 
 from g2d.jobs.files import read_json, write_json
+from g2d.policies.record import require_names
 from g2d.problems.prompts import Messages, conversation_ids
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.run.by_length import Batch, Order, regrouped
@@ -232,9 +233,12 @@ class Grpo(Checkpointed, GRPOTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.warmup.reference == "sync":
-            saved = load_file(Path(resume_from_checkpoint) / REFERENCE_FILE)
-            for name, reference in reference_weights(self.model, self.ref_model).items():
-                reference.data.copy_(saved[name])
+            file = Path(resume_from_checkpoint) / REFERENCE_FILE
+            saved = load_file(file)
+            reference = reference_weights(self.model, self.ref_model)
+            require_names(file, saved.keys(), reference.keys())
+            for name, weights in reference.items():
+                weights.data.copy_(saved[name])
 
 
 class ReferenceSync(TrainerCallback):

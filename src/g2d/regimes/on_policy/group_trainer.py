@@ -308,10 +308,10 @@ def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> Metrics:
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
     }
-    if not is_binary(rollouts["reward"]):
-        best, worst = lengths(rollouts)
-        metrics["completions/mean_length_best"] = best
-        metrics["completions/mean_length_worst"] = worst
+    if not is_binary(rollouts):
+        for side, mean in zip(("best", "worst"), lengths(rollouts), strict=True):
+            if mean is not None:  # no prompt has two different rewards
+                metrics[f"completions/mean_length_{side}"] = mean
     if "reward_status" in rollouts:
         for status in get_args(Status):
             metrics[f"rewards/{status}"] = float((rollouts["reward_status"] == status).mean())

@@ -23,7 +23,7 @@ from g2d.regimes.run.prompt_choice import PromptChoice, prompt_indices, times_be
 from g2d.regimes.run.regime import TrainingJob
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
 from g2d.rewards.registry import TRUTH
-from g2d.rewards.reward import AGAIN, group_name
+from g2d.rewards.reward import group_name, plain_id
 from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import labels
@@ -86,7 +86,7 @@ class OnPolicyRollouts:
         self.buffer = self.buffer[self.buffer["update"] > step]
         names = list(rollouts["problem_id"])
         texts = self.record.texts(names, list(rollouts["completion_text"]))
-        problems = [name.split(AGAIN)[0] for name in names]
+        problems = [plain_id(name) for name in names]
         recorded = rollouts.assign(step=step + 1, problem_id=problems)
         recorded["completion_text"] = texts
         self.record.add(recorded)

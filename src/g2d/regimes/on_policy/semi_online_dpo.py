@@ -22,7 +22,7 @@ from g2d.regimes.run.regime import OnlineEntry, Regime, Trained, TrainingJob
 from g2d.regimes.run.trainers import (
     OptimizerKeys,
     copy_to_reference,
-    load_weights,
+    load_reference,
     restore_token_count,
     starting_model,
     trainer_arguments,
@@ -163,7 +163,7 @@ def train_semi_online_dpo(job: SemiOnlineJob) -> Trained:
             restore_token_count(trainer, folder)
             adapter = on_policy.sampler.adapter
             if settings.reference == "sync" and adapter is not None:
-                load_weights(trainer.model, adapter, "ref", trainer.ref_model)
+                load_reference(trainer.model, adapter, trainer.ref_model)
 
         if job.resume_from is not None:
             restore(job.resume_from, same_job=False)

@@ -19,13 +19,21 @@ from g2d.jobs.digests import MARK
 from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_json
 from g2d.memory.workload import MicroBatches
 from g2d.plain import say
+from g2d.policies.record import load_into, require_whole_adapter
 from g2d.regimes.run.stopping import stop_requests
 from g2d.regimes.run.trainers import require_rewards, sort_target_modules
 from g2d.settings import Section, key
 
 if TYPE_CHECKING:
     from torch.nn import Module
-    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import (
+        PreTrainedModel,
+        Trainer,
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
 else:
     Trainer = object  # base class of a mixin; transformers takes seconds to import
 
@@ -192,6 +200,16 @@ class Checkpointed(Trainer):
         except Exception:
             shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
             raise
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
+        """Load an adapter as transformers does, and all weights by `load_into`: transformers would skip the tensors of
+        a file that have other names in memory."""
+        model = model or self.model
+        if not hasattr(model, "peft_config"):
+            load_into(model, resume_from_checkpoint)
+            return
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        require_whole_adapter(model, resume_from_checkpoint, "default")
 
     def create_model_card(self, *_: object, **__: object) -> None:
         """Write no card: TRL's takes longer than the rest of a small checkpoint."""

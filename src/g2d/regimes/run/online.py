@@ -15,7 +15,7 @@ from g2d.jobs.files import copy_folder, disk_errors
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import MicroBatches, Training
 from g2d.policies.model_keys import ADAPTER_WEIGHTS
-from g2d.policies.record import context_limit, end_tokens, load_tokenizer, with_trained
+from g2d.policies.record import apply_adapter, context_limit, end_tokens, load_model, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
@@ -219,8 +219,10 @@ class Sampler:
             self._m0 = TransformersEngine.of(self.job.base)
         if self.adapter is None:
             return self._m0
-        model = with_trained(copy.deepcopy(self._m0.model), self.adapter)
-        if not self.job.lora.trains_all:
+        if self.job.lora.trains_all:
+            model = load_model(replace(self.job.base, weights=str(self.adapter), weights_sha256=None))
+        else:
+            model = apply_adapter(copy.deepcopy(self._m0.model), self.adapter)
             require_adapter(model, replace(self.job.base, adapter=str(self.adapter)))
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 

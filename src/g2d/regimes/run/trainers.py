@@ -22,11 +22,11 @@ from g2d.policies.model_keys import ADAPTER_FOLDER, ADAPTER_WEIGHTS, ALL_FOLDER,
 from g2d.policies.record import (
     PolicyRecord,
     load_base,
+    load_into,
     precision,
     require_own_weights,
     require_whole_adapter,
     with_adapter,
-    with_trained,
 )
 from g2d.rewards.registry import require_numbers
 from g2d.rewards.reward import Status
@@ -175,14 +175,15 @@ def sort_target_modules(model: PreTrainedModel) -> None:
             config.target_modules = sorted(config.target_modules)
 
 
-def load_weights(model: PreTrainedModel, folder: Path, adapter: str, frozen: PreTrainedModel | None = None) -> None:
-    if not hasattr(model, "peft_config"):
-        with_trained(model if adapter == "default" else frozen, folder)
+def load_reference(model: PreTrainedModel, folder: Path, frozen: PreTrainedModel | None = None) -> None:
+    """Load the weights in a folder into the reference."""
+    if frozen is not None:
+        load_into(frozen, folder)
         return
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=adapter)
-    require_whole_adapter(model, folder, adapter)
+    set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name="ref")
+    require_whole_adapter(model, folder, "ref")
 
 
 @contextmanager
@@ -212,13 +213,13 @@ def merged(model: PreTrainedModel) -> Iterator[None]:
 
 
 def save_trained(model: PreTrainedModel, folder: Path) -> None:
-    """Save the trained part byte for byte as PEFT would."""
+    """Save an adapter byte for byte as PEFT would, or all weights under the names of M0's file."""
     from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file, save_model
+    from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     if not hasattr(model, "peft_config"):
-        save_model(model, str(folder / ONE_FILE))
+        model.save_pretrained(folder)
         return
     weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
