@@ -223,24 +223,20 @@ class _Batch:
 
 
 class _Worker:
-    """A process that calls the function (`g2d.verifier.worker`).
-
-    Its replies are lines that begin with a token. The user's function may write to any file descriptor, also to the
-    connection's, so other lines are ignored.
-    """
+    """A process; its replies are lines with a token, since the user's function may write to its connection."""
 
     def __init__(self, limits: Limits, function: Sequence[str]) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.wall_s = limits.wall_s
-        self.token = os.urandom(16).hex()
-        self.lines: deque[str] = deque()
+        self.token = os.urandom(16).hex().encode()
+        self.lines: deque[bytes] = deque()  # replies
         self.begun = b""  # line that has not ended
         self.connection, theirs = Pipe()
         pipe, self.lifeline = os.pipe()  # closed by the kernel if this process is killed
         with theirs, open(pipe, "rb"):
             self.process = subprocess.Popen(
-                [*command, str(limits.deadline_s), str(limits.memory_bytes), str(pipe), self.token, *function],
+                [*command, str(limits.deadline_s), str(limits.memory_bytes), str(pipe), self.token.decode(), *function],
                 pass_fds=[pipe],
                 start_new_session=True,  # a process group, also of processes that the user's function starts
                 stdin=theirs.fileno(),
@@ -267,23 +263,17 @@ class _Worker:
                 left_s = deadline - time.monotonic()
                 if left_s < 0 or not self.connection.poll(left_s):
                     return None
-                self._receive()
+                received = os.read(self.connection.fileno(), 2**16)
+                if not received:
+                    raise EOFError
+                *lines, self.begun = (self.begun + received).split(b"\n")
+                self.lines += [line.removeprefix(self.token) for line in lines if line.startswith(self.token)]
+                if not (self.begun.startswith(self.token) or self.token.startswith(self.begun)):
+                    self.begun = b""  # a flood without line breaks takes no memory; a reply begins on a new line
         except (EOFError, OSError):
             self.hung_up = True
             return None
         return Reply(*json.loads(self.lines.popleft()))
-
-    def _receive(self) -> None:
-        received = os.read(self.connection.fileno(), 2**16)
-        if not received:
-            raise EOFError
-        token = self.token.encode()
-        *lines, self.begun = (self.begun + received).split(b"\n")
-        if not (self.begun.startswith(token) or token.startswith(self.begun)):
-            self.begun = b""  # a flood without line breaks takes no memory; a reply begins on a new line
-        for line in lines:
-            if line.startswith(token):
-                self.lines.append(line.removeprefix(token).decode())
 
     def end(self) -> str:
         with suppress(subprocess.TimeoutExpired):
