@@ -65,6 +65,7 @@ def numbers_side_by_side(reference: str, answer: str) -> bool:
 _ABSOLUTE_VALUE = re.compile(r"\s*(?:\\left)?(?:\||\\[lr]?vert\s)\s*[a-vxy]\s*(?:\\right)?(?:\||\\[lr]?vert)\s*=")
 _RATIO = re.compile(r"\s*[0-9]+\s*(?::|\\colon)\s*[0-9]+\s*")
 _INTEGER = re.compile(r"\s*-?[0-9]+\s*")
+_TIME = re.compile(r"(?i)[0-9]+\s*(?:\\!)?:(?:\\!)?\s*[0-9]{2}\s*\\text ?\{ ?[ap]\.? ?m\b")
 
 
 def only_absolute_value(reference: str, answer: str) -> bool:
@@ -72,9 +73,11 @@ def only_absolute_value(reference: str, answer: str) -> bool:
     return bool(_ABSOLUTE_VALUE.match(answer)) and "=" not in reference
 
 
-def ratio_for_integer(reference: str, answer: str) -> bool:
-    """Reject `7:1` for 7, and 7 for `7:1`: Math-Verify divides."""
+def ratios_differ(reference: str, answer: str) -> bool:
+    """Reject `7:1` for 7, and 7 for `7:1`, and `2:15` for `4:30 p.m.`: Math-Verify divides."""
     sides = (reference, answer)
+    if any(map(_TIME.match, sides)):
+        return [int(n) for n in re.findall("[0-9]+", reference)] != [int(n) for n in re.findall("[0-9]+", answer)]
     return any(_RATIO.fullmatch(side) for side in sides) and any(_INTEGER.fullmatch(side) for side in sides)
 
 

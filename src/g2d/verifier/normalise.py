@@ -70,7 +70,7 @@ _INTRODUCTION = re.compile(
     r"(?:\\(?:approx|therefore|Rightarrow|implies)(?![A-Za-z])|∴|⇒|=(?!=))\s*|"
     r"(?P<text>\\text\s*\{)?\s*(?:(?:the\s+)?(?:final\s+)?answer\s*(?:is\b\s*:?|:|(?(text)(?=\})|(?!)))|"
     r"(?:option|choice)\s*:?(?=[\s}]\s*\(?[A-J]\b)|(?:it|they)\s+(?:is|are)\b|"
-    r"(?:an?|the)\s+(?=(?-i:[A-Za-z][a-z]{2,}[a-z -]*\}?\Z)))\s*",
+    r"(?:(?:an?|the)\s+)++(?=(?-i:[A-Za-z][a-z]{2,}[a-z -]*\}?\Z)))\s*",
     re.IGNORECASE,
 )
 
@@ -116,7 +116,7 @@ _POWERS_OF_TEN = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billio
 
 def _as_number(match: re.Match[str]) -> str:
     number = Decimal(match["number"].replace(",", "")) * _POWERS_OF_TEN[match["power"].lower()]
-    return f"{match['sign']}{number.normalize():f}{match['opening'] or ''}"
+    return f"{match['sign']}{number.normalize():f}{'' if match['end'] else match['opening'] or ''}"
 
 
 def _as_tuple(ratio: re.Match[str]) -> str:
@@ -138,7 +138,7 @@ _OR = r"(?:,|\\text\s*\{[\s,]*(?:and|or)\s*\}|and|or|\\lor|\\vee)"
 _INTERVALS = re.compile(rf"(?:{_INTERVAL}\s*{_OR}\s*)+{_INTERVAL}")
 _SET_BUILDER = re.compile(
     r"(?:\\left)?\\\{\s*(?P<letter>[A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\\mid|\\vert|\\colon|[:|])"
-    r"(?P<condition>(?:[^{}|:]|\{[^{}]*\})*?)(?:\\right)?\\\}"
+    r"(?=.*(?<![A-Za-z\\])(?P=letter)(?![A-Za-z]))(?P<condition>(?:[^{}|:]|\{[^{}]*\})*?)(?:\\right)?\\\}"
 )
 _REALS = re.compile(
     r"(?:\\mathbb\{R\}|(?:x is )?(?:the set of )?(?:all|any) real(?:s| numbers?)(?: x)?)"
@@ -195,7 +195,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _rule(r"\A\\text ?\{ ?(?P<n>-?(?:\\?\$)?[0-9][0-9.,:/]*)(?P<words>[A-Za-z .%\\]*)\}\Z", r"\g<n>\\text{\g<words>}"),
     _rule(
         r"(?i)\A(?P<sign>-?(?:\\?\$)?\s*)(?P<number>[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?)\s*(?P<opening>\\text\s*\{)?\s*"
-        r"(?P<power>hundred|thousand|million|billion)(?=\s*(?:\}|\Z)|\s+[a-z]+\s*\}?\Z)",
+        r"(?P<power>hundred|thousand|million|billion)(?:\s*(?P<end>\})?\Z|(?=\s+[a-z]+\s*\}?\Z))",
         _as_number,
     ),
     # Ordinals and units: `26^{\text{th}}`, `5 \frac{\text{m}}{\text{s}}`, `40 cm^2`
@@ -259,9 +259,9 @@ _RULES: tuple[Callable[[str], str], ...] = (
         r"\\text{ R }",
     ),
     # `\sqrt7 (\approx 2.65)`
-    _rule(r"\\text\s*\{[\s(]*(?:approximately|about|roughly|approx\.?)\s*\}", r"\\approx "),
+    _rule(r"\\text\s*\{\s*(?P<open>\(?)(?:approximately|about|roughly|approx\.?)\s*\}", r"\g<open>\\approx "),
     _rule(r"\s*(?:\\[ ,;])?\s*\(\s*\\approx(?P<value>[^()]*)\)\Z", r" \\approx\g<value>"),
     # Math-Verify reads complex numbers only with a separate i.
-    _rule(r"\\(?:text|operatorname)\s*\{\s*i\s*\}|\\imath(?![A-Za-z])", " i "),
+    _rule(r"\\(?:text|operatorname)\s*\{\s*(?P<letter>[ie])\s*\}", r" \g<letter> "),
     _rule(r"(?<![A-Za-z\\])(?P<factor>[0-9]|[abcdxyz])i(?![A-Za-z])", r"\g<factor> i"),
 )

@@ -19,7 +19,7 @@ _WAYS = r"""
 ^\circ  \degree \degrees \textdegree ° º ˚                              \mathbb{R}  \R \Reals \reals ℝ
 \mathbb{Z}  \Z ℤ                    \mathbb{N}  \N ℕ                    \mathbb{Q}  \Q ℚ                \mathbb{C}  ℂ
 \text  \textrm \textbf \textit \textsf \texttt \textsl \textsc \textup \textmd \textnormal \emph \mbox \hbox
-\text  \mathrm \mathbf \mathit \mathsf \mathtt \mathnormal
+\text  \mathrm \mathbf \mathit \mathsf \mathtt \mathnormal           \text{i}  \imath
 -  ‐ ‑ ‒ – −                        /  ⁄ ∕
 """
 _DROPPED = r"""
@@ -80,7 +80,7 @@ _LAYOUT = (
     (r"\\(?:left|right)\s*\.", ""),
     (r"(?<=\\\\)\s*\[-?[0-9.]+\s*(?:ex|em|pt|cm|mm|in)\]", " "),
     (r"\{\s*\\(?:rm|bf|it|sf|tt)\s+(?=[^{}\\]*\})", r"\\text{"),
-    (r"\\mathrm\s*\{\s*(?P<letter>[Td])\s*\}", r" \g<letter> "),
+    (r"\\mathrm\s*\{\s*(?P<letter>[Td])\s*\}", r"\g<letter>"),
 )
 _BRACES = (
     (r"\\text\s*\{\s*\}|\\text\s*(?=\{(?:[ -@\[-`|~]*\}|[ 0-9+-]*\\(?:frac|sqrt)))", ""),  # no words

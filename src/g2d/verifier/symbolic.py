@@ -38,7 +38,7 @@ def judge(reference: str, answer: str) -> Verdict:
     """Compare an answer with the reference."""
     gold = prepare(reference)
     target = prepare(answer)
-    for pair in product(sides(gold), sides(target)):
+    for pair in product(sides(gold) or [gold], sides(target)):
         if agree(*pair) or any(agree(*others) for others in rephrased(*pair)):
             return "correct"
     if same_words(gold.latex, target.latex) is not None:
@@ -60,7 +60,7 @@ def sides(side: Prepared) -> list[Prepared]:
     value = guards.value(read(prepare(exact.rpartition("=")[2]).latex, keep_units=False))
     other = guards.value(read(found.latex, keep_units=False))
     if value is None or other is None:
-        return [found if statements.split_name(f"{exact}= 0") else given]
+        return [found] if statements.split_name(f"{exact}= 0") else []
     decimals = re.findall(r"[0-9]", found.latex.partition(".")[2])
     return [given, found] if abs(value - other) <= 0.5000001 * 10.0 ** -len(decimals) else []
 
@@ -71,7 +71,7 @@ _REJECTIONS = (
     guards.subscripts_differ,
     guards.numbers_side_by_side,
     guards.only_absolute_value,
-    guards.ratio_for_integer,
+    guards.ratios_differ,
     guards.coordinates_out_of_order,
     letters_differ,
     statements.names_differ,
