@@ -124,6 +124,21 @@ def test_a_failure_is_a_status_of_its_group_and_never_ends_the_job(body: str, st
     assert [judgement.reward for judgement in judgements[2:]] == [1, 2]
 
 
+def test_writing_to_any_descriptor_spoils_no_number() -> None:
+    text = """
+import os
+def reward(completions):
+    for descriptor in range(21):
+        try:
+            os.write(descriptor, b"[1, 2]" * 100_000)
+        except OSError:
+            pass
+    print("[1, 2]" * 100_000, flush=True)
+    return [len(text) for text in completions]
+"""
+    assert [judgement.reward for judgement in judged(written(text))] == [1, 2, 3, 4]
+
+
 def test_the_details_have_the_reason() -> None:
     first, _ = judged(written("def reward(completions):\n    return [1 / 0]\n"), groups=1)
     assert first.details == {"error": "ZeroDivisionError: division by zero"}

@@ -90,6 +90,56 @@ def test_standard_input_and_output_are_no_way_to_the_parent() -> None:
     assert verdicts(body, "2", "3") == ["correct", "correct"]
 
 
+FLOOD = """
+import os, sys
+for descriptor in range(21):
+    for noise in (b"noise" * 100_000, b'\\n["correct"]\\n', b"[", b"\\xff\\x00\\n"):
+        try:
+            os.write(descriptor, noise)
+        except OSError:
+            pass
+print("noise" * 200_000, flush=True)
+print("noise" * 200_000, file=sys.stderr, flush=True)
+"""
+
+
+def test_writing_to_any_descriptor_spoils_no_reply() -> None:
+    """One of them is the way to the parent, which still reads the right replies."""
+    assert verdicts(FLOOD + "return completion == '2'", "2", "3", "2") == ["correct", "incorrect", "correct"]
+
+
+def test_a_file_that_writes_to_any_descriptor_when_it_is_loaded_can_be_used() -> None:
+    Path("mine.py").write_text(FLOOD + "def judge(problem, completion):\n    return completion == '2'\n")
+    with Verifier(1, LIMITS, file="mine.py") as verifier:
+        found = [judged.verdict for judged in verifier.verify([(PROBLEM, "2"), (PROBLEM, "3")])]
+    assert found == ["correct", "incorrect"]
+
+
+ENDLESS = """
+import os
+while True:
+    for descriptor in range(3, 21):
+        try:
+            os.write(descriptor, NOISE * 10_000)
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("noise", ["b'noise'", "b'\\n'"])
+def test_the_time_limit_ends_a_flood_of_any_descriptor(noise: str) -> None:
+    hostile = "if completion != 'hostile':\n    return completion == '2'\n" + ENDLESS.replace("NOISE", noise)
+    assert verdicts(hostile, "2", "hostile", "3") == ["correct", "timeout", "incorrect"]
+
+
+@pytest.mark.parametrize("close", ["os.closerange(3, 21)", "[os.dup2(0, n) for n in range(3, 21)]"])
+def test_closing_every_descriptor_hangs_nothing(close: str) -> None:
+    hostile = f"import os\nif completion == 'hostile':\n    {close}\nreturn completion == '2'"
+    right, lost, wrong = verdicts(hostile, "2", "hostile", "3")
+    assert (right, wrong) == ("correct", "incorrect")
+    assert lost in ("limit", "timeout")
+
+
 def test_verdicts_do_not_depend_on_workers(caplog: pytest.LogCaptureFixture) -> None:
     body = "if completion == '7':\n    raise ValueError('seven')\nreturn int(completion) % 2 == 0"
     texts = [str(n) for n in range(20)]

@@ -15,7 +15,10 @@ import sympy
 _BASE = re.compile(r"(?<![\\A-Za-z_0-9])[0-9]+_\{?([0-9]+)\}?")
 _SPACE = r"(?:\s|~|\\[,;:!> ]|\\q?quad|\\text\{\s*\})"
 # The first number is a term: `\frac 1 2` and `x^2 3` do not match.
-_SIDE_BY_SIDE = re.compile(rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+[0-9]")
+_SIDE_BY_SIDE = re.compile(
+    rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+[0-9]|"
+    r"[0-9]\s*(?:\\text\s*\{(?!\s*(?:and|or)\s*\})[^{}]*[A-Za-z][^{}]*\}|(?!and|or)[A-Za-z]{2,}|[RHMhms])[\s.,]*-?[0-9]"
+)
 
 # A subscript of a number that is a term: `x^2_n` and `\frac{1}{2}_n` do not match.
 _BELOW_NUMBER = re.compile(
@@ -53,15 +56,16 @@ def _subscripts(latex: str) -> list[str]:
 
 
 def numbers_side_by_side(reference: str, answer: str) -> bool:
-    """Reject `2 3` for 5: Math-Verify adds numbers separated by space, as in a mixed number."""
+    """Reject `2 3` for 5, and `3 R 4` for `4 R 3`: Math-Verify adds or multiplies numbers beside each other."""
     if not (_SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer)):
         return False
-    return re.sub(_SPACE, "", reference) != re.sub(_SPACE, "", answer)
+    return _FONT.sub("", re.sub(_SPACE, "", reference)) != _FONT.sub("", re.sub(_SPACE, "", answer))
 
 
 _ABSOLUTE_VALUE = re.compile(r"\s*(?:\\left)?(?:\||\\[lr]?vert\s)\s*[a-vxy]\s*(?:\\right)?(?:\||\\[lr]?vert)\s*=")
 _RATIO = re.compile(r"\s*[0-9]+\s*(?::|\\colon)\s*[0-9]+\s*")
 _INTEGER = re.compile(r"\s*-?[0-9]+\s*")
+_TIME = re.compile(r"(?i)[0-9]+\s*(?:\\!)?:(?:\\!)?\s*[0-9]{2}\s*\\text ?\{ ?[ap]\.? ?m\b")
 
 
 def only_absolute_value(reference: str, answer: str) -> bool:
@@ -69,9 +73,11 @@ def only_absolute_value(reference: str, answer: str) -> bool:
     return bool(_ABSOLUTE_VALUE.match(answer)) and "=" not in reference
 
 
-def ratio_for_integer(reference: str, answer: str) -> bool:
-    """Reject `7:1` for 7, and 7 for `7:1`: Math-Verify divides."""
+def ratios_differ(reference: str, answer: str) -> bool:
+    """Reject `7:1` for 7, and 7 for `7:1`, and `2:15` for `4:30 p.m.`: Math-Verify divides."""
     sides = (reference, answer)
+    if any(map(_TIME.match, sides)):
+        return [int(n) for n in re.findall("[0-9]+", reference)] != [int(n) for n in re.findall("[0-9]+", answer)]
     return any(_RATIO.fullmatch(side) for side in sides) and any(_INTEGER.fullmatch(side) for side in sides)
 
 
@@ -133,26 +139,20 @@ def _is_unsolved(difference: sympy.Expr) -> bool:
 
 def magnitudes_differ(reference: Readings, answer: Readings) -> bool:
     r"""Reject `\frac{1}{2^{61}}` for `\frac{1}{2^{60}}`: Math-Verify compares with an absolute tolerance."""
-    a = _value(reference)
-    b = _value(answer)
+    a = value(reference)
+    b = value(answer)
     if a is None or b is None or max(abs(a), abs(b)) >= 1:  # its tolerance only matters for small numbers
         return False
     return bool(abs(a - b) > RELATIVE_TOLERANCE * max(abs(a), abs(b)))
 
 
-def at_least_one(readings: Readings) -> bool:
-    """Return whether a number is 1 or more, or -1 or less."""
-    value = _value(readings)
-    return value is not None and bool(abs(value) >= 1)
-
-
-def _value(readings: Readings) -> sympy.Expr | None:
+def value(readings: Readings) -> sympy.Expr | None:
     """Return the number that an answer is, None if it is none."""
     if not readings or not isinstance(readings[0], sympy.Expr) or readings[0].free_symbols:
         return None
     try:
-        value = readings[0].doit().evalf(15)
-        return value if value.is_real else None
+        number = readings[0].doit().evalf(15)
+        return number if number.is_real else None
     except (TypeError, ValueError, AttributeError, ArithmeticError):
         return None
 
@@ -163,13 +163,9 @@ _SPARE = "qwzvukhjt"
 
 def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None:
     """Rename each capital that also occurs as a small letter in the same answer: `R` next to `r`."""
-    if reference == reference.lower() and answer == answer.lower():
-        return None
-    expected = _letters(reference)
-    answered = _letters(answer)
-    used = expected | answered
-    twice = sorted(_in_both_cases(expected) | _in_both_cases(answered))
-    spare = [letter for letter in _SPARE if letter not in used and letter.upper() not in used]
+    sides = [{match["letter"] for match in _SYMBOL.finditer(side)} - {None} for side in (reference, answer)]
+    twice = sorted({letter for side in sides for letter in side if letter.isupper() and letter.lower() in side})
+    spare = [letter for letter in _SPARE if not {letter, letter.upper()} & (sides[0] | sides[1])]
     if not twice or len(spare) < len(twice):
         return None
     names = dict(zip(twice, spare, strict=False))
@@ -178,13 +174,3 @@ def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None
         return _SYMBOL.sub(lambda match: names.get(match["letter"] or "", match[0]), side)
 
     return renamed(reference), renamed(answer)
-
-
-def _letters(latex: str) -> set[str]:
-    """Return the letters outside commands and text."""
-    return {match["letter"] for match in _SYMBOL.finditer(latex) if match["letter"]}
-
-
-def _in_both_cases(letters: set[str]) -> set[str]:
-    """Return the capitals that also occur as small letters."""
-    return {letter for letter in letters if letter.isupper() and letter.lower() in letters}

@@ -76,11 +76,11 @@ def _ray(reading: object) -> Solution | None:
     """Solve a relation between a letter and a number; None for any other."""
     if not isinstance(reading, Relational) or isinstance(reading, sympy.Eq):
         return None
-    relation: Relational = reading if _is_letter(reading.lhs) else reading.reversed  # 3 < x is x > 3
+    relation: Relational = reading if isinstance(reading.lhs, LETTERS) else reading.reversed  # 3 < x is x > 3
     kind = type(relation)
     letter = relation.lhs
     bound = relation.rhs
-    if not _is_letter(letter) or not isinstance(bound, sympy.Expr) or bound.free_symbols:
+    if not isinstance(letter, LETTERS) or not isinstance(bound, sympy.Expr) or bound.free_symbols:
         return None
     bound = bound.doit()
     if not bound.is_extended_real:
@@ -90,7 +90,3 @@ def _ray(reading: object) -> Solution | None:
     if kind is sympy.Ne:
         return letter, sympy.Union(below, above)
     return letter, below if kind in (LessThan, StrictLessThan) else above
-
-
-def _is_letter(side: object) -> bool:
-    return isinstance(side, LETTERS)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from math import gcd
 
 from g2d.verifier.extraction import BOX
-from g2d.verifier.notation import as_latex, plain_characters, without_typesetting
-from g2d.verifier.units import with_units_as_text
+from g2d.verifier.notation import BRACED, as_latex, in_one_way, plain_characters
+from g2d.verifier.units import NUMBER
 
 _PLAIN = re.compile(r"-?[0-9]+(?:[,.][0-9]+)*|-?\\frac\{-?[0-9]+\}\{-?[0-9]+\}")
 _SPACE = r"(?:\s|~|\\[,;:!> ])"
@@ -26,140 +28,71 @@ def normalise(answer: str) -> str:
     """
     if _PLAIN.fullmatch(answer):
         return answer
-    text = plain_characters(without_end_tokens(answer))
-    before = ""
+    text = re.sub(r"(?:\s|~(?!=))+", " ", plain_characters(answer))  # patterns take seconds on long runs of space
+    before = None
     while text != before:
         before = text
-        text = without_typesetting(unwrap(without_final_punctuation(text)))
-    text = without_inner_boxes(text)
+        text = without_introduction(in_one_way(unwrap(without_ending(text))))
+    text = _INNER_BOX.sub(without_inner_box, text)
     for rule in _RULES:
         text = rule(text)
-    return re.sub(r"\s+", " ", text).strip()  # Math-Verify's patterns take seconds on long runs of space
+    return re.sub(r"\s+", " ", text).strip()
 
 
-_END_TOKEN = re.compile(r"(?:<[|｜][A-Za-z_▁]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>)\s*\Z")
+_ENDING = re.compile(
+    r"(?:\s|[,;~]|(?<!\.)(?<!\\right)\.|\\[,;:!> ]|\\\\|\\(?:q?quad|blacksquare|square|Box|qed|checkmark)(?![A-Za-z])|"
+    r"<\|[A-Za-z_▁]{1,40}\|>|</s>|<eos>|<end_of_turn>)\Z"
+)
 
 
-def without_end_tokens(text: str) -> str:
-    """Remove end-of-turn tokens that were decoded as text: `42<|im_end|>` is 42."""
-    while text.rstrip().endswith(">"):
-        token = _END_TOKEN.search(text, max(len(text) - 60, 0))
-        if token is None:
-            break
-        text = text[: token.start()]
-    return text
+def without_ending(text: str) -> str:
+    r"""`5.`, `5 \;;` and `5<|im_end|>` are 5, and `\text{yes.}` is `\text{yes}`; `1, 2, ...` stays."""
+    while ending := _ENDING.search(text, max(len(text) - 50, 0)):
+        text = text[: ending.start()]
+    return re.sub(r"(?<=[A-Za-z])[.,;]\}\Z", "}", text)
 
 
-_BRACE = re.compile(r"\\[\s\S]|[{}]")
-_WRAPPER = re.compile(rf"(?:{BOX})?\{{")
-_INLINE = re.compile(r"\\\((?P<round>(?:(?!\\\)).)*)\\\)|\\\[(?P<square>(?:(?!\\\]).)*)\\\]", re.DOTALL)
+_WRAPPED = re.compile(
+    rf"(?:{BOX})?(?P<braces>{BRACED})|\\\((?P<round>(?:(?!\\\)).)+)\\\)|\\\[(?P<square>(?:(?!\\\]).)+)\\\]|"
+    r"\$(?P<dollars>[^$]+)\$|\*\*(?P<bold>[^*]+)\*\*",
+    re.DOTALL,
+)
 
 
 def unwrap(text: str) -> str:
     r"""Remove a box, braces or `\(...\)` around the whole answer: Math-Verify reads `{5}` as a set."""
-    text = text.strip()
-    while True:
-        opening = _WRAPPER.match(text)
-        inline = _INLINE.fullmatch(text)
-        if opening and _closing(text, opening.end()) == len(text) - 1:
-            text = text[opening.end() : -1].strip()
-        elif inline:
-            text = (inline["round"] or inline["square"] or "").strip()
-        else:
-            return text
+    while wrapped := _WRAPPED.fullmatch(text.strip()):
+        text = wrapped["braces"][1:-1] if wrapped["braces"] else wrapped[wrapped.lastgroup or 0]
+    return text.strip()
 
 
-def _closing(text: str, start: int) -> int:
-    """Return where the brace before `start` is closed, -1 if it is not."""
-    depth = 1
-    for match in _BRACE.finditer(text, start):
-        if match.group() == "{":
-            depth += 1
-        elif match.group() == "}":
-            depth -= 1
-        if depth == 0:
-            return match.start()
-    return -1
+_INTRODUCTION = re.compile(
+    r"(?:\\(?:approx|therefore|Rightarrow|implies)(?![A-Za-z])|∴|⇒|=(?!=))\s*|"
+    r"(?P<text>\\text\s*\{)?\s*(?:(?:the\s+)?(?:final\s+)?answer\s*(?:is\b\s*:?|:|(?(text)(?=\})|(?!)))|"
+    r"(?:option|choice)\s*:?(?=[\s}]\s*\(?[A-J]\b)|(?:it|they)\s+(?:is|are)\b|"
+    r"(?:(?:an?|the)\s+)++(?=(?-i:[A-Za-z][a-z]{2,}[a-z -]*\}?\Z)))\s*",
+    re.IGNORECASE,
+)
 
 
-_BLANK = (r"\,", r"\;", r"\:", r"\!", "\\ ", r"\\")
-
-
-def without_final_punctuation(text: str) -> str:
-    r"""`5.`, `5,` and `5 \;;` are 5, and `\text{yes.}` is `\text{yes}`; `1, 2, ...` stays."""
-    end = len(text)
-    while end:
-        last = text[end - 1]
-        if text[end - 2 : end] in _BLANK:
-            end -= 2
-        elif (last in ".,;~" and text[end - 2 : end] != "..") or last.isspace():
-            end -= 1
-        else:
-            break
-    text = text[:end]
-    return re.sub(r"(?<=[A-Za-z])[.,;]\}\Z", "}", text)
-
-
-_BOX_OR_BRACE = re.compile(rf"(?P<box>{BOX}\{{?)|\\[\s\S]|[{{}}]")
-
-
-def without_inner_boxes(text: str) -> str:
-    r"""Replace inner boxes by their grouped content: `x=\boxed{3}` is `x=3`, `2\boxed{a+b}` is `2(a+b)`."""
-    if "box" not in text:
+def without_introduction(text: str) -> str:
+    r"""`\approx 6.28`, `\text{Answer: B}`, `Option B` and `a circle` are 6.28, `\text{B}`, B and `circle`."""
+    introduction = _INTRODUCTION.match(text)
+    if introduction is None or introduction.end() == len(text):
         return text
-    open_groups = [""]
-    openings = [""]
-    position = 0
-    for match in _BOX_OR_BRACE.finditer(text):
-        open_groups[-1] += text[position : match.start()]
-        position = match.end()
-        if match["box"] and not match["box"].endswith("{"):
-            continue
-        if match["box"] or match.group() == "{":
-            open_groups.append("")
-            openings.append(match.group())
-        elif match.group() == "}" and len(open_groups) > 1:
-            content = open_groups.pop()
-            is_box = openings.pop() != "{"
-            open_groups[-1] += _framed(open_groups[-1], content) if is_box else f"{{{content}}}"
-        else:
-            open_groups[-1] += match.group()
-    open_groups[-1] += text[position:]
-    return "{".join(open_groups)
+    return (introduction["text"] or "") + text[introduction.end() :]
 
 
-def _framed(before: str, content: str) -> str:
-    if re.search(r"(?:[_^]|\\[A-Za-z]+)\s*\Z", before[-40:]):
-        return f"{{{content}}}"
-    is_sum = re.search(r"[^\s+-][\s]*[+-]", content) and not re.search(r"[,;=<>]|\\(?:le|ge|ne|lt|gt|in)", content)
+_INNER_BOX = re.compile(rf"(?P<command>(?:[_^]|\\[A-Za-z]+)\s*)?{BOX}(?P<content>{BRACED})?")
+
+
+def without_inner_box(box: re.Match[str]) -> str:
+    r"""Replace an inner box by its grouped content: `x=\boxed{3}` is `x= 3`, `2\boxed{a+b}` is `2(a+b)`."""
+    if box["command"] or not box["content"]:
+        return (box["command"] or "") + (box["content"] or "")
+    content = box["content"][1:-1]
+    is_sum = re.search(r"[^\s+-]\s*[+-]", content) and not re.search(r"[,;=<>]|\\(?:[lg]e|ne|[lg]t|in)", content)
     return f"({content})" if is_sum else f" {content} "
-
-
-_BARE_ROOT = re.compile(r"(?:(?<!\\)sqrt|√)\s*(?P<digits>[0-9]+(?:\.[0-9]+)?)?")
-_ROOT_OR_BRACKET = re.compile(r"(?P<root>\\sqrt(?:\[[^\[\]]*\])?\s*)?\(|\)")
-
-
-def with_braced_roots(text: str) -> str:
-    if "√" not in text and "sqrt" not in text:
-        return text
-    text = _BARE_ROOT.sub(_as_root, text)
-    written = list(text)
-    opened: list[int | None] = []  # place of each open bracket of a root; None for other brackets
-    for bracket in _ROOT_OR_BRACKET.finditer(text):
-        if bracket["root"]:
-            opened.append(bracket.end() - 1)
-        elif bracket.group() == "(":
-            opened.append(None)
-        elif opened:
-            opening = opened.pop()
-            if opening is not None:
-                written[opening] = "{"
-                written[bracket.start()] = "}"
-    return "".join(written)
-
-
-def _as_root(bare: re.Match[str]) -> str:
-    return rf"\sqrt{{{bare['digits']}}}" if bare["digits"] else r"\sqrt "
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:
@@ -178,36 +111,123 @@ def _as_mixed_number(mixed: re.Match[str]) -> str:
     return rf"{mixed['before']}{mixed['whole']}\frac{{{mixed['top']}}}{{{mixed['bottom']}}}"
 
 
-_RELATIONS = {"leqq": "leq", "geqq": "geq", "leqslant": "leq", "geqslant": "geq", "lneq": "lt", "gneq": "gt"}
+_POWERS_OF_TEN = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+
+
+def _as_number(match: re.Match[str]) -> str:
+    number = Decimal(match["number"].replace(",", "")) * _POWERS_OF_TEN[match["power"].lower()]
+    return f"{match['sign']}{number.normalize():f}{'' if match['end'] else match['opening'] or ''}"
+
+
+def _as_tuple(ratio: re.Match[str]) -> str:
+    """Write `2:4:6` as `(1,2,3)`: Math-Verify divides."""
+    parts = [int(part) for part in re.findall("[0-9]+", ratio[0])]
+    divisor = gcd(*parts) or 1
+    return f"({','.join(str(part // divisor) for part in parts)})"
+
+
+def _as_binomial(choice: re.Match[str]) -> str:
+    first, second = [number for number in choice.groups() if number]
+    if first.isdigit() and second.isdigit() and int(first) < int(second):
+        first, second = second, first
+    return rf"\binom{{{first}}}{{{second}}}"
+
+
+_INTERVAL = r"[(\[][^()\[\]]*,[^()\[\]]*[)\]]"
+_OR = r"(?:,|\\text\s*\{[\s,]*(?:and|or)\s*\}|and|or|\\lor|\\vee)"
+_INTERVALS = re.compile(rf"(?:{_INTERVAL}\s*{_OR}\s*)+{_INTERVAL}")
+_SET_BUILDER = re.compile(
+    r"(?:\\left)?\\\{\s*(?P<letter>[A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\\mid|\\vert|\\colon|[:|])"
+    r"(?=.*(?<![A-Za-z\\])(?P=letter)(?![A-Za-z]))(?P<condition>(?:[^{}|:]|\{[^{}]*\})*?)(?:\\right)?\\\}"
+)
+_REALS = re.compile(
+    r"(?:\\mathbb\{R\}|(?:x is )?(?:the set of )?(?:all|any) real(?:s| numbers?)(?: x)?)"
+    r"(?: ?(?:\\setminus|-|,? ?except(?: for)?|other than|but) ?(?:x ?= ?)?(?:\\\{)?(?P<gaps>[^{}]+?)(?:\\\})?)?"
+)
+
+
+def with_sets_as_relations(text: str) -> str:
+    r"""Write `\{x \mid x \leq 3\}` as `x \leq 3`, and `\mathbb{R} \setminus \{2\}` as `x \neq 2`."""
+    builder = _SET_BUILDER.fullmatch(text)
+    if builder and re.search(r"[<>]|\\(?:[lg]eq|neq|[lg]t)(?![A-Za-z])", builder["condition"]):
+        return builder["condition"].strip()
+    if _INTERVALS.fullmatch(text) and re.search(r"\\infty|[\[\]]", text):
+        return re.sub(rf"(?<=[)\]])\s*{_OR}\s*(?=[(\[])", r" \\cup ", text)
+    reals = _REALS.fullmatch(" ".join(re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).split()))
+    if reals is None:
+        return text
+    gaps = re.split(r"\s*(?:,|and\b)\s*", reals["gaps"] or "")
+    return r"\text{ and }".join(rf"x \neq {gap.strip()}" for gap in gaps if gap) or r"\mathbb{R}"
+
+
+_THOUSANDS = re.compile(r"(?<![0-9,.])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
+
+
+def without_commas_in_lists(text: str) -> str:
+    """Write `1,000 and 2,000` as `1000 and 2000`: Math-Verify reads each comma of a list as a separator."""
+    is_list = re.search(r",\s|;|\b(?:and|or)\b", text)
+    return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text) if is_list else text
+
+
+def _as_sum(fraction: re.Match[str]) -> str:
+    first, second, below = fraction.group("first", "second", "below")
+    start = rf"\frac{{{first}}}{below}" if first.strip() else ""
+    return rf"{fraction['before']}{start} \pm \frac{{{second}}}{below}"
+
+
+_WORD = r"\\text\s*\{{\s*(?P<{0}>[A-Za-z]+)\s*\}}(?P<{0}_power>\^[23])?"
 _GROUP = rf"(?:{_SPACE}[0-9]{{3}})"
+_N = r"\{?([0-9]+|[a-z])\}?"
 
 
-def _rule(pattern: str, replacement: str | Callable[[re.Match[str]], str], flags: int = 0) -> Callable[[str], str]:
-    return partial(re.compile(pattern, flags).sub, replacement)
+def _rule(pattern: str, replacement: str | Callable[[re.Match[str]], str]) -> Callable[[str], str]:
+    return partial(re.compile(pattern).sub, replacement)
 
 
 _RULES: tuple[Callable[[str], str], ...] = (
-    _rule("~(?!=)", " "),
     as_latex,
-    with_units_as_text,
+    # Degrees: `65^{\text{o}}`, `65{}^\circ`, `65^\circ C`.
+    _rule(
+        r"(?<=[0-9}])\s*(?:\{ ?\})? ?\^ ?(?P<b>\{ ?)?(?:\\text\{ ?o ?\}|o|\^?\\circ)(?![A-Za-z])(?(b) ?\})", r"^\\circ"
+    ),
+    _rule(r"\^\\circ\s*(?P<text>\\text\s*\{\s*)?(?P<scale>[CF])(?(text)\s*\})(?![A-Za-z])", r"\\text{ deg\g<scale>}"),
+    # `\text{4:30 p.m.}`, `70 \text{ thousand}`
+    _rule(r"\A\\text ?\{ ?(?P<n>-?(?:\\?\$)?[0-9][0-9.,:/]*)(?P<words>[A-Za-z .%\\]*)\}\Z", r"\g<n>\\text{\g<words>}"),
+    _rule(
+        r"(?i)\A(?P<sign>-?(?:\\?\$)?\s*)(?P<number>[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?)\s*(?P<opening>\\text\s*\{)?\s*"
+        r"(?P<power>hundred|thousand|million|billion)(?:\s*(?P<end>\})?\Z|(?=\s+[a-z]+\s*\}?\Z))",
+        _as_number,
+    ),
+    # Ordinals and units: `26^{\text{th}}`, `5 \frac{\text{m}}{\text{s}}`, `40 cm^2`
+    _rule(r"(?<=[0-9])\s*\^\s*(?:\{?\s*\\text\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|\{\s*(?:st|nd|rd|th)\s*\})", ""),
+    _rule(
+        rf"(?<=[0-9}}])(?P<space>\s*)\\frac\s*\{{\s*{_WORD.format('top')}\s*\}}\s*\{{\s*{_WORD.format('bottom')}\s*\}}",
+        r"\g<space>\\text{ \g<top>\g<top_power>/\g<bottom>\g<bottom_power>}",
+    ),
+    _rule(
+        rf"\A({NUMBER}){_SPACE}*((?<=[ ;:,>])m|[cmk]m|ft|in|yd|mi) ?\^ ?(\{{)?([23])(?(3)\}})\Z", r"\1\\text{ \2^\4}"
+    ),
     # `(64)_9` is `64_9`.
     _rule(r"(?<![A-Za-z0-9\\])\((?P<digits>[0-9A-F]+)\)(?=_)", r"\g<digits>"),
-    # Math-Verify reads `x \leqq 3` as x <= 3q.
-    _rule(rf"\\({'|'.join(_RELATIONS)})(?![A-Za-z])", lambda match: "\\" + _RELATIONS[match[1]]),
+    # Choices and logarithms: `{}_{10}C_3`, `C(10,3)`, `10 \choose 3`, `\log_e`.
     _rule(
-        r"\\(?:text|mathrm)\s*\{\s*inf(?:inity)?\s*\}|(?<![A-Za-z\\])inf(?:inity)?(?![A-Za-z])",
-        r"\\infty ",
-        re.IGNORECASE,
+        rf"(?:\{{\s*\}})?\s*[_^]\s*{_N}\s*(?:C|\\text\s*\{{C\}})\s*_\s*{_N}|"
+        rf"(?<![A-Za-z\\])n?Cr?\({_N}\s*,\s*{_N}\)|(?<![A-Za-z\\])C_{_N}\^{_N}|(?<![A-Za-z\\])C\^{_N}_{_N}|"
+        r"\{([^{}\\]*)\\choose(?![A-Za-z])([^{}\\]*)\}|\A([^{}\\]*)\\choose(?![A-Za-z])([^{}\\]*)\Z",
+        _as_binomial,
     ),
+    _rule(r"\\log\s*_\s*(?:e(?![A-Za-z])|\{\s*e\s*\})", r"\\ln "),
+    _rule(r"(?i)\\text\s*\{\s*inf(?:inity)?\s*\}|(?<![A-Za-z\\])inf(?:inity)?(?![A-Za-z])", r"\\infty "),
     _rule(r"(?<![A-Za-z\\])(?:[dt]?frac(?=\s*\{)|pi(?![A-Za-z]))", r"\\\g<0>"),
     # `50\text{ percent}` and `50 per cent`: Math-Verify drops the word without dividing by 100.
+    _rule(r"\s*(?:\\text ?\{ ?(?:\\?%|per ?cents?) ?\}|(?<![A-Za-z])per ?cents?)(?=\s*(?:\Z|[,;)\]}]))", r"\\%"),
+    # `\frac{3\pm\sqrt5}{2}` and `(3\pm\sqrt5)/2`: Math-Verify reads `\pm` only outside fractions.
+    _rule(r"\((?P<sum>[^()]*\\pm[^()]*)\)\s*/\s*(?P<below>[0-9]+)", r"\\frac{\g<sum>}{\g<below>}"),
     _rule(
-        r"(?<!\s)\s*(?:\\(?:text(?:rm|bf|it)?|mbox|mathrm)\s*\{\s*(?:\\?%|per\s?cents?)\s*\}|(?<![A-Za-z])per\s?cents?)"
-        r"(?=\s*(?:\Z|[,;)\]}]))",
-        r"\\%",
+        rf"(?P<before>(?:\A|[,;={{(])\s*-?\s*)\\frac\s*\{{(?P<first>(?:[^{{}}]|{BRACED})*?)\\pm"
+        rf"(?P<second>(?:[^{{}}+-]|{BRACED})+)\}}\s*(?P<below>{BRACED}|[0-9])(?=\s*(?:\Z|[,;)}}]|\\\}}))",
+        _as_sum,
     ),
-    # `\sqrt(3)`, `sqrt(3)`, `sqrt3` and `√3`; `\sqrt13` stays, since LaTeX reads it as `\sqrt{1}3`.
-    with_braced_roots,
     # `0.\overline{6}` is `\frac{2}{3}`, and `3 1/2` is `3\frac{1}{2}`.
     _rule(
         r"(?<![0-9.])(?P<whole>[0-9]*)\.(?P<once>[0-9]*)\\(?:overline|bar|dot)\s*"
@@ -216,13 +236,13 @@ _RULES: tuple[Callable[[str], str], ...] = (
     ),
     _rule(
         rf"(?P<before>(?:\A|[-+=(\[{{;<>$,])\s*)(?P<whole>[0-9]+){_SPACE}+(?P<top>[0-9]+)\s*/\s*(?P<bottom>[0-9]+)"
-        r"(?=\s*(?:\Z|[])},;<>=$%]|\\(?:[%$,;]|text|mbox|right))|\s+[A-Za-z])",
+        r"(?=\s*(?:\Z|[])},;<>=$%]|\\(?:[%$,;]|text|right))|\s+[A-Za-z])",
         _as_mixed_number,
     ),
-    # `12,\!345` and `12{,}345` are `12,345`.
+    # `12,\!345` and `12{,}345` are `12,345`, and `8, \text{and} 10` has no comma inside its text.
     _rule(r"(?<![0-9])[0-9]{1,3}(?:\s?,\s?\\!\s?[0-9]{3})+(?![0-9])", lambda groups: re.sub(r"\s", "", groups[0])),
-    _rule(r",\\!", ","),
-    _rule(r"\{,\}", ","),
+    _rule(r",\\!|\{,\}", ","),
+    _rule(r"\\text\s*\{\s*,\s*(?=and|or)", r", \\text{ "),
     # Math-Verify multiplies or adds the groups of `12\,345` and `12 345`. They are joined in a number that is a term,
     # so not in `\frac 1 234`, `x^2 345` and `3 100/101`.
     _rule(
@@ -230,9 +250,18 @@ _RULES: tuple[Callable[[str], str], ...] = (
         rf"(?P<number>[1-9][0-9]{{0,2}}{_GROUP}+)(?![0-9/]|{_SPACE}*[0-9/])",
         lambda match: match["before"] + re.sub(_SPACE, "", match["number"]),
     ),
-    # Math-Verify reads complex numbers only with a separate i.
+    without_commas_in_lists,
+    with_sets_as_relations,
+    # Ratios of three, and remainders: Math-Verify divides and multiplies their numbers.
+    _rule(r"\A[0-9]+(?:\s*(?:\\!)?(?::|\\colon)\s*(?:\\!)?[0-9]+){2,}(?=\s*(?:\Z|\\text))", _as_tuple),
     _rule(
-        r"\\(?:mathrm|mathit|mathbf|mathsf|text|textrm|textit|operatorname)\s*\{\s*i\s*\}|\\imath(?![A-Za-z])", " i "
+        r"(?i)(?<=[0-9]) ?(?P<b>\\text ?\{ ?)?(?:with )?(?:a )?r(?:em(?:ainder)?)?\.? ?(?(b)\}) ?(?=[0-9])",
+        r"\\text{ R }",
     ),
+    # `\sqrt7 (\approx 2.65)`
+    _rule(r"\\text\s*\{\s*(?P<open>\(?)(?:approximately|about|roughly|approx\.?)\s*\}", r"\g<open>\\approx "),
+    _rule(r"\s*(?:\\[ ,;])?\s*\(\s*\\approx(?P<value>[^()]*)\)\Z", r" \\approx\g<value>"),
+    # Math-Verify reads complex numbers only with a separate i.
+    _rule(r"\\(?:text|operatorname)\s*\{\s*(?P<letter>[ie])\s*\}", r" \g<letter> "),
     _rule(r"(?<![A-Za-z\\])(?P<factor>[0-9]|[abcdxyz])i(?![A-Za-z])", r"\g<factor> i"),
 )

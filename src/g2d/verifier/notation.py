@@ -1,114 +1,138 @@
-"""Notation that Math-Verify cannot read, rewritten as LaTeX: characters, typesetting, and the notation of programs."""
+r"""The one way to write each symbol of an answer: `≤`, `\le` and `\leqslant` are `\leq`, `{\bf 6}` is `{6}`.
+
+Other notation, which Math-Verify cannot read, becomes LaTeX: that of programs, arguments without braces, choices.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
-_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎", "0123456789+-()", strict=True))
-_RAISED = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
-_LOWERED = re.compile(f"[{''.join(_SUBSCRIPTS)}]+")
+from g2d.verifier.statements import GREEK
 
-# NFKC keeps these characters, or takes their meaning away (`½` would be 1⁄2 and `3½` 31⁄2).
-_REPLACED = {
-    **dict.fromkeys("\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{FIGURE DASH}\N{EN DASH}\N{MINUS SIGN}", "-"),
-    **dict.fromkeys("\N{FRACTION SLASH}\N{DIVISION SLASH}", "/"),
-    **dict.fromkeys("·⋅∙•", r"\cdot "),
-    **dict.fromkeys("⩽≦", r"\le "),
-    **dict.fromkeys("⩾≧", r"\ge "),
-    "∞": r"\infty ",
-    "°": r"^\circ ",
-}
+# The way in which a symbol is written, and the other ways.
+_WAYS = r"""
+\leq  \le \leqslant \leqq ≤ ⩽ ≦     \geq  \ge \geqslant \geqq ≥ ⩾ ≧     \lt  \lneq       \gt  \gneq     \neq  \ne ≠
+\approx  \simeq \thickapprox ≈      \cdot  · ⋅ ∙ •                      \infty  ∞        \cup  ∪        \in  ∈
+\frac  \dfrac \tfrac \cfrac \nicefrac \sfrac                            \binom  \dbinom \tbinom
+\emptyset  \varnothing ∅            \setminus  \backslash \smallsetminus ∖               \$  \mathdollar \textdollar
+^\circ  \degree \degrees \textdegree ° º ˚                              \mathbb{R}  \R \Reals \reals ℝ
+\mathbb{Z}  \Z ℤ                    \mathbb{N}  \N ℕ                    \mathbb{Q}  \Q ℚ                \mathbb{C}  ℂ
+\text  \textrm \textbf \textit \textsf \texttt \textsl \textsc \textup \textmd \textnormal \emph \mbox \hbox
+\text  \mathrm \mathbf \mathit \mathsf \mathtt \mathnormal           \text{i}  \imath
+-  ‐ ‑ ‒ – −                        /  ⁄ ∕
+"""
+_DROPPED = r"""
+\tiny \scriptsize \footnotesize \small \normalsize \large \Large \LARGE \huge \Huge \displaystyle \textstyle
+\scriptstyle \limits \nolimits \bf \rm \it \sf \tt \em \bfseries \itshape \mathstrut \strut \noindent \centering \hfill
+\underline \uline \boldsymbol \pmb \bm \ensuremath \big \Big \bigg \Bigg \bigl \Bigl \biggl \Biggl \bigr \Bigr \biggr
+\Biggr \bigm \Bigm \biggm \Biggm
+"""
+_SAME = dict.fromkeys(_DROPPED.split(), "")
+for _way in re.split(r"\s{4,}|\n", _WAYS.strip()):
+    _written, *_others = _way.split()
+    _SAME.update(dict.fromkeys(_others, _written))
 
 
 def plain_characters(text: str) -> str:
     r"""Replace characters outside ASCII that have a plain form, and remove invisible ones.
 
-    >>> plain_characters("x² ≤ ３½")
-    'x^2 ≤ 3\\frac{1}{2}'
+    >>> plain_characters("x¹² ≤ ３½")
+    'x^{12} \\leq  3\\frac{1}{2}'
     """
     if text.isascii():
         return text
-    text = _RAISED.sub(lambda run: "^" + _group(run[0], _SUPERSCRIPTS), text)
-    text = _LOWERED.sub(lambda run: "_" + _group(run[0], _SUBSCRIPTS), text)
-    return unicodedata.normalize("NFKC", "".join(map(_plain, text)))
-
-
-def _group(run: str, plain: dict[str, str]) -> str:
-    characters = "".join(plain[character] for character in run)
-    return characters if len(characters) == 1 else f"{{{characters}}}"
+    written = "".join(map(_plain, text))
+    # `x¹²` is `x^{1}^{2}` so far.
+    written = re.sub(r"(?<=([\^_])\{[0-9n+()-])\}\1\{", "", written)
+    return unicodedata.normalize("NFKC", re.sub(r"([\^_])\{([^{}])\}", r"\1\2", written))
 
 
 def _plain(character: str) -> str:
     """Return what a character means in ASCII or LaTeX, itself if that is not known."""
     if character.isascii():
         return character
-    if character in _REPLACED:
-        return _REPLACED[character]
+    if character in _SAME:
+        written = _SAME[character]
+        return f"{written} " if written[-1].isalpha() and written[0] == "\\" else written
     if unicodedata.category(character) == "Cf":  # zero-width spaces, soft hyphens, marks of direction
         return ""
-    if unicodedata.decomposition(character).startswith("<fraction>"):
+    kind = unicodedata.decomposition(character).partition(" ")[0]
+    if kind in ("<super>", "<sub>"):
+        return f"{'^' if kind == '<super>' else '_'}{{{_plain(unicodedata.normalize('NFKC', character))}}}"
+    if kind == "<fraction>":  # NFKC makes `½` 1⁄2, so that `3½` would be 31⁄2
         top, _, bottom = unicodedata.normalize("NFKC", character).partition("\N{FRACTION SLASH}")
         return rf"\frac{{{top}}}{{{bottom}}}" if bottom else character
     return character
 
 
-_SIZES = (
-    "tiny|scriptsize|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge|displaystyle|textstyle|scriptstyle|"
-    "limits|[bB]igg?[lrm]?"
-)
-_TYPESETTING = (
+_COMMAND = re.compile(r"(?P<command>\\[A-Za-z]+)\s*(?P<letter>(?=[A-Za-z]))?")
+_SYMBOL = rf"\\(?:{GREEK}|pi|infty)(?![A-Za-z])"
+BRACED = r"\{(?:[^{}\\]|\\[\s\S])*+\}"
+for _ in range(5):
+    BRACED = rf"\{{(?:[^{{}}\\]|\\[\s\S]|{BRACED})*+\}}"
+_ARGUMENT = rf"\s*(?:{BRACED}|{_SYMBOL}|[0-9A-Za-z])"
+_LAYOUT = (
     # `\textcolor{blue}{6}` and `{\color{blue} 6}`
-    (re.compile(r"\\(?:textcolor|colorbox|color)\s*(?:\[[^\[\]]*\]\s*)?\{[^{}]*\}\s*"), ""),
-    # A group remains: `\underline{x+1}` is `{x+1}`.
-    (re.compile(r"\\(?:underline|uline|boldsymbol|pmb|bm)\s*(?=\{)"), ""),
-    (re.compile(rf"\\(?:{_SIZES})(?![A-Za-z])\s*"), ""),
-    # Letters stay bold, as `\mathbf{R}` and `\textbf{no}`.
-    (re.compile(r"\\(?:textbf|mathbf)\s*(?=\{[^{}A-Za-z]*\})"), ""),
-    (re.compile(r"\\(?:nicefrac|sfrac|cfrac)(?![A-Za-z])"), r"\\frac"),
-    (re.compile(r"\\varnothing(?![A-Za-z])|∅"), r"\\emptyset "),
-    (re.compile(r"\{(?P<n>[^{}\\]*)\\choose(?![A-Za-z])(?P<k>[^{}\\]*)\}"), r"\\binom{\g<n>}{\g<k>}"),
-    (re.compile(r"\A(?P<n>[^{}\\]*)\\choose(?![A-Za-z])(?P<k>[^{}\\]*)\Z"), r"\\binom{\g<n>}{\g<k>}"),
+    (r"\\(?:textcolor|colorbox|color)\s*(?:\[[^\[\]]*\]\s*)?\{[^{}]*\}\s*", ""),
+    (r"\\(?:[hv]space|[hv]?phantom|label|tag)\*?\s*\{[^{}]*\}", " "),
+    (r"\\(?:begin|end)\s*\{(?:align(?:ed)?|equation|gather(?:ed)?|split|center)\*?\}", " "),
+    (r"\\(?:left|right)\s*\.", ""),
+    (r"(?<=\\\\)\s*\[-?[0-9.]+\s*(?:ex|em|pt|cm|mm|in)\]", " "),
+    (r"\{\s*\\(?:rm|bf|it|sf|tt)\s+(?=[^{}\\]*\})", r"\\text{"),
+    (r"\\mathrm\s*\{\s*(?P<letter>[Td])\s*\}", r"\g<letter>"),
 )
-_MARKDOWN = re.compile(r"\*\*(?P<answer>[^*]+)\*\*")
-_INTRODUCTION = re.compile(
-    r"(?:\\(?:approx|simeq|therefore|Rightarrow|implies)(?![A-Za-z])|∴|≈|⇒|=(?!=)|"
-    r"\\(?:text|textbf|textrm|mbox)\s*\{\s*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?\s*:?\s*\}\s*:?|"
-    r"(?:the\s+)?(?:final\s+)?answer(?:\s+is\b\s*:?|\s*:))\s*",
-    re.IGNORECASE,
+_BRACES = (
+    (r"\\text\s*\{\s*\}|\\text\s*(?=\{(?:[ -@\[-`|~]*\}|[ 0-9+-]*\\(?:frac|sqrt)))", ""),  # no words
+    (rf"(?P<before>\\(?:frac|binom)|\\sqrt(?:\[[^\[\]]*\])?)\s*(?P<argument>{_SYMBOL})", r"\g<before>{\g<argument>}"),
+    (rf"(?P<before>\\(?:frac|binom){_ARGUMENT})\s*(?P<argument>{_SYMBOL})", r"\g<before>{\g<argument>}"),
+    (rf"(?P<before>[\^_]|\\sqrt)\s*(?P<a>\\frac{_ARGUMENT}{_ARGUMENT}|\\sqrt{_ARGUMENT})", r"\g<before>{\g<a>}"),
+    (r"\\mathbb\s*(?P<set>[A-Z])", r"\\mathbb{\g<set>}"),
+    # `sqrt3` and `√3`; `\sqrt13` stays, since LaTeX reads it as `\sqrt{1}3`.
+    (r"(?:(?<!\\)sqrt|√)\s*(?P<digits>[0-9]+(?:\.[0-9]+)?)", r"\\sqrt{\g<digits>}"),
+    (r"(?<!\\)sqrt|√", r"\\sqrt"),
+    (r"(?P<root>\\sqrt(?:\[[^\[\]]*\])?)\s*\((?P<a>(?:[^()]|\((?:[^()]|\([^()]*\))*\))*+)\)", r"\g<root>{\g<a>}"),
 )
+_LAYOUT_RULES = [(re.compile(pattern), replacement) for pattern, replacement in _LAYOUT]
+_BRACE_RULES = [(re.compile(pattern), replacement) for pattern, replacement in _BRACES]
 
 
-def without_typesetting(text: str) -> str:
-    r"""Remove colour, weight, size and introductions.
+def in_one_way(text: str) -> str:
+    r"""Write commands in one way, without colour, size and weight, and their arguments in braces.
 
-    >>> without_typesetting(r"\approx \textcolor{blue}{\nicefrac{1}{2}}")
-    '{\\frac{1}{2}}'
+    >>> in_one_way(r"\textcolor{blue}{\nicefrac\pi4} \leqslant \emph{5}")
+    '{\\frac{\\pi}4} \\leq {5}'
     """
-    text = text.strip()
-    markdown = _MARKDOWN.fullmatch(text)
-    if markdown:
-        text = markdown["answer"]
-    if "\\" in text or "∅" in text:
-        for pattern, replacement in _TYPESETTING:
+    for pattern, replacement in _LAYOUT_RULES:
+        text = pattern.sub(replacement, text)
+    text = _COMMAND.sub(_in_one_way, text)
+    before = ""
+    while text != before:
+        before = text
+        for pattern, replacement in _BRACE_RULES:
             text = pattern.sub(replacement, text)
-    introduction = _INTRODUCTION.match(text)
-    if introduction and introduction.end() < len(text):
-        text = text[introduction.end() :]
     return text
 
 
-_TEXT = re.compile(r"(\\(?:text[a-z]*|mbox|operatorname|math[a-z]*)\s*\{[^{}]*\})")
+def _in_one_way(match: re.Match[str]) -> str:
+    written = _SAME.get(match["command"])
+    if written is None:
+        return match[0]
+    return written if match["letter"] is None else f"{written} "
+
+
+_TEXT = re.compile(r"(\\(?:text|operatorname|math[a-z]*)\s*\{[^{}]*\})")
+_ABSOLUTE = re.compile(
+    r"(?:\\(?:text|operatorname)\s*\{\s*abs\s*\}|(?<![A-Za-z\\])abs)\s*\((?P<content>(?:[^()]|\([^()]*\))*)\)"
+)
 _FUNCTION = re.compile(
     r"(?<![A-Za-z\\])(?P<name>exp|ln|log|arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|sec|csc|cot)"
     r"(?=\s*\(|\s*[0-9]|\s+[a-z](?![A-Za-z])|\s*\\)"
 )
-_POWER = re.compile(r"\s*\*\*\s*(?P<power>-?[0-9]+(?:\.[0-9]+)?|[A-Za-z]|\([^()]*\))")
+_POWER = re.compile(r"\s*\*\*\s*(?:\((?P<sum>[^()]*)\)|(?P<power>-?[0-9]+(?:\.[0-9]+)?|[A-Za-z]))")
 _EXPONENT = re.compile(
     r"(?<![A-Za-z0-9_.\\])(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)[eE](?P<power>[+-]?[0-9]{1,3})(?![0-9A-Za-z.^_])"
 )
-_ABSOLUTE = re.compile(r"(?:\\(?:text|operatorname|mathrm)\s*\{\s*abs\s*\}|(?<![A-Za-z\\])abs)\s*\(")
 
 
 def as_latex(text: str) -> str:
@@ -117,42 +141,9 @@ def as_latex(text: str) -> str:
     >>> as_latex("exp(5) + 3**12 + 1.2e5 + abs(y-4)")
     '\\exp(5) + 3^{12} + 1.2\\cdot 10^{5} + |y-4|'
     """
-    text = _with_bars(text)
-    parts = _TEXT.split(text)
+    parts = _TEXT.split(_ABSOLUTE.sub(r"|\g<content>|", text))
     for position in range(0, len(parts), 2):  # odd ones are text
         part = _FUNCTION.sub(r"\\\g<name>", parts[position])
-        part = _POWER.sub(lambda match: f"^{{{_without_brackets(match['power'])}}}", part)
-        parts[position] = _EXPONENT.sub(_as_product, part)
+        part = _POWER.sub(r"^{\g<sum>\g<power>}", part)
+        parts[position] = _EXPONENT.sub(r"\g<number>\\cdot 10^{\g<power>}", part).replace("^{+", "^{")
     return "".join(parts)
-
-
-def _as_product(match: re.Match[str]) -> str:
-    return rf"{match['number']}\cdot 10^{{{int(match['power'])}}}"
-
-
-def _without_brackets(power: str) -> str:
-    return power[1:-1] if power.startswith("(") else power
-
-
-def _with_bars(text: str) -> str:
-    """Replace `abs(...)` by bars."""
-    if "abs" not in text:
-        return text
-    written = ""
-    position = 0
-    closing_bars: list[bool] = []  # for each open bracket, whether a bar closes it
-    while position < len(text):
-        opening = _ABSOLUTE.match(text, position)
-        if opening:
-            written += "|"
-            closing_bars.append(True)
-            position = opening.end()
-            continue
-        character = text[position]
-        if character == "(":
-            closing_bars.append(False)
-        elif character == ")" and closing_bars and closing_bars.pop():
-            character = "|"
-        written += character
-        position += 1
-    return text if any(closing_bars) else written

@@ -200,10 +200,12 @@ class _Batch:
     def _hire(self) -> _Worker:
         worker = _Worker(self.pool.limits, self.pool.function)
         self.pool.workers.append(worker)
-        if worker.reply(START_S) is None:
+        ready = worker.reply(START_S)
+        if ready is None or ready.why:
             self.pool.workers.remove(worker)
-            name = " ".join(self.pool.function[:2]) or "Math-Verify"
-            reason = worker.end() or f"no answer in {START_S:g} s"
+            name = " ".join(self.pool.function[:2])
+            output = worker.end()
+            reason = ready.why if ready else output or f"no answer in {START_S:g} s"
             raise VerifierError(f"{name}: a worker did not start (exit {worker.process.returncode}): {reason}")
         return worker
 
@@ -221,15 +223,20 @@ class _Batch:
 
 
 class _Worker:
+    """A process; its replies are lines with a token, since the user's function may write to its connection."""
+
     def __init__(self, limits: Limits, function: Sequence[str]) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.wall_s = limits.wall_s
+        self.token = os.urandom(16).hex().encode()
+        self.lines: deque[bytes] = deque()  # replies
+        self.begun = b""  # line that has not ended
         self.connection, theirs = Pipe()
         pipe, self.lifeline = os.pipe()  # closed by the kernel if this process is killed
         with theirs, open(pipe, "rb"):
             self.process = subprocess.Popen(
-                [*command, str(limits.deadline_s), str(limits.memory_bytes), str(pipe), *function],
+                [*command, str(limits.deadline_s), str(limits.memory_bytes), str(pipe), self.token.decode(), *function],
                 pass_fds=[pipe],
                 start_new_session=True,  # a process group, also of processes that the user's function starts
                 stdin=theirs.fileno(),
@@ -250,13 +257,23 @@ class _Worker:
             self.connection.send_bytes(json.dumps(calls).encode())
 
     def reply(self, patience_s: float) -> Reply | None:
+        deadline = time.monotonic() + patience_s
         try:
-            if not self.connection.poll(patience_s):
-                return None
-            return Reply(*json.loads(self.connection.recv_bytes()))
+            while not self.lines:
+                left_s = deadline - time.monotonic()
+                if left_s < 0 or not self.connection.poll(left_s):
+                    return None
+                received = os.read(self.connection.fileno(), 2**16)
+                if not received:
+                    raise EOFError
+                *lines, self.begun = (self.begun + received).split(b"\n")
+                self.lines += [line.removeprefix(self.token) for line in lines if line.startswith(self.token)]
+                if not (self.begun.startswith(self.token) or self.token.startswith(self.begun)):
+                    self.begun = b""  # a flood without line breaks takes no memory; a reply begins on a new line
         except (EOFError, OSError):
             self.hung_up = True
             return None
+        return Reply(*json.loads(self.lines.popleft()))
 
     def end(self) -> str:
         with suppress(subprocess.TimeoutExpired):

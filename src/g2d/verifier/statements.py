@@ -20,7 +20,7 @@ _NAMED = re.compile(
     r"\s*=\s*(?P<value>\S.*)",
     re.DOTALL,
 )
-_RELATION = re.compile(r"[=<>≤≥≠]|\\(?:[lg]eq?|[lg]t|neq?|approx|equiv|in)(?![A-Za-z])")
+RELATION = re.compile(r"[=<>≤≥≠]|\\(?:[lg]eq?|[lg]t|neq?|approx|equiv|in)(?![A-Za-z])")
 _POWER = re.compile(r"\^\s*(?!\{?\s*(?:\\prime|\*|'))")
 
 
@@ -30,7 +30,7 @@ def split_name(latex: str) -> tuple[str, str] | None:
     The name is in small letters: `F(2)` and `f(2)` are one name.
     """
     named = _NAMED.fullmatch(latex) if "=" in latex else None
-    if named is None or _RELATION.search(named["value"]):
+    if named is None or RELATION.search(named["value"]):
         return None
     before_argument = named["name"].removesuffix(named["argument"] or "")
     if _POWER.search(before_argument):
@@ -40,22 +40,17 @@ def split_name(latex: str) -> tuple[str, str] | None:
 
 
 _COMMAND = re.compile(r"\\[A-Za-z]+")
-_MAY_QUALIFY = re.compile(r"\\in(?![A-Za-z])|∈|\\forall|for|where|with")
+_MAY_QUALIFY = re.compile(r"\\in(?![A-Za-z])|\\forall|for|where|with")
 
 
 def names_differ(reference: str, answer: str) -> bool:
-    """Reject `f(8) = 5` for `f(80) = 5`: two numbers whose names differ in an index or argument."""
+    """Reject `f(8) = 5` for `f(80) = 5`, and a derivative: Math-Verify ignores arguments and primes."""
     own = split_name(reference)
     other = split_name(answer)
     if own is None or other is None or own[0] == other[0]:
         return False
-    return _is_indexed_number(*own) and _is_indexed_number(*other)
-
-
-def _is_indexed_number(name: str, value: str) -> bool:
-    """Return whether a name has an index or argument, and its value no letters."""
-    has_letters = re.search("[A-Za-z]", _COMMAND.sub("", value))
-    return bool(re.search(r"[_(]", name)) and not has_letters
+    has_letters = re.search("[A-Za-z]", _COMMAND.sub("", own[1] + other[1]))
+    return not has_letters or own[0].count("'") != other[0].count("'")
 
 
 _PERCENT = re.compile(r"\s*\\?%\Z")
@@ -69,8 +64,8 @@ def without_percent(latex: str) -> str | None:
 _TEXT = re.compile(r"\\(?:text|mbox|textrm|mathrm)\s*\{([^{}]*)\}")
 _LETTER = r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?"
 _LETTERS = rf"{_LETTER}(?:\s*,\s*{_LETTER})*"
-_IN = r"\s*(?:\\in(?![A-Za-z])|∈)\s*"
-_SET = r"(?:\\mathbb\s*\{?\s*)?(?P<set>[A-Z]|[ℤℝℕℚℂ])\s*\}?(?P<part>\s*[_^]\s*(?:\{[^{}]*\}|\\?[A-Za-z0-9+*-]+))*"
+_IN = r"\s*\\in(?![A-Za-z])\s*"
+_SET = r"(?:\\mathbb\s*\{?\s*)?(?P<set>[A-Z])\s*\}?(?P<part>\s*[_^]\s*(?:\{[^{}]*\}|\\?[A-Za-z0-9+*-]+))*"
 _KIND = (
     r"(?P<{}>(?:positive |negative |non-?negative |non-?zero |arbitrary |real )?"
     r"(?:integer|real|natural|rational|whole|constant)s?(?: numbers?)?)"
@@ -85,9 +80,7 @@ _START = re.compile(
     rf"(?:[,;(\[]|\\q?quad(?![A-Za-z])|\\[,;: ])\s*(?={_LETTERS}{_IN})|(?=\\forall)|"
     r"(?:\\(?:text|mbox|textrm|mathrm)\s*\{[\s,(]*|(?<![A-Za-z\\]))(?=(?:for|where|with)\b)"
 )
-_NAMES_OF_SETS = {"integer": "Z", "real": "R", "natural": "N", "rational": "Q"} | dict(
-    zip("ℤℝℕℚℂ", "ZRNQC", strict=True)
-)
+_NAMES_OF_SETS = {"integer": "Z", "real": "R", "natural": "N", "rational": "Q"}
 
 
 def split_qualifier(latex: str) -> tuple[str, str | None] | None:

@@ -6,10 +6,13 @@ A worker process enforces the deadline: the SIGALRM of Math-Verify's timeouts do
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 
+import sympy
 from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended.latex2sympy2 import PSParser, _Latex2Sympy
 from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex
@@ -35,13 +38,31 @@ def judge(reference: str, answer: str) -> Verdict:
     """Compare an answer with the reference."""
     gold = prepare(reference)
     target = prepare(answer)
-    if agree(gold, target) or any(agree(*pair) for pair in rephrased(gold, target)):
-        return "correct"
+    for pair in product(sides(gold) or [gold], sides(target)):
+        if agree(*pair) or any(agree(*others) for others in rephrased(*pair)):
+            return "correct"
     if same_words(gold.latex, target.latex) is not None:
         return "incorrect"
     _, answered = readings(gold, target)
     is_parsed = any(not isinstance(reading, str) for reading in answered)
     return "incorrect" if is_parsed else "parse_error"
+
+
+_PACKED = re.compile("[0-9]{1,3}(?:,[0-9]{3})+")  # a number or a list
+
+
+def sides(side: Prepared) -> list[Prepared]:
+    r"""Return both sides of `\frac{50}{3} \approx 16.67`, none if the second does not round the first."""
+    exact, sign, rounded = side.latex.rpartition(r"\approx")
+    if not sign:
+        return [side]
+    given, found = prepare(exact), prepare(rounded)
+    value = guards.value(read(prepare(exact.rpartition("=")[2]).latex, keep_units=False))
+    other = guards.value(read(found.latex, keep_units=False))
+    if value is None or other is None:
+        return [found] if statements.split_name(f"{exact}= 0") else []
+    decimals = re.findall(r"[0-9]", found.latex.partition(".")[2])
+    return [given, found] if abs(value - other) <= 0.5000001 * 10.0 ** -len(decimals) else []
 
 
 # Each rejects answers that Math-Verify wrongly finds equal.
@@ -50,7 +71,7 @@ _REJECTIONS = (
     guards.subscripts_differ,
     guards.numbers_side_by_side,
     guards.only_absolute_value,
-    guards.ratio_for_integer,
+    guards.ratios_differ,
     guards.coordinates_out_of_order,
     letters_differ,
     statements.names_differ,
@@ -76,27 +97,33 @@ def agree(gold: Prepared, target: Prepared) -> bool:
 
 
 def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prepared]]:
-    r"""Yield both answers without their names, then without the percent sign of one of them.
+    r"""Yield both answers without their names, as lists, and without the percent sign of one of them.
 
-    If only the answer has a sign, it is dropped if the reference is 1 or more: `12.5\%` is 12.5, but 0.5 is 50 %.
+    `100,200` may be a list. If only the answer has a percent sign, it is dropped if the reference is 1 or more:
+    `12.5\%` is 12.5, but 0.5 is 50 %.
     """
     own = statements.split_name(gold.latex)
     other = statements.split_name(target.latex)
-    has_two_names = own is not None and other is not None and own[0] != other[0]
-    if (own or other) and not has_two_names:
-        if own:
-            gold = prepare(own[1])
-        if other:
-            target = prepare(other[1])
+    names = {named[0] for named in (own, other) if named}
+    unnamed = [side.latex for side, named in ((gold, own), (target, other)) if named is None]
+    if len(names) == 1 and not any(map(statements.RELATION.search, unnamed)):  # `2x=5` is not `x=5`
+        gold = prepare(own[1]) if own else gold
+        target = prepare(other[1]) if other else target
         yield gold, target
+    if ", " in gold.latex and _PACKED.fullmatch(target.latex):
+        yield gold, prepare(target.latex.replace(",", ", "))
+    elif ", " in target.latex and target.latex.replace(" ", "") == gold.latex:
+        yield gold, gold
     if units.differ(gold.tail, target.tail):
         return
     expected = statements.without_percent(gold.latex)
     answered = statements.without_percent(target.latex)
     if expected is not None and answered is None:
         yield prepare(expected), target
-    elif answered is not None and expected is None and guards.at_least_one(read(gold.latex, keep_units=False)):
-        yield gold, prepare(answered)
+    elif answered is not None and expected is None:
+        number = guards.value(read(gold.latex, keep_units=False))
+        if number is not None and abs(number) >= 1:
+            yield gold, prepare(answered)
 
 
 def readings(gold: Prepared, target: Prepared) -> tuple[Readings, Readings]:
@@ -121,7 +148,26 @@ def _sets_differ(gold: Prepared, target: Prepared) -> bool:
 
 
 def _equal(gold: Readings, target: Readings) -> bool:
-    return bool(verify(list(gold), list(target), timeout_seconds=None))
+    return bool(verify(list(gold), list(target), timeout_seconds=None)) or _same_number(gold, target)
+
+
+_I = sympy.Symbol("i", real=False)  # as Math-Verify reads it, so that it does not compute with it
+
+
+def _same_number(gold: Readings, target: Readings) -> bool:
+    r"""Return whether complex numbers and decimals are equal: `2e^{i\pi/2}` and `2i`, `7^{0.5}` and `\sqrt7`."""
+    a, b = [readings[0] if readings else None for readings in (gold, target)]
+    if not (isinstance(a, sympy.Expr) and isinstance(b, sympy.Expr) and a.free_symbols | b.free_symbols <= {_I}):
+        return False
+    decimals = a.atoms(sympy.Float) | b.atoms(sympy.Float)
+    exact = {decimal: sympy.Rational(str(decimal)) for decimal in decimals}
+    difference = (a.xreplace(exact) - b.xreplace(exact)).subs(_I, sympy.I)
+    if difference.is_Rational or not (decimals or a.has(_I) or b.has(_I)):
+        return bool(difference == 0)
+    try:
+        return abs(complex(difference.doit().evalf(50))) < 1e-40
+    except (TypeError, OverflowError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ _NAMES = """
     foot ft feet / yard yd / mile mi / acre / hectare / liter l litre / milliliter ml millilitre / gallon gal /
     quart qt / pint / cup / gram g / kilogram kg / milligram mg / ounce oz / pound lb / ton tonne /
     second s sec / minute min / hour h hr / day / week / month / year yr / decade / century centuries /
-    cent penny pennies ¢ / dollar usd buck / euro eur / gbp / yen jpy / rupee inr /
-    degree deg / radian rad / am / pm / percent
+    cent penny pennies ¢ / dollar usd buck / euro eur / gbp / yen jpy / rupee inr rs /
+    degree deg / degc celsius / degf fahrenheit / radian rad / am / pm / percent
 """  # the first name of a unit is its canonical one
 _UNITS = {"inches": "inch"}
 for _aliases in _NAMES.split("/"):
@@ -31,18 +31,19 @@ _ABBREVIATES = re.compile("(?<![A-Za-z])(?:M|MM|G)(?![A-Za-z])")  # million or g
 
 _SIGNS = {r"\$": "dollar", r"\circ": "degree", "°": "degree", "%": "percent"}
 _CURRENCIES = {r"\$": "dollar", "$": "dollar", "€": "euro", r"\euro": "euro", "£": "gbp", r"\pounds": "gbp"}
-_CURRENCIES |= {"¥": "yen", "₹": "rupee", "¢": "cent"}
+_CURRENCIES |= {"¥": "yen", "₹": "rupee", "¢": "cent", r"US\$": "dollar", "US$": "dollar", "USD": "dollar"}
+_CURRENCIES |= {"EUR": "euro", "GBP": "gbp", "JPY": "yen", "INR": "rupee", "Rs": "rupee"}
 
-_GROUP = re.compile(r"\\(?:text|mbox)\s*\{(?P<words>(?:[^{}\\]|\\%)*)\}(?:\^\{?(?P<power>[0-9])\}?)?")
+_GROUP = re.compile(r"\\text\s*\{(?P<words>(?:[^{}\\]|\\%)*)\}(?P<power>\^\{?[0-9]\}?)?")
 _BARE = re.compile(r"(?P<space>\s?)(?P<words>[A-Za-z][A-Za-z .]*)")
-_NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
-_FRACTION = rf"(?:{_NUMBER})\s*/\s*[0-9]+|(?:[0-9]+\s*)?\\[dt]?frac\s*(?:\{{[0-9]+\}}\s*\{{[0-9]+\}}|[0-9]\s?[0-9])"
-_SINGLE_NUMBER = re.compile(rf"\s*(?:-?\\?\$\s*)?[-+]?(?:{_FRACTION}|{_NUMBER})\s*")
+NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
+_FRACTION = rf"(?:{NUMBER})\s*/\s*[0-9]+|(?:[0-9]+\s*)?\\[dt]?frac\s*(?:\{{[0-9]+\}}\s*\{{[0-9]+\}}|[0-9]\s?[0-9])"
+_SINGLE_NUMBER = re.compile(rf"\s*(?:-?\\?\$\s*)?[-+]?(?:{_FRACTION}|{NUMBER})\s*")
 _LABELLED = re.compile(
-    rf"(?P<text>\\(?:text|mbox|textbf|textrm|mathrm)\s*\{{)?(?P<number>{_SINGLE_NUMBER.pattern})"
+    rf"(?P<text>\\text\s*\{{)?(?P<number>{_SINGLE_NUMBER.pattern})"
     r"(?<=[\s}])(?P<words>[A-Za-z]+(?:[ ./-]{1,2}[A-Za-z]+)*\.?)\s*(?(text)\})"
 )
-_SIGN = "|".join(re.escape(sign) for sign in _CURRENCIES) + r"|\\text\s*\{\s*(?:[€£¥₹¢]|\\?\$|\\pounds|\\euro)\s*\}"
+_SIGN = rf"(?:\\text\s*\{{\s*)?(?:{'|'.join(map(re.escape, _CURRENCIES))})\.?\s*\}}?"
 _PRICE = re.compile(
     rf"(?:(?P<minus>-?)(?P<before>{_SIGN})\s*)?(?P<number>{_SINGLE_NUMBER.pattern})(?P<behind>{_SIGN})?\s*"
 )
@@ -74,62 +75,17 @@ _PERCENT: Unit = frozenset({("percent", 1)})  # Math-Verify divides the number b
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    text: str
-    is_label: bool  # it names a unit or the things counted, and can be dropped
+    is_label: bool = True  # it names a unit or the things counted, and can be dropped
     unit: Unit | None = None
-
-
-NO_TAIL = Tail("", True)
-
-
-_WRITTEN = r"\\(?:text|textrm|mathrm|mbox)\s*\{{\s*(?P<{0}>[A-Za-z]+)\s*\}}(?:\^\{{?(?P<{0}_power>[23])\}}?)?"
-_RATIO = re.compile(rf"\\[dt]?frac\s*\{{\s*{_WRITTEN.format('top')}\s*\}}\s*\{{\s*{_WRITTEN.format('bottom')}\s*\}}")
-_BARE_POWER = re.compile(
-    rf"\s*(?P<number>{_NUMBER})(?P<space>(?:\s|~|\\[,;: ])*)(?P<unit>[A-Za-z]{{1,4}})"
-    r"\s*\^\s*(?:\{(?P<braced>[23])\}|(?P<power>[23]))\s*"
-)
-_ORDINAL = re.compile(
-    r"(?<=[0-9])(?:\s*\^\s*\{?\s*\\(?:text|textrm|mathrm|mbox)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|"
-    r"\s*\^\s*\{\s*(?:st|nd|rd|th)\s*\})"
-)
-
-
-def with_units_as_text(latex: str) -> str:
-    r"""Write units as text, and drop the ending of ordinals.
-
-    >>> with_units_as_text("40 cm^2"), with_units_as_text(r"5 \frac{\text{m}}{\text{s}}")
-    ('40\\text{ cm^2}', '5 \\text{ m/s}')
-    >>> with_units_as_text(r"26^{\text{th}}")
-    '26'
-    """
-    latex = _ORDINAL.sub("", latex)
-    latex = _RATIO.sub(_as_text, latex)
-    bare = _BARE_POWER.fullmatch(latex)
-    if bare is None or bare["unit"] not in _UNITS or (len(bare["unit"]) == 1 and not bare["space"]):
-        return latex
-    return rf"{bare['number']}\text{{ {bare['unit']}^{bare['braced'] or bare['power']}}}"
-
-
-def _as_text(ratio: re.Match[str]) -> str:
-    if ratio["top"] not in _UNITS or ratio["bottom"] not in _UNITS:
-        return ratio[0]
-    top = _with_power(ratio["top"], ratio["top_power"])
-    bottom = _with_power(ratio["bottom"], ratio["bottom_power"])
-    return rf"\text{{ {top}/{bottom}}}"
-
-
-def _with_power(words: str, power: str | None) -> str:
-    return f"{words}^{power}" if power else words
 
 
 def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
     """Read the words behind a quantity as a unit or label, if they are certain to be one."""
-    written = "".join(tail.split())
-    if not written:
-        return NO_TAIL
+    if not tail.strip():
+        return Tail()
     bare = _BARE.fullmatch(tail)
     if not re.search(r"[^/.\s]", _GROUP.sub("", tail)):  # only `\text`
-        words = _GROUP.sub(lambda group: _with_power(group["words"], group["power"]), tail)
+        words = re.sub("[{}]", "", _GROUP.sub(r"\g<words>\g<power>", tail))
         # `\text{mil}\text{lion}` is one word, `\text{red}\text{eggs}` are two.
         spaced = _GROUP.sub(r" \g<words> ", tail)
         is_label = not changes_value(words) and not changes_value(spaced)
@@ -140,11 +96,11 @@ def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
         is_spaced_number = bool(bare["space"]) and bool(_SINGLE_NUMBER.fullmatch(quantity))
         is_label = not changes_value(words) and (is_spaced_number or not is_letter)
     else:
-        return Tail(written, is_label=False)
+        return Tail(is_label=False)
     unit = find_unit(words)
     if is_price and not can_follow_price(unit):
         is_label = False
-    return Tail(written, is_label, unit)
+    return Tail(is_label, unit)
 
 
 def changes_value(words: str) -> bool:
@@ -170,9 +126,9 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
     """
     price = _PRICE.fullmatch(latex)
     if price and "$" not in price["number"] and (price["before"] is None) != (price["behind"] is None):
-        sign = re.sub(r"\\text|[{}\s]", "", price["before"] or price["behind"])
+        sign = re.sub(r"\\text|[{}\s.]", "", price["before"] or price["behind"])
         number = (price["minus"] or "") + price["number"].strip()
-        return number, Tail("", True, frozenset({(_CURRENCIES[sign], 1)}))
+        return number, Tail(unit=frozenset({(_CURRENCIES[sign], 1)}))
     labelled = _LABELLED.fullmatch(latex)
     if labelled is None:
         return None
@@ -180,38 +136,27 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
     unit = find_unit(words)
     if unit == _PERCENT:
         return None
-    if unit is None and (changes_value(words) or not _is_word(words.split()[0].lower())):
+    first = words.split()[0].lower()
+    if unit is None and (changes_value(words) or len(first) < 3 or first in _ALPHABET):
         return None
     if "$" in labelled["number"]:
         if not can_follow_price(unit):
             return None
         unit = _DOLLAR
-    return labelled["number"].strip(), Tail("".join(words.lower().split()), True, unit)
-
-
-def _is_word(letters: str) -> bool:
-    return len(letters) >= 3 and letters not in _ALPHABET
+    return labelled["number"].strip(), Tail(unit=unit)
 
 
 def read_symbol(latex: str) -> Tail:
     """Return the unit of the only sign in an answer: `\\$`, a degree sign or a percent sign."""
     named = [unit for sign, unit in _SIGNS.items() if sign in latex]
-    return Tail("", True, frozenset({(named[0], 1)})) if len(named) == 1 else NO_TAIL
+    return Tail(unit=frozenset({(named[0], 1)})) if len(named) == 1 else Tail()
 
 
 def find_unit(words: str) -> Unit | None:
     """Return a unit's canonical form: `square feet` and `ft^2` are `{(foot, 2)}`."""
     if _ABBREVIATES.search(words):
         return None
-    phrase = (
-        words.lower()
-        .replace(".", "")
-        .replace(r"\%", "percent")
-        .replace("per cent", "percent")
-        .replace("²", "^2")
-        .replace("³", "^3")
-        .strip()
-    )
+    phrase = words.lower().replace(".", "").replace(r"\%", "percent").replace("per cent", "percent").strip()
     phrase = _COMPOUND.get(phrase, phrase).replace("/", " per ")
     powers: dict[str, int] = {}
     sign = factor = 1
@@ -232,7 +177,10 @@ def find_unit(words: str) -> Unit | None:
 
 
 def differ(reference: Tail, answer: Tail) -> bool:
-    return None not in (reference.unit, answer.unit) and reference.unit != answer.unit
+    if None in (reference.unit, answer.unit) or reference.unit == answer.unit:
+        return False
+    scales = {name for unit in (reference.unit, answer.unit) for name, _ in unit or ()}
+    return scales not in ({"degree", "degc"}, {"degree", "degf"})
 
 
 def _is_numeric(quantity: str) -> bool:

@@ -53,29 +53,18 @@ def same_words(reference: str, answer: str) -> bool | None:
     return Counter(members) == Counter(expected.members)
 
 
-_CHOICE = re.compile(r"(?P<open>\(\s*)?(?P<letter>[A-J])\s*(?P<mark>\)|[.:])?(?P<text>.*)", re.DOTALL)
+_CHOICE = re.compile(
+    r"(?:\( ?(?P<framed>[A-J]) ?\)|(?P<bare>[A-J])(?: ?[).:])?)(?:(?<![A-J]) (?P<text>.+))?", re.DOTALL
+)
 
 
 def same_choice(reference: str, answer: str) -> bool:
     """Return whether one side is a letter and the other the same letter with its option's text: `(C) both fall`."""
-    expected = _choice(reference)
-    answered = _choice(answer)
-    if expected is None or answered is None:
+    expected = _CHOICE.fullmatch(_plain(reference))
+    answered = _CHOICE.fullmatch(_plain(answer))
+    if expected is None or answered is None or (expected["text"] and answered["text"]):
         return False
-    letter, text = expected
-    other_letter, other_text = answered
-    return letter == other_letter and not (text and other_text)
-
-
-def _choice(latex: str) -> tuple[str, str] | None:
-    """Return the letter of a choice and its text, perhaps empty."""
-    choice = _CHOICE.fullmatch(_plain(latex))
-    if choice is None or (choice["open"] and choice["mark"] != ")"):
-        return None
-    text = choice["text"].strip()
-    if text and (choice["mark"] is None or not choice["text"].startswith(" ")):
-        return None
-    return choice["letter"], text
+    return (expected["framed"] or expected["bare"]) == (answered["framed"] or answered["bare"])
 
 
 def letters_differ(reference: str, answer: str) -> bool:

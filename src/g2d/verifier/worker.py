@@ -1,8 +1,8 @@
-"""A worker process: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES PIPE KIND ...`.
+"""A worker process: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES PIPE TOKEN KIND ...`.
 
 Standard input is a `Connection`. The parent sends lists of arguments as JSON; the worker calls the function of `KINDS`
-with each and sends one reply per call. It is a fresh interpreter, so without torch, CUDA or threads. The parent has the
-other end of the file descriptor PIPE; the worker's process group ends with it.
+with each and sends one line per call, TOKEN and the reply as JSON. It is a fresh interpreter, so without torch, CUDA or
+threads. The parent has the other end of the file descriptor PIPE; the worker's process group ends with it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ KINDS: dict[str, Callable[..., Call]] = {"math_verify": math_verify, "verifier":
 
 
 def main() -> None:
-    deadline_s, memory_bytes, pipe, kind, *file = sys.argv[1:]
+    deadline_s, memory_bytes, pipe, token, kind, *file = sys.argv[1:]
     end_with_parent(int(pipe))
     own_pid = os.getpid()
     # A scheduler sends SIGTERM to every process, but a training needs this worker until its step is finished. SIGPROF
@@ -78,12 +78,21 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     parent = Connection(os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a user's function may read standard input
+    # A user's function may read standard input, and fill the pipe of standard error.
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 2)
+
+    def send(reply: Reply) -> None:
+        line = f"\n{token}{json.dumps(reply)}\n".encode()  # also behind what the function has written
+        while line:
+            line = line[os.write(parent.fileno(), line) :]
 
     try:
         call = KINDS[kind](*file)
-    except UserCodeError as error:
-        sys.exit(str(error))
+    except Exception as error:
+        send(Reply("failed", str(error) if isinstance(error, UserCodeError) else first_words(error)))
+        return
     # Math-Verify treats a failed allocation as a failed comparison, so the peak is checked; this limit only stops huge
     # allocations.
     imported = 0
@@ -104,11 +113,7 @@ def main() -> None:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def send(reply: Reply) -> None:
-        parent.send_bytes(json.dumps(reply).encode())
-
     send(Reply("ready"))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the parent reads stderr only at the start
     while True:
         try:
             calls = json.loads(parent.recv_bytes())
