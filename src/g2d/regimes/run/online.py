@@ -25,7 +25,7 @@ from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.trainers import LogRow, evaluation_mode, export_trained, merged, read_log, save_trained
 from g2d.rewards.registry import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding, Engine, require_room
-from g2d.rollouts.weights_check import Reference, fixed_texts, is_due, require_adapter, trainer_reference
+from g2d.rollouts.weights_check import Reference, checked, fixed_texts, is_due, require_adapter, trainer_reference
 from g2d.verifier.verifier_keys import verifier_params
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Sampler:
         if not is_due(len(self.synced_at)) or not (self._live or self.vllm is not None):
             return
         reference = reference_of(self.trainer)
-        with self.engine() as engine:
+        with self.engine() as engine, checked(self.job.engine.check):
             engine.compare(f"the policy after {step} steps", reference)
 
     @contextmanager
