@@ -329,6 +329,8 @@ def prepare_environment() -> None:
     # An engine subprocess would import the job's script again.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    # FlashInfer's sampler has no random numbers per request.
+    os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     if not on_gpu():
         import torch._dynamo.config
 

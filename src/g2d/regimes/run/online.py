@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 ROLLOUTS = "rollouts.parquet"
 CHECKPOINT = "checkpoint"  # of the last step, for a later K
 GENERATOR = "generator"  # folder in a checkpoint with the engine's weights, after a synchronisation
+SHARED_MEMORY = Path("/dev/shm")
+ROOM = 2**31  # bytes; an adapter of rank 16 of a 7B model has 161 MB
 ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
 
@@ -134,7 +137,7 @@ class Sampler:
         self._live = live and self.vllm is None
         self._of_trainer: TransformersEngine | None = None
         self._m0: TransformersEngine | None = None
-        self._temporary = TemporaryDirectory(prefix="g2d-generator-")
+        self._temporary = TemporaryDirectory(prefix="g2d-generator-", dir=in_memory() if self.vllm else None)
         self._start: Path | None = None
         if job.start is not None and job.start.trained:
             self._start = Path(job.start.trained)
@@ -256,6 +259,13 @@ class Sampler:
         if self.vllm is not None:
             self.vllm.close()
         self._temporary.cleanup()
+
+
+def in_memory() -> Path | None:
+    """Return a folder in memory for the adapters of each step; None if it has no room (64 MB in many containers)."""
+    if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= ROOM:
+        return SHARED_MEMORY
+    return None
 
 
 def _rename(folder: Path, name: str, other: str) -> None:
