@@ -292,13 +292,15 @@ class VllmEngine(ModelEngine):
 
     def _note(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
         longest = max(map(len, prompts), default=0)
-        self._expected = max(self._expected, longest + budget)
+        self._expected = max(self._expected, self._within_limit(longest + budget))
 
     def _context(self) -> int:
         """Return the context of a new engine, rounded up for requests that nobody announced."""
+        return self._within_limit(math.ceil(max(self._expected, self._room) / CONTEXT_STEP) * CONTEXT_STEP)
+
+    def _within_limit(self, tokens: int) -> int:
         _, limit = self.context
-        rounded = math.ceil(max(self._expected, self._room) / CONTEXT_STEP) * CONTEXT_STEP
-        return rounded if limit is None else min(rounded, limit)
+        return tokens if limit is None else min(tokens, limit)
 
     def _weights(self) -> str:
         if self.policy.adapter is None or not self.merges:
