@@ -35,8 +35,8 @@ def require_gpu() -> None:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ConfigError(
             f"this machine has an NVIDIA GPU (driver {driver_version()}) that {done.stdout.strip() or 'torch'} cannot "
-            f'use ({reason}): install a driver that supports this CUDA (580 or newer for CUDA 13), or set {VISIBLE}="" '
-            "to compute on the CPU"
+            f"use ({reason}): install a driver for it (580 or newer for CUDA 13), or PyPI's torch if it has none; "
+            f'or set {VISIBLE}="" to compute on the CPU'
         )
     if lacking := lacks_for_triton():
         raise ConfigError(

@@ -278,14 +278,14 @@ class VllmEngine(ModelEngine):
         self._note(prompts, budget)
         has_room = self._llm is not None and self._expected <= self._room
         policy = self._unchecked if has_room else self._served
+        if policy is None:
+            return
+        # Before the start, because the GPU has room then. vLLM forks for several GPUs, which CUDA must not precede.
         texts = fixed_texts(self.tokenizer)
-        reference = None
-        if policy is not None:
-            # Before the start, because the GPU has room then. vLLM forks for several GPUs, which CUDA must not precede.
-            reference = policy_reference(policy, texts, may_use_gpu=self.settings.tensor_parallel_size == 1)
+        reference = policy_reference(policy, texts, may_use_gpu=self.settings.tensor_parallel_size == 1)
         if not has_room:
             self.start(self._context())
-        if policy is not None and reference is not None:
+        if reference is not None:
             with checked(self.settings.check):
                 require_policy(self, policy, texts, reference)
         self._unchecked = None
