@@ -205,7 +205,7 @@ def broken(path: tuple[Any, ...]) -> list[Any]:
         return [value + value[:1]] if value and path[-1] not in ("window",) else [5, {"a": 1}]
     if isinstance(value, (int, float)):
         return WRONG_NUMBERS
-    return [True, 3, [["a"]], {"a": 1}, "a\0b"]
+    return [True, -3, [["a"]], {"a": 1}, "a\0b"]
 
 
 @settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))

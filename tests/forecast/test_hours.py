@@ -114,12 +114,12 @@ def test_jobs_on_the_other_kind_of_device_are_no_rates(tmp_path: Path) -> None:
 
 
 def test_a_guess_worked_out_by_hand() -> None:
-    """GRPO of config/small.yaml from K=100 to 200: 100 updates of 128 completions of 160 tokens, in passes of 8."""
+    """GRPO of config/small.yaml from K=100 to 200: 100 updates of 128 completions of 160 tokens, in passes of 64."""
     config = read(CONFIG / "small.yaml")
     model = "qwen2.5-0.5b-instruct"
     assert parameters(config.models[model]) == 0.5e9
     drawing = 100 * 160 * (0.003 + 128 * 2.5e-5 + 1e9 / 3e12)
-    passes = 100 * 16 * 0.5  # their tokens would take 61 s
+    passes = 100 * 2 * 0.5  # their tokens would take 61 s
     grid = Grid(config)
     policy = grid.at(f"{model}/seed0/grpo/g8/k200")
     hours = guess(grid, "train_grpo", model, {}, 100 * 128, policy)

@@ -138,6 +138,19 @@ def test_a_model_that_is_too_large_for_a_card_needs_another() -> None:
     assert "use a larger card, or a smaller model" in str(training_change(grpo, need, forecast))
 
 
+def test_a_training_that_fits_without_vllm_beside_it_is_told_so() -> None:
+    """A 7B model on 24 GiB: vLLM's second copy of the weights does not fit beside the trainer's."""
+    model = LlamaConfig(
+        vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
+        num_key_value_heads=4, tie_word_embeddings=False,
+    )  # fmt: skip
+    config = load(MINIMAL | {"engine": {"name": "vllm"}})
+    grpo = next(training for training in trainings(Grid(config), "demo") if training.section == "warmup")
+    forecast = Forecast(model_shape(model, Lora()), Counted(model, Lora()), config.engine, 24 * GIB, 256)
+    change = training_change(grpo, forecast.training(grpo), forecast)
+    assert str(change).startswith("set engine.name to transformers: grpo G=2 then fits")
+
+
 # Counts that the publishers state.
 PARAMETERS = {"Qwen2.5-0.5B": 494_032_768, "Qwen2.5-7B": 7_615_616_512, "Llama-3.1-8B": 8_030_261_248}
 

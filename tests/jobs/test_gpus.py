@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
-from g2d.jobs.environment import visible_gpus
+from g2d.jobs import environment
+from g2d.jobs.environment import require_one_gpu, take_gpus, visible_gpus
 from tests.jobs.test_stage import command
 
 JOB = """
@@ -65,10 +69,49 @@ def test_a_job_waits_until_enough_are_free_also_after_a_kill(tmp_path: Path) -> 
             assert sees(second) == "GPU-a,GPU-b"
 
 
-@pytest.mark.parametrize(("wanted", "given"), [(1, "3"), (2, "0,1"), (0, "0,1,2"), (4, "0,1"), (1, "")])
-def test_a_job_that_sees_no_surplus_uses_all_its_gpus(tmp_path: Path, wanted: int, given: str) -> None:
+@pytest.mark.parametrize(("wanted", "given"), [(1, "3"), (2, "0,1"), (4, "0,1")])
+def test_a_job_takes_all_its_gpus_and_others_wait(tmp_path: Path, wanted: int, given: str) -> None:
+    with job(tmp_path, wanted, given) as first:
+        assert sees(first) == given
+        with job(tmp_path, wanted, given) as second, job(tmp_path, wanted, given) as third:
+            for waiting in (second, third):
+                assert waiting.stderr is not None
+                assert waiting.stderr.readline().startswith("waiting for ")
+            first.kill()
+            ready, _, _ = select.select([second.stdout, third.stdout], [], [])
+            assert len(ready) == 1
+            assert ready[0].readline().strip() == given
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(0, "0,1,2"), (1, "")])
+def test_a_job_without_gpus_does_not_wait(tmp_path: Path, wanted: int, given: str) -> None:
     with job(tmp_path, wanted, given) as first, job(tmp_path, wanted, given) as second:
         assert (sees(first), sees(second)) == (given, given)
+
+
+def test_triton_compiles_into_a_folder_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    monkeypatch.setattr(environment, "_held", [])
+    take_gpus(0)
+    assert "TRITON_CACHE_DIR" not in os.environ
+    take_gpus(1)
+    assert os.environ["TRITON_CACHE_DIR"] == f"{tmp_path}/g2d-{os.getuid()}/triton"
+    environment._held.clear()
+    monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
+    take_gpus(1)
+    assert os.environ["TRITON_CACHE_DIR"] == "mine"
+
+
+def test_a_training_that_sees_several_gpus_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    require_one_gpu()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(RuntimeError, match=r"this training sees 2 GPUs and uses one: .* set CUDA_VISIBLE_DEVICES"):
+        require_one_gpu()
 
 
 def test_allocations_number_their_gpus_from_0(tmp_path: Path) -> None:
@@ -92,5 +135,14 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_p
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:02:00.0").mkdir()
     assert visible_gpus() == ["0", "1"]
+    devices = tmp_path / "dev"
+    devices.mkdir()
+    (devices / "nvidia1").touch()
+    (devices / "nvidiactl").touch()
+    monkeypatch.setattr("g2d.jobs.environment.DRIVER", tmp_path / "driver")
+    for number in range(8):  # of a container that was given one
+        (tmp_path / f"driver/{number}").mkdir(parents=True)
+    monkeypatch.setattr("g2d.jobs.environment.DEVICES", devices)
+    assert visible_gpus() == ["0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " GPU-a , GPU-b,")
     assert visible_gpus() == ["GPU-a", "GPU-b"]

@@ -30,7 +30,8 @@ from g2d.regimes.grpo.keys import AutoStop
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.rollouts.draw import sampling
-from g2d.rollouts.rollout_keys import HarvestSettings
+from g2d.rollouts.own_process import Draw
+from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from tests.frames import group
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import START_S, STEP_S, Clock, interrupted
@@ -288,3 +289,16 @@ def test_other_settings_restart_the_training(
     assert "made under other settings, not used" in capfd.readouterr().out
     assert [probe.step for probe in outcome.probes] == [6]
     assert not (work / "k3").exists()
+
+
+def test_a_probe_with_vllm_has_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shares the GPU with the trainer."""
+    drawn: list[Draw] = []
+    monkeypatch.setattr(auto_stop, "sample_in_own_process", lambda draw: drawn.append(draw) or [])
+    engine = EngineSettings(
+        name="vllm", tensor_parallel_size=2, gpu_memory_utilization=0.9, training_gpu_memory_utilization=0.4
+    )
+    probe_rollouts(replace(job_of(tmp_path), engine=engine), tiny_policy(), 6)
+    [draw] = drawn
+    assert (draw.engine.tensor_parallel_size, draw.engine.gpu_memory_utilization) == (1, 0.4)
+    assert len(draw.problems) == 6

@@ -172,7 +172,7 @@ def test_an_adapter_that_did_not_arrive_stops_the_training(tmp_path: Path, monke
             semi_online(tmp_path / "dpo", k=4, sync_every=2, base=tiny_policy(heads=1), engine=VLLM, lora=SURE)
 
 
-def test_training_and_probes_take_turns_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_and_probes_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harvest = HarvestSettings(samples_per_prompt=8, temperature=0.8, max_completion_length=12)
     warmup = WARMUP.model_copy(update={"auto": AutoStop(every=3, prompts=6, patience=1)})
     job = TrainingJob(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from g2d.jobs.files import read_json
-from g2d.policies import PolicyRecord, load_base, load_model
+from g2d.policies import PolicyRecord, load_base, load_model, load_tokenizer
 from g2d.policies import record as policies
 from g2d.rollouts import transformers_engine, weights_check
 from g2d.rollouts.engine import Decoding, Request
@@ -28,16 +29,20 @@ from g2d.rollouts.weights_check import (
     MEMORY,
     Reference,
     WrongWeightsError,
+    checked,
     fixed_texts,
     is_due,
+    load_reference,
+    log_probabilities,
     require_adapter,
     require_same,
     trainer_reference,
 )
 from tests.models import adapted, tiny_policy
-from tests.shared import NEEDS_VLLM
+from tests.shared import NEEDS_SMOLLM2, NEEDS_VLLM, made_smollm2
 
 ASKED, GREEDY = [Request("a", "1 + 2 =", (5, 6, 7, 8))], Decoding(1, 0.0, 1.0, 4, 16, 0)
+NO_EFFECT = r"the adapter has -?\d% of its effect"  # up to rounding
 LORA = EngineSettings(name="vllm", adapters="lora")
 
 
@@ -58,6 +63,12 @@ def half(tensors: dict[str, Any]) -> None:
     """Set the adapter to 0 in every second matrix B."""
     for name in sorted(name for name in tensors if "lora_B" in name)[::2]:
         tensors[name].zero_()
+
+
+def double(tensors: dict[str, Any]) -> None:
+    for name in tensors:
+        if "lora_B" in name:
+            tensors[name] *= 2
 
 
 def one_row(tensors: dict[str, Any]) -> None:
@@ -88,11 +99,14 @@ def check_all(engine: VllmEngine, trained: list[PolicyRecord], folder: Path) -> 
     for policy in (base, *trained, base):
         engine.serve(policy)
         engine.generate(ASKED, GREEDY)
-    served = [None, trained[1].adapter, damaged(str(trained[0].adapter), folder / "half", half)]
+    of_policy = str(trained[0].adapter)
+    damages = (half, double)
+    served = [None, trained[1].adapter]
+    served += [damaged(of_policy, folder / damage.__name__, damage) for damage in damages]
     for adapter in served:
         message = fails(engine, adapter, trained[0])
         assert f"({trained[0].adapter}, weights sha256 {trained[0].weights_sha256}): vllm in {engine.dtype}" in message
-    assert "100% of the adapter's effect is missing" in fails(engine, None, trained[0])
+    assert re.search(NO_EFFECT, fails(engine, None, trained[0]))
     assert fails(engine, trained[0].adapter, base).startswith(f"tiny/base ({base.base}")
 
 
@@ -148,7 +162,7 @@ def test_faults_in_bfloat16(trained: list[PolicyRecord], tmp_path: Path, monkeyp
     engine.use_adapter(trained[0].adapter)
     engine.compare("p", reference)
     engine.use_adapter(None)
-    with pytest.raises(WrongWeightsError, match="100% of the adapter's effect is missing"):
+    with pytest.raises(WrongWeightsError, match=NO_EFFECT):
         engine.compare("p", reference)
     engine.close()
 
@@ -180,12 +194,118 @@ def test_an_adapter_that_is_not_merged_is_compared_too(tmp_path: Path) -> None:
 
 def test_small_effects_within_rounding_pass() -> None:
     """An adapter below the noise of bfloat16 is not told from M0; one three times as large is."""
-    noise = np.random.default_rng(0).normal(0, 0.03, (2, 16, 12))
+    noise = np.random.default_rng(0).normal(0, 0.03, (3, 16, 12))
     effect = np.random.default_rng(1).normal(0, 1, (16, 12))
     engine = SimpleNamespace(name="vllm", dtype="bfloat16")
     for size in (0.0, 0.001, 0.01, 0.1):
-        reference = Reference(noise[0].tolist(), (noise[0] + size * effect).tolist(), "bfloat16")
+        own = [0] * len(effect)
+        again = noise[2].tolist()
+        reference = Reference(noise[0].tolist(), (noise[0] + size * effect).tolist(), "bfloat16", own, again)
         require_same("p", engine, noise[1].tolist(), reference)
         found = (noise[1] + size * effect).tolist()  # answers of M0
         with nullcontext() if size < 0.1 else pytest.raises(WrongWeightsError):
             require_same("p", engine, found, reference)
+
+
+ROUNDED = SimpleNamespace(name="vllm", dtype="bfloat16")
+
+
+@pytest.fixture(scope="module", params=["tiny", pytest.param("smollm2", marks=[pytest.mark.smollm2, NEEDS_SMOLLM2])])
+def rounded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PolicyRecord]:
+    """A policy with an adapter, loaded in bfloat16."""
+    base = tiny_policy() if request.param == "tiny" else PolicyRecord("s/base", "s", "base", base=str(made_smollm2()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policies, "precision", lambda: torch.bfloat16)
+        yield adapted(base, tmp_path_factory.mktemp("adapter"), std=0.02)
+
+
+@pytest.fixture(scope="module")
+def texts(rounded: PolicyRecord) -> list[list[int]]:
+    return fixed_texts(load_tokenizer(rounded))
+
+
+@pytest.fixture(scope="module")
+def references(rounded: PolicyRecord, texts: list[list[int]]) -> dict[bool, Reference]:
+    """References with and without the adapter."""
+    found = {}
+    for has_adapter, policy in ((True, rounded), (False, replace(rounded, adapter=None))):
+        reference = load_reference(policy, texts, may_use_gpu=False)
+        assert reference is not None
+        assert reference.dtype == "bfloat16"
+        found[has_adapter] = reference
+    return found
+
+
+@pytest.mark.parametrize("has_adapter", [True, False])
+def test_another_attention_is_accepted(
+    rounded: PolicyRecord, texts: list[list[int]], references: dict[bool, Reference], has_adapter: bool
+) -> None:
+    """Two right implementations in bfloat16 differ by rounding."""
+    policy = rounded if has_adapter else replace(rounded, adapter=None)
+    model = load_model(policy)
+    model.set_attn_implementation("eager")
+    scores = log_probabilities(model, texts)
+    assert scores != references[has_adapter].policy
+    require_same("p", ROUNDED, scores, references[has_adapter])
+
+
+def other_model(model: Any) -> None:
+    model.init_weights()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+
+
+def other_revision(model: Any) -> None:
+    """Change all weights a little, as a later training does."""
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            parameter.add_(0.1 * parameter.float().std() * torch.randn(parameter.shape))
+
+
+@pytest.mark.parametrize("change", [other_model, other_revision])
+def test_other_weights_of_m0_are_refused(
+    rounded: PolicyRecord,
+    texts: list[list[int]],
+    references: dict[bool, Reference],
+    change: Callable[[Any], None],
+) -> None:
+    torch.manual_seed(0)
+    model = load_model(replace(rounded, adapter=None))
+    with torch.no_grad():
+        change(model)
+    with pytest.raises(WrongWeightsError):
+        require_same("p", ROUNDED, log_probabilities(model, texts), references[False])
+
+
+@pytest.mark.parametrize("damage", [None, double])
+def test_an_adapter_that_is_missing_or_applied_twice_is_refused(
+    rounded: PolicyRecord,
+    texts: list[list[int]],
+    references: dict[bool, Reference],
+    tmp_path: Path,
+    damage: Callable[[dict[str, Any]], object] | None,
+) -> None:
+    adapter = None if damage is None else str(damaged(str(rounded.adapter), tmp_path / "damaged", damage))
+    model = load_model(replace(rounded, adapter=adapter, weights_sha256=None))
+    with pytest.raises(WrongWeightsError):
+        require_same("p", ROUNDED, log_probabilities(model, texts), references[True])
+
+
+def test_the_bound_grows_with_the_rounding_of_the_reference() -> None:
+    """The mean over the texts' own tokens counts; other tokens have no bound."""
+    expected = np.zeros((16, 12))
+    reference = Reference(expected.tolist(), None, "bfloat16", [3] * 16, again=(expected + 0.1).tolist())
+    for own, other in ((0.39, 5.0), (-0.39, 0.0)):
+        scores = np.full_like(expected, other)
+        scores[:, 3] = own
+        require_same("p", ROUNDED, scores.tolist(), reference)
+        with pytest.raises(WrongWeightsError, match=r"by 0\.39 nats on average \(bound 0\.15\)"):
+            require_same("p", ROUNDED, scores.tolist(), reference._replace(again=reference.policy))
+
+
+def test_a_job_can_go_on_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    with checked("warn"):
+        raise WrongWeightsError("0.39 nats")
+    assert "0.39 nats" in capsys.readouterr().err
+    with pytest.raises(WrongWeightsError, match=r"0\.39 nats"), checked("stop"):
+        raise WrongWeightsError("0.39 nats")

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from snakemake.iocontainers import InputFiles
+from snakemake.resources import Resource
 
 from g2d.grid.versions import GPU_STAGES
 from tests.workflow.conftest import REPOSITORY, Project, read_profile
@@ -56,6 +58,26 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
     assert set(threads) == on_gpu
     assert len(set(threads.values())) == 1
     assert 1 <= threads["train_grpo"] <= len(os.sched_getaffinity(0))  # all of them if there is one card
+
+
+@pytest.mark.parametrize(("judged", "model"), [([], "h100"), (["rollouts.parquet"], "")])
+def test_a_harvest_that_is_judged_again_names_no_type_of_gpu(judged: list[str], model: str) -> None:
+    """It may need none, and Slurm refuses 0 of a type."""
+    expression = read_profile("slurm")["set-resources"]["harvest_rollouts"]["gpu_model"]
+    resource = Resource.from_cli_expression("gpu_model", expression)
+    given = {"wildcards": {}, "input": InputFiles(fromdict={"judged": judged}), "attempt": 1, "threads": 1}
+    assert resource.evaluate(**given, rulename="harvest_rollouts", async_run=None).value == model
+
+
+@pytest.mark.parametrize(("visible", "gpus"), [("0,2", 2), ("", 10_000), ("GPU-a", 1)])
+def test_a_machine_runs_as_many_gpu_jobs_as_it_has_cards(
+    visible: str, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a card the cores limit them."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert read_profile("default")["resources"] == [f"gpu={gpus}"]
+    if visible:
+        assert read_profile("workstation")["resources"] == [f"gpu={gpus}"]
 
 
 def test_one_machine_with_gpus_runs_the_same_jobs_with_its_cores_shared(project: Project) -> None:

@@ -18,6 +18,7 @@ if ROOT and find_spec("g2d") is None:
 
 try:
     from g2d.checks.load import load
+    from g2d.checks.machine import require_gpu
     from g2d.config.file import read_files, require_whole
     from g2d.checks.requirements import (
         fetch_reward_models,

@@ -29,6 +29,7 @@ from g2d.plain import say
 from g2d.policies.model_keys import HubModel, LocalModel
 from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
+from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 
@@ -215,6 +216,10 @@ def training_change(training: Training, need: Need, forecast: Forecast) -> str |
             for units in passes:
                 if changed.training(training.with_units(units)).verdict == enough:
                     return _changes(training, units, shares[0], share, enough)
+    if training.at_once is not None and engine.name == "vllm":
+        own = replace(forecast, engine=EngineSettings())
+        if own.training(own.divided(training)).verdict == "fits":
+            return f"set engine.name to transformers: {training.name} then fits, and samples more slowly"
     smallest = forecast.training(training.with_units(1))
     other = ""
     if forecast.shape.trains_all:
@@ -246,7 +251,11 @@ def drawing_change(drawing: Drawing, need: Need, forecast: Forecast) -> str | No
     if forecast.engine.name == "vllm":
         if not need.needs_more:
             return None  # vLLM uses its share of the card
-        return "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"
+        own = replace(forecast, engine=EngineSettings())
+        change = "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"
+        if own.drawing(drawing).verdict == "fits":
+            return f"set engine.name to transformers, which samples more slowly; or {change}"
+        return change
     batch = drawing.batch // 2
     while batch >= 1:
         if forecast.drawing(replace(drawing, batch=batch)).verdict == "fits":

@@ -19,6 +19,7 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA":
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/gpus")
+DEVICES = Path("/dev")
 POLL_S = 1.0
 
 # Variables of torchrun and accelerate.
@@ -73,18 +74,24 @@ def visible_gpus() -> list[str]:
     if given is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
     n = len(list(DRIVER.glob("*")))
+    if devices := len(list(DEVICES.glob("nvidia[0-9]*"))):  # the driver may list all of the host's in a container
+        n = min(n, devices)
     return [str(number) for number in range(n)]
 
 
 def take_gpus(wanted: int) -> list[str]:
-    """Wait for and lock this many GPUs, or as many as the process sees; hide the others before torch is imported."""
+    """Wait for and lock this many GPUs, or all that the process sees if they are fewer.
+
+    Hides the others before torch is imported.
+    """
     # Otherwise `is_available` initialises CUDA, and forks cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    given = visible_gpus()
+    wanted = min(wanted, len(given))
     if wanted == 0:
         return []
-    given = visible_gpus()
-    if wanted >= len(given):
-        return given
+    # Triton's default is in the home folder, which many jobs on a network file system would lock.
+    os.environ.setdefault("TRITON_CACHE_DIR", str(own_folder() / "triton"))
     free = _locked_gpus(given, wanted)
     if not free:
         say(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
@@ -93,6 +100,18 @@ def take_gpus(wanted: int) -> list[str]:
         free = _locked_gpus(given, wanted)
     os.environ[VISIBLE] = ",".join(free)
     return free
+
+
+def require_one_gpu() -> None:
+    """Raise a RuntimeError if torch sees several GPUs: transformers' trainer would use all of them."""
+    import torch
+
+    n = torch.cuda.device_count()
+    if n > 1:
+        raise RuntimeError(
+            f"this training sees {n} GPUs and uses one: {DRIVER} does not list them (WSL2, some containers), so no GPU "
+            f"was chosen: set {VISIBLE} to one of them where Snakemake runs"
+        )
 
 
 def _locked_gpus(given: list[str], wanted: int) -> list[str]:

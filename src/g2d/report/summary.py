@@ -106,7 +106,7 @@ def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
         if abs(mean.get("ratio", 1.0) - 1) > RATIO_BOUND:
             capped = ""
             if "capped" in mean:
-                capped = f"; {percent(mean['capped'], 0)} of the ratios exceeded their cap"
+                capped = f"; {percent(mean['capped'], 0)} of the ratios were outside their bounds"
             regime = str(policy).removesuffix("/grpo")
             called = f"{POLICY_NAMES.get(regime, regime)}, G={size}"
             caveats.append(

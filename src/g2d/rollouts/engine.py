@@ -51,6 +51,9 @@ class Engine(Protocol):
     def request(self, problem_id: str, conversation: Messages) -> Request:
         """Build the request; special tokens inside the text are plain text."""
 
+    def expect(self, requests: Sequence[Request], max_completion_length: int) -> None:
+        """Announce requests that follow in parts, so that the engine has room for all of them from the start."""
+
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """Generate `samples_per_prompt` completions for every request, in order."""
 
@@ -76,6 +79,9 @@ class ModelEngine:
             raise ValueError(f"problem {problem_id}: {error}") from None
         text = render(self.tokenizer, conversation)
         return Request(problem_id, text, tuple(ids), opens_thinking(self.tokenizer, text))
+
+    def expect(self, requests: Sequence[Request], max_completion_length: int) -> None:
+        """See `Engine`; a model in this process has room for any."""
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """See `Engine`; a ValueError names a problem that does not fit the model with its completion."""

@@ -25,6 +25,9 @@ class EngineSettings(Section):
     tensor_parallel_size: int = key(1, "GPUs per frozen policy in vLLM.", ge=1)
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory for vLLM.", gt=0, le=1)
     training_gpu_memory_utilization: float = key(0.3, "The same while a trainer uses the GPU too.", gt=0, le=1)
+    check: Literal["stop", "warn"] = key(
+        "stop", "If its log-probabilities differ from those of transformers by more than rounding."
+    )
 
 
 class Sampling(Section):

@@ -10,7 +10,8 @@ import gc
 import math
 import multiprocessing
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +24,18 @@ from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.rollout_keys import SEQUENCES, EngineSettings
 from g2d.rollouts.sampling import request_seed
-from g2d.rollouts.weights_check import PREFIXES, Reference, candidates, fixed_texts, require_policy, require_same
+from g2d.rollouts.weights_check import (
+    PREFIXES,
+    Reference,
+    candidates,
+    checked,
+    fixed_texts,
+    policy_reference,
+    require_policy,
+    require_same,
+)
 
-CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
+CONTEXT_STEP = 256  # tokens
 CPU_BATCH = 8192  # prompt tokens per step on a CPU
 CPU_BLOCK = 128  # tokens per cache block of vLLM on a CPU
 MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of the machine's memory
@@ -34,7 +44,7 @@ MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of th
 class VllmEngine(ModelEngine):
     """Generates with a vLLM that starts at the first `generate`, and again for a longer context.
 
-    Raises a WrongWeightsError before the first completion if the weights are not the policy's.
+    Raises a WrongWeightsError before the first completion after a start if the weights are not the policy's.
 
     Args:
         adapter_rank: rank of the adapters for `use_adapter`; None if only the policy's adapter is used.
@@ -57,6 +67,7 @@ class VllmEngine(ModelEngine):
         tokenizer = load_tokenizer(policy)
         super().__init__(tokenizer, end_tokens(policy, tokenizer), (policy.base, context_limit(policy)))
         self.policy = policy
+        self._served = policy
         self._unchecked: PolicyRecord | None = policy  # policy whose weights are compared before its first completion
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
@@ -67,6 +78,7 @@ class VllmEngine(ModelEngine):
         self.dtype = "bfloat16" if on_gpu() and not exact else "float32"
         self._llm: Any = None
         self._room = 0  # tokens that the running engine can hold
+        self._expected = 0  # tokens of the longest request that is known
         self._merged: TemporaryDirectory[str] | None = None
         self._adapter: Any = None
         self._adapters_seen = 0
@@ -102,10 +114,7 @@ class VllmEngine(ModelEngine):
 
         `log_probabilities=0` adds the log-probabilities of the sampled tokens, after temperature.
         """
-        self._reach(prompts, decoding.max_completion_length)
-        if self._unchecked is not None:
-            require_policy(self, self._unchecked, fixed_texts(self.tokenizer))
-            self._unchecked = None
+        self._prepare(prompts, decoding.max_completion_length)
         from vllm import SamplingParams
 
         is_random = decoding.temperature > 0
@@ -170,16 +179,17 @@ class VllmEngine(ModelEngine):
 
     def serve(self, policy: PolicyRecord) -> None:
         """Generate with a policy's adapter or with M0, and compare the weights before the first completion."""
-        self.use_adapter(policy.adapter)
-        self._unchecked = policy
+        self._load_adapter(policy.adapter)
+        self._served = self._unchecked = policy
 
     def use_adapter(self, folder: str | Path | None) -> None:
-        """Generate with the adapter in a folder from now on; None: with M0.
+        """Generate with the adapter in a folder from now on; None: with M0. Its owner compares the weights.
 
         Raises a ValueError if the engine does not support adapters, or only smaller ones.
         """
-        self._unchecked = None
         self._load_adapter(folder)
+        self._served = replace(self.policy, adapter=None if folder is None else str(folder), weights_sha256=None)
+        self._unchecked = None
 
     def _load_adapter(self, folder: str | Path | None) -> None:
         if folder is None:
@@ -199,8 +209,13 @@ class VllmEngine(ModelEngine):
         if self._llm is not None:
             self._llm.llm_engine.add_lora(self._adapter)
 
-    def start_for(self, requests: Iterable[Request], max_completion_length: int) -> None:
-        self._reach([request.prompt_ids for request in requests], max_completion_length)
+    def expect(self, requests: Sequence[Request], max_completion_length: int) -> None:
+        """See `Engine`: a longer context later would start vLLM again."""
+        self._note([request.prompt_ids for request in requests], max_completion_length)
+
+    def start_for(self, requests: Sequence[Request], max_completion_length: int) -> None:
+        self.expect(requests, max_completion_length)
+        self.start(self._context())
 
     def start(self, context: int) -> None:
         """Start with room for `context` tokens of prompt and completion; closes a running engine of this process.
@@ -245,6 +260,7 @@ class VllmEngine(ModelEngine):
             arguments |= {"enable_lora": True, "max_lora_rank": self.max_lora_rank, "max_loras": 1}
         self._llm = LLM(**arguments)
         self._room = context
+        self._unchecked = self._served
         VllmEngine._running = self
 
     def close(self) -> None:
@@ -257,12 +273,34 @@ class VllmEngine(ModelEngine):
         VllmEngine._running = None
         cleanup_dist_env_and_memory()
 
-    def _reach(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
-        longest = max(len(prompt) for prompt in prompts)
+    def _prepare(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
+        """Start vLLM if it lacks room for the prompts, and compare the weights if that is due."""
+        self._note(prompts, budget)
+        has_room = self._llm is not None and self._expected <= self._room
+        policy = self._unchecked if has_room else self._served
+        if policy is None:
+            return
+        # Before the start, because the GPU has room then. vLLM forks for several GPUs, which CUDA must not precede.
+        texts = fixed_texts(self.tokenizer)
+        reference = policy_reference(policy, texts, may_use_gpu=self.settings.tensor_parallel_size == 1)
+        if not has_room:
+            self.start(self._context())
+        if reference is not None:
+            with checked(self.settings.check):
+                require_policy(self, policy, texts, reference)
+        self._unchecked = None
+
+    def _note(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
+        longest = max(map(len, prompts), default=0)
+        self._expected = max(self._expected, self._within_limit(longest + budget))
+
+    def _context(self) -> int:
+        """Return the context of a new engine, rounded up for requests that nobody announced."""
+        return self._within_limit(math.ceil(max(self._expected, self._room) / CONTEXT_STEP) * CONTEXT_STEP)
+
+    def _within_limit(self, tokens: int) -> int:
         _, limit = self.context
-        if longest + budget > self._room or self._llm is None:
-            roomy = max(self._room, math.ceil((longest + budget) / CONTEXT_STEP) * CONTEXT_STEP)
-            self.start(roomy if limit is None else min(roomy, limit))
+        return tokens if limit is None else min(tokens, limit)
 
     def _weights(self) -> str:
         if self.policy.adapter is None or not self.merges:
@@ -293,6 +331,8 @@ def prepare_environment() -> None:
     # An engine subprocess would import the job's script again.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    # FlashInfer's sampler has no random numbers per request.
+    os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     if not on_gpu():
         import torch._dynamo.config
 

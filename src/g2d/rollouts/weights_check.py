@@ -1,12 +1,14 @@
 """Check that an engine answers with the weights of a policy.
 
-Before vLLM's first completion for a policy, vLLM and transformers compute the log-probabilities of tokens in two fixed
-texts, transformers from the policy's files. The mean absolute difference may be 0.001 nats per token if both compute in
-float32, else 0.15.
+Before vLLM's first completion for a policy, and after each restart, vLLM and transformers compute log-probabilities in
+two fixed texts, transformers from the policy's files. The mean absolute difference over the texts' own tokens may be
+0.001 nats if both compute in float32. In bfloat16 it may be 0.15, or four times the effect of rounding: transformers
+scores the texts again with embeddings that are changed by a step of bfloat16.
 
 The effect of an adapter can be smaller than that in bfloat16. So its missing share is estimated: 0 for the policy, 1
-for M0. It is the slope of the differences from the policy, regressed on the differences from M0, and must not exceed
-0.75 by four standard errors. An adapter that changes less than rounding always passes.
+for M0, -1 for an adapter that is applied twice. It is the slope of the differences from the policy, regressed on the
+differences from M0 for all tokens of both texts, and may differ from 0 by 0.75 and four standard errors. An adapter
+that changes less than rounding always passes.
 
 Beside a trainer, the engine is compared with the trainer's model at the syncs 1, 4, 16, 64, ... of a process. Other
 transformers engines only compare the adapter with its file.
@@ -15,10 +17,11 @@ transformers engines only compare the adapter with its file.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import psutil
 
@@ -27,6 +30,7 @@ from g2d.jobs.files import read_json, write_json
 from g2d.plain import say
 from g2d.policies.record import PolicyRecord, apply_adapter, load_base, precision
 from g2d.problems.prompts import conversation_ids, plain_ids
+from g2d.rollouts.free_memory import free_unused
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +43,8 @@ TEXTS = (
     ("Ann has 3 boxes of 12 eggs and gives 5 eggs away. How many are left?", "First, 3 * 12 = 36. Then 36 - 5 = 31."),
 )
 BOUNDS = {"float32": 1e-3, "bfloat16": 0.15}  # nats per token
+ROUNDINGS = 4  # times the rounding of the reference
+STEP = 2.0**-7  # of bfloat16, relative
 MISSING = 0.75  # share of an adapter's effect
 ERRORS = 4  # standard errors
 LONGEST = 96  # tokens, so that the texts fit a small context
@@ -70,6 +76,8 @@ class Reference(NamedTuple):
     policy: list[list[float]]
     base: list[list[float]] | None  # without the adapter; None if the policy has none
     dtype: str
+    own: list[int]  # column of the text's next token, for each prefix
+    again: list[list[float]]  # of the policy with embeddings changed by a step of bfloat16; unchanged in float32
 
 
 def fixed_texts(tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
@@ -100,19 +108,68 @@ def log_probabilities(model: PreTrainedModel, texts: Sequence[Sequence[int]]) ->
     return scores
 
 
-def load_reference(policy: PolicyRecord, texts: Sequence[Sequence[int]]) -> Reference:
-    """Score the texts with the policy loaded by transformers on the CPU, without using random numbers."""
+def load_reference(policy: PolicyRecord, texts: Sequence[Sequence[int]], *, may_use_gpu: bool) -> Reference | None:
+    """Score the texts with the policy loaded by transformers, without using random numbers.
+
+    The GPU is used if it has room, else the CPU; None if memory is too short for both.
+    """
     import torch
 
+    device = _device(policy, may_use_gpu)
+    if device is None:
+        return None
     with torch.random.fork_rng(devices=[]):
-        model = load_base(policy).eval()
+        model = load_base(policy).eval().to(device)
         dtype = str(model.dtype).removeprefix("torch.")
         base = None
         if policy.adapter is not None:
             base = log_probabilities(model, texts)
-            model = apply_adapter(model, policy.adapter).eval()
+            model = apply_adapter(model, policy.adapter).eval().to(device)
             require_adapter(model, policy)
-        return Reference(log_probabilities(model, texts), base, dtype)
+        reference = _reference(model, texts, base, dtype)
+    del model
+    if device == "cuda":
+        free_unused()
+    return reference
+
+
+def _device(policy: PolicyRecord, may_use_gpu: bool) -> str | None:
+    import torch
+
+    need = 2 * sum(file.stat().st_size for file in Path(policy.model_folder).glob("*.safetensors"))
+    if may_use_gpu and torch.cuda.is_available() and need <= torch.cuda.mem_get_info()[0]:
+        return "cuda"
+    return "cpu" if need <= psutil.virtual_memory().available else None
+
+
+def _reference(
+    model: PreTrainedModel, texts: Sequence[Sequence[int]], base: list[list[float]] | None, dtype: str
+) -> Reference:
+    scored = candidates(texts)
+    own = [scored.index(token) for text in texts for token in text[-PREFIXES:]]
+    policy = log_probabilities(model, texts)
+    again = policy
+    if dtype == "bfloat16":
+        with _rounded_embeddings(model):
+            again = log_probabilities(model, texts)
+    return Reference(policy, base, dtype, own, again)
+
+
+@contextmanager
+def _rounded_embeddings(model: PreTrainedModel) -> Iterator[None]:
+    """Change every embedding by a step of bfloat16, alternately up and down."""
+    import torch
+
+    def change(_module: nn.Module, _inputs: object, embeddings: torch.Tensor) -> torch.Tensor:
+        steps = torch.full_like(embeddings, STEP)
+        steps[..., ::2] = -STEP
+        return embeddings * (1 + steps)
+
+    hook = model.get_input_embeddings().register_forward_hook(change)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def is_due(sync: int) -> bool:
@@ -126,34 +183,60 @@ def trainer_reference(model: PreTrainedModel, texts: Sequence[Sequence[int]], dt
     if dtype == "bfloat16" and hasattr(model, "disable_adapter"):
         with model.disable_adapter():
             base = log_probabilities(model, texts)
-    return Reference(log_probabilities(model, texts), base, dtype)
+    return _reference(model, texts, base, dtype)
 
 
-def require_policy(engine: ScoringEngine, policy: PolicyRecord, texts: Sequence[Sequence[int]]) -> None:
-    """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
+def policy_reference(policy: PolicyRecord, texts: Sequence[Sequence[int]], *, may_use_gpu: bool) -> Reference | None:
+    """Return a policy's reference, cached for its other jobs; None if memory is too short to load it."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return Reference(*read_json(MEMORY)[_key(policy, texts)])
+    return _load_and_cache(policy, texts, may_use_gpu=may_use_gpu)
 
-    The reference is cached for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
-    memory is too short to load it.
-    """
+
+def _load_and_cache(policy: PolicyRecord, texts: Sequence[Sequence[int]], *, may_use_gpu: bool) -> Reference | None:
+    reference = load_reference(policy, texts, may_use_gpu=may_use_gpu)
+    if reference is None:
+        say(f"{policy.policy_id}: not compared with transformers, because memory is short")
+    elif MEMORY.parent.is_dir():
+        with suppress(OSError, ValueError):
+            known = read_json(MEMORY) if MEMORY.is_file() else {}
+            write_json(MEMORY, known | {_key(policy, texts): reference})
+    return reference
+
+
+def _key(policy: PolicyRecord, texts: Sequence[Sequence[int]]) -> str:
     files = [*Path(policy.model_folder).iterdir()]
     if policy.adapter:
         files += Path(policy.adapter).iterdir()
     weights = {str(file.resolve()): identity(file) for file in sorted(files) if file.suffix == ".safetensors"}
-    key = repr((weights, str(precision()), [*map(tuple, texts)]))
+    return repr((weights, str(precision()), [*map(tuple, texts)]))
+
+
+def require_policy(
+    engine: ScoringEngine, policy: PolicyRecord, texts: Sequence[Sequence[int]], reference: Reference
+) -> None:
+    """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
+
+    A cached reference may be of other versions of the packages, so it is loaded again before a job fails.
+    """
     name = f"{policy.policy_id} ({policy.trained or policy.base}, weights sha256 {policy.weights_sha256})"
     scores = engine.score(texts)
-    with suppress(OSError, ValueError, KeyError, TypeError, WrongWeightsError):
-        require_same(name, engine, scores, Reference(*read_json(MEMORY)[key]))
-        return
-    if 2 * sum(size for _, size, *_ in weights.values()) > psutil.virtual_memory().available:
-        say(f"{name}: not compared with transformers, because memory is short")
-        return
-    reference = load_reference(policy, texts)
-    require_same(name, engine, scores, reference)
-    if MEMORY.parent.is_dir():
-        with suppress(OSError, ValueError):
-            known = read_json(MEMORY) if MEMORY.is_file() else {}
-            write_json(MEMORY, known | {key: reference})
+    try:
+        require_same(name, engine, scores, reference)
+    except WrongWeightsError:
+        loaded = _load_and_cache(policy, texts, may_use_gpu=False)
+        require_same(name, engine, scores, loaded or reference)
+
+
+@contextmanager
+def checked(check: Literal["stop", "warn"]) -> Iterator[None]:
+    """Print a WrongWeightsError instead of raising it if `check` is warn."""
+    try:
+        yield
+    except WrongWeightsError as error:
+        if check == "stop":
+            raise
+        say(f"warning: {error}", file=sys.stderr)
 
 
 def require_same(name: str, engine: ComparedEngine, scores: Sequence[Sequence[float]], reference: Reference) -> None:
@@ -162,30 +245,39 @@ def require_same(name: str, engine: ComparedEngine, scores: Sequence[Sequence[fl
 
     expected = np.array(reference.policy)
     errors = np.array(scores) - expected
-    bound = max(BOUNDS[engine.dtype], BOUNDS[reference.dtype])
-    mean = float(np.abs(errors).mean())
+    own = range(len(errors)), reference.own
+    roundings = np.array(reference.again) - expected
+    bound = max(BOUNDS[engine.dtype], BOUNDS[reference.dtype], ROUNDINGS * float(np.abs(roundings[own]).mean()))
+    of_text = np.abs(errors[own])
+    mean = float(of_text.mean())
     missing = 0.0
     error = 0.0
     if reference.base:
-        missing, error = _missing_share(errors, np.array(reference.base) - expected)
-    if mean <= bound and missing - ERRORS * error <= MISSING:
+        without = np.array(reference.base)
+        missing, error = _missing_share(errors, without - expected, without - np.array(reference.again))
+    has_adapter = abs(missing) - ERRORS * error <= MISSING
+    if mean <= bound and has_adapter:
         return
-    share = f", and {missing:.0%} of the adapter's effect is missing" if missing > MISSING else ""
+    share = "" if has_adapter else f", and the adapter has {1 - missing:.0%} of its effect"
     raise WrongWeightsError(
-        f"{name}: {engine.name} in {engine.dtype} answers with other weights: its log-probabilities of fixed texts "
-        f"differ from those of transformers by {mean:.2g} nats per token (bound {bound:g}) and by at most "
-        f"{np.abs(errors).max():.2g}{share}; set engine.name: transformers, or change engine.adapters, and delete what "
-        "this version of the engine has generated"
+        f"{name}: {engine.name} in {engine.dtype} answers with other weights: its log-probabilities of the tokens of "
+        f"fixed texts differ from those of transformers by {mean:.2g} nats on average (bound {bound:.2g}) and by at "
+        f"most {of_text.max():.2g}{share}; install the pinned versions, or set engine.name: transformers or other "
+        "engine.adapters; if it can only be rounding, engine.check: warn continues"
     )
 
 
-def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, float]:
-    """Regress an engine's differences from the policy on M0's; return the slope and its error, clustered by prefix."""
-    square = float((without**2).sum())
-    if square == 0:
+def _missing_share(errors: np.ndarray, without: np.ndarray, instrument: np.ndarray) -> tuple[float, float]:
+    """Regress an engine's differences from the policy on M0's; return the slope and its error, clustered by prefix.
+
+    Both contain the rounding of the policy's log-probabilities, which would bias the slope towards 0.5. The instrument
+    is M0's difference from the policy's second scores, which round differently.
+    """
+    square = float((without * instrument).sum())
+    if square <= 0:
         return 0.0, 0.0
-    slope = float((errors * without).sum()) / square
-    by_prefix = (without * (errors - slope * without)).sum(axis=1)
+    slope = float((errors * instrument).sum()) / square
+    by_prefix = (instrument * (errors - slope * without)).sum(axis=1)
     return slope, math.sqrt(float(by_prefix @ by_prefix)) / square
 
 

@@ -17,7 +17,7 @@ from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.plain import say
 from g2d.policies.record import as_json, read_own_policy
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt
+from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.run.checkpoints import is_usable, job_digest, seal
 from g2d.regimes.run.stopping import work_folder
 from g2d.rewards.registry import TRUTH, require_numbers, words_of
@@ -73,6 +73,8 @@ def _drawn(
     prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
     settings = load(snakemake.config).for_model(policy.model)
     engine = engine_for(policy, settings.engine)
+    requests = [engine.request(problem.problem_id, conversation(problem, prompt)) for problem in problems]
+    engine.expect(requests, decoding.max_completion_length)
     job = {
         "version": snakemake.params.version,
         "policy": as_json(policy),

@@ -13,7 +13,7 @@ from g2d.checks.load import load
 from g2d.grid.grid import Grid
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy
 from g2d.jobs.cost import Meter
-from g2d.jobs.environment import forget_launcher
+from g2d.jobs.environment import forget_launcher, require_one_gpu
 from g2d.jobs.files import install, sha256
 from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.jobs.stage import stage
@@ -110,6 +110,7 @@ def training(snakemake: Snakemake) -> Iterator[GridTraining]:
     try:
         with work_folder(folder / "work") as work:
             with stage(snakemake) as meter:
+                require_one_gpu()
                 grid = Grid(load(snakemake.config))
                 policy = grid.at(folder.relative_to("results").as_posix())
                 job = _job(snakemake, grid, policy, params, work=work, meter=meter)

@@ -23,11 +23,10 @@ from g2d.regimes.run.online import CHECKPOINT, ROLLOUTS, completions_tokens, ide
 from g2d.regimes.run.regime import Trained
 from g2d.regimes.run.stopping import stop_requests
 from g2d.regimes.run.trainers import read_log
-from g2d.rollouts.draw import draw_rollouts, engine_for, sampling
+from g2d.rollouts.draw import sampling
 from g2d.rollouts.free_memory import free_unused
+from g2d.rollouts.own_process import Draw, sample, sample_in_own_process
 from g2d.rollouts.rollout import Rollout, to_frame
-from g2d.verifier import Verifier
-from g2d.verifier.verifier_keys import own_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +127,18 @@ def _policy(job: WarmupJob, step: int, segment: Path) -> PolicyRecord:
 
 
 def probe_rollouts(job: WarmupJob, policy: PolicyRecord, n_prompts: int) -> list[Rollout]:
-    problems = job.data[:n_prompts]
-    decoding = sampling(job.harvest, job.seed)
-    engine = engine_for(policy, job.engine.model_copy(update={"tensor_parallel_size": 1}))
-    with Verifier(job.workers, file=own_file(job.verifier)) as verifier:
-        return draw_rollouts(policy, problems, job.prompt, decoding, engine=engine, verifier=verifier)
+    """Sample the probe's prompts; vLLM in its own process, beside what the trainer keeps on the GPU."""
+    share = job.engine.training_gpu_memory_utilization
+    draw = Draw(
+        policy,
+        job.data[:n_prompts],
+        job.prompt,
+        sampling(job.harvest, job.seed),
+        job.engine.model_copy(update={"tensor_parallel_size": 1, "gpu_memory_utilization": share}),
+        job.verifier,
+        job.workers,
+    )
+    return sample_in_own_process(draw) if job.engine.name == "vllm" else sample(draw)
 
 
 class _History:

@@ -88,7 +88,7 @@ class OffPolicy(Section):
         return self.updates_per_generation * self.iterations
 
 
-CORRECTION = ("correction", "correction_cap")
+CORRECTION = ("correction", "correction_cap", "correction_floor")
 
 
 class Mismatch(Section):
@@ -96,10 +96,14 @@ class Mismatch(Section):
 
     correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate"] = key(
         "sequence_mask",
-        "Importance weights by completion or token: above correction_cap 0 (mask) or the cap (truncate).",
+        "Importance weights by completion or token: outside of correction_floor and correction_cap 0 (mask) or the "
+        "bound (truncate).",
         neutral="sequence_mask",
     )
     correction_cap: float = key(3.0, "Largest weight.", ge=1, neutral=3.0)
+    correction_floor: float | None = key(
+        None, "Smallest weight; IcePop masks tokens on both sides.", gt=0, lt=1, neutral=None
+    )
 
     @property
     def mismatch_arguments(self) -> dict[str, object]:
@@ -107,6 +111,7 @@ class Mismatch(Section):
         return {
             "vllm_importance_sampling_mode": self.correction,
             "vllm_importance_sampling_clip_max": self.correction_cap,
+            "vllm_importance_sampling_clip_min": self.correction_floor,
         }
 
 

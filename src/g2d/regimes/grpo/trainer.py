@@ -146,13 +146,14 @@ class Grpo(Checkpointed, GRPOTrainer):
             batch["advantages"] = population_advantages(self._rewards, self.num_generations, of_batch)
 
     def _log_capped_weights(self, batch: Batch) -> None:
-        """Log the share of the engine's importance weights above the cap."""
+        """Log the share of the engine's importance weights above the cap or below the floor."""
         if "importance_sampling_ratio" not in batch:
             return
         mask = batch["completion_mask"]
         log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
         of_tokens = self.warmup.correction.startswith("token")
-        counts = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=of_tokens)
+        bounds = (self.warmup.correction_floor or 0.0, self.warmup.correction_cap)
+        counts = out_of_bounds(log_ratios, mask, bounds, of_tokens=of_tokens)
         capped, n_weights = counts.tolist()
         self._metrics["train"]["sampling/capped"].append(capped / max(n_weights, 1))  # all completions may be masked
 
@@ -293,14 +294,18 @@ def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torc
     return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
 
 
-def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
-    """Return the number of importance weights above the cap, and the number of weights, (2,)."""
+def out_of_bounds(
+    log_ratios: torch.Tensor, mask: torch.Tensor, bounds: tuple[float, float], *, of_tokens: bool
+) -> torch.Tensor:
+    """Return the number of importance weights out of the bounds, and the number of weights, (2,)."""
     if of_tokens:
         of_weights = log_ratios[mask.bool()]
     else:
         of_weights = log_ratios.sum(dim=1)
-    n_above = (of_weights.exp() > cap).sum()
-    return torch.stack([n_above, torch.tensor(len(of_weights), device=of_weights.device)])
+    floor, cap = bounds
+    weights = of_weights.exp()
+    n_outside = ((weights < floor) | (weights > cap)).sum()
+    return torch.stack([n_outside, torch.tensor(len(of_weights), device=of_weights.device)])
 
 
 # Positions of the tokens of left-padded rows, for models in which they are absolute.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -25,7 +26,7 @@ from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.regimes.run.trainers import LogRow, evaluation_mode, export_trained, merged, read_log, save_trained
 from g2d.rewards.registry import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding, Engine, require_room
-from g2d.rollouts.weights_check import Reference, fixed_texts, is_due, require_adapter, trainer_reference
+from g2d.rollouts.weights_check import Reference, checked, fixed_texts, is_due, require_adapter, trainer_reference
 from g2d.verifier.verifier_keys import verifier_params
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 ROLLOUTS = "rollouts.parquet"
 CHECKPOINT = "checkpoint"  # of the last step, for a later K
 GENERATOR = "generator"  # folder in a checkpoint with the engine's weights, after a synchronisation
+SHARED_MEMORY = Path("/dev/shm")
+ROOM = 2**31  # bytes; an adapter of rank 16 of a 7B model has 161 MB
 ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
 
@@ -134,7 +137,7 @@ class Sampler:
         self._live = live and self.vllm is None
         self._of_trainer: TransformersEngine | None = None
         self._m0: TransformersEngine | None = None
-        self._temporary = TemporaryDirectory(prefix="g2d-generator-")
+        self._temporary = TemporaryDirectory(prefix="g2d-generator-", dir=in_memory() if self.vllm else None)
         self._start: Path | None = None
         if job.start is not None and job.start.trained:
             self._start = Path(job.start.trained)
@@ -178,7 +181,7 @@ class Sampler:
         if not is_due(len(self.synced_at)) or not (self._live or self.vllm is not None):
             return
         reference = reference_of(self.trainer)
-        with self.engine() as engine:
+        with self.engine() as engine, checked(self.job.engine.check):
             engine.compare(f"the policy after {step} steps", reference)
 
     @contextmanager
@@ -258,6 +261,13 @@ class Sampler:
         if self.vllm is not None:
             self.vllm.close()
         self._temporary.cleanup()
+
+
+def in_memory() -> Path | None:
+    """Return a folder in memory for the adapters of each step; None if it has no room (64 MB in many containers)."""
+    if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= ROOM:
+        return SHARED_MEMORY
+    return None
 
 
 def _rename(folder: Path, name: str, other: str) -> None:

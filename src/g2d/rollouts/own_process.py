@@ -1,0 +1,66 @@
+"""Sample rollouts with a new engine, in this process or in one of its own.
+
+A closed vLLM may keep GPU memory until its process ends.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from g2d.jobs.orphans import end_with_snakemake
+from g2d.policies.record import PolicyRecord
+from g2d.problems import Problem
+from g2d.problems.prompts import Prompt
+from g2d.rollouts.draw import draw_rollouts, engine_for
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.rollout import Rollout
+from g2d.rollouts.rollout_keys import EngineSettings
+from g2d.verifier import Verifier
+from g2d.verifier.verifier_keys import PythonVerifier, own_file
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    policy: PolicyRecord
+    problems: Sequence[Problem]
+    prompt: Prompt
+    decoding: Decoding
+    engine: EngineSettings
+    verifier: PythonVerifier | None
+    workers: int  # verifier processes
+
+
+def sample(draw: Draw) -> list[Rollout]:
+    engine = engine_for(draw.policy, draw.engine)
+    with Verifier(draw.workers, file=own_file(draw.verifier)) as verifier:
+        return draw_rollouts(draw.policy, draw.problems, draw.prompt, draw.decoding, engine=engine, verifier=verifier)
+
+
+def sample_in_own_process(draw: Draw) -> list[Rollout]:
+    """Sample in a new process, which prints to this one's output; a RuntimeError if it fails."""
+    with TemporaryDirectory(prefix="g2d-draw-") as folder:
+        given, result = Path(folder, "draw"), Path(folder, "rollouts")
+        given.write_bytes(pickle.dumps(draw))
+        done = subprocess.run([sys.executable, "-m", __name__, str(given), str(result)], check=False)
+        if done.returncode:
+            raise RuntimeError(f"sampling failed in a process of its own (status {done.returncode}); the log says why")
+        rollouts: list[Rollout] = pickle.loads(result.read_bytes())
+        return rollouts
+
+
+def main(given: Path, result: Path) -> None:
+    end_with_snakemake()
+    draw: Draw = pickle.loads(given.read_bytes())
+    result.write_bytes(pickle.dumps(sample(draw)))
+
+
+if __name__ == "__main__":
+    from g2d.rollouts import own_process  # noqa: PLW0406 -- the instance whose classes are pickled
+
+    own_process.main(Path(sys.argv[1]), Path(sys.argv[2]))
