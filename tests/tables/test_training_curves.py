@@ -92,7 +92,7 @@ def test_a_mean_ratio_off_1_is_a_caveat(ratio: float, warned: bool) -> None:
     table = training_table(logs)
     assert table[table["measure"] == "capped"]["value"].to_list() == [0.25, 0.75] * 10
     caveats = mismatch_caveats(table)
-    expected = f"ratio is {ratio:.2f} on average, off 1 by more than 0.1; {percent(0.5, 0)} of the ratios exceeded"
+    expected = f"ratio is {ratio:.2f} on average, off 1 by more than 0.1; {percent(0.5, 0)} of the ratios were outside"
     assert [expected in sentence for sentence in caveats] == [True] * warned
 
 
