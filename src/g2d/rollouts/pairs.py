@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def is_binary(rollouts: pd.DataFrame) -> bool:
-    """Return whether their reward only gives 0 and 1, as declared; files of older versions show it by their values."""
+    """Return whether their reward only gives 0 and 1: by its declaration, which rollouts of a scalar reward have."""
     if "reward_is_scalar" in rollouts and rollouts["reward_is_scalar"].eq(True).any():
         return False
     return bool(rollouts["reward"].dropna().isin((0, 1)).all())
