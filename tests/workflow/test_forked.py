@@ -15,7 +15,8 @@ from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
 
 OF_THIS_CALL = (
-    r"^\[.*\]$|^  (Date|Workflow ID): .*$|^Elapsed time: .*$|Job \d+:|[Jj]obid:? \d+|\S+\.snakemake/log/\S+|\{.*?\}"
+    r"^\d\d:\d\d:\d\d|\(\d+ s\)$|^  (Date|Workflow ID): .*$|^Elapsed time: .*$|[Jj]obid:? \d+|\S+\.snakemake/log/\S+"
+    r"|\{.*?\}"
 )
 
 

@@ -298,7 +298,6 @@ def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
         (SEMI_ONLINE | {"prompts_per_update": 61}, "regimes.x.prompts_per_update=61 exceeds training_set.n=60"),
         (SEMI_ONLINE | {"sync_every": "pass"}, "regimes.x.sync_every: pass: training_set.n=60 of micro"),
         (SEMI_ONLINE | {"reference": "sync"}, "regimes.x.reference: sync: with lora.dropout=0.05 of micro"),
-        (SEMI_ONLINE | {"temperature": 0.7}, "regimes.x: temperature: "),
         (SEMI_ONLINE | {"responses": 1}, "regimes.x.responses"),
         (SEMI_ONLINE | {"start": "warmup"}, "regimes.x: start_step: missing"),
         (SEMI_ONLINE | {"start": "warmup", "start_step": 3}, "regimes.x.start_step: K=3 is not in warmup.steps"),

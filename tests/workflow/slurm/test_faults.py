@@ -268,7 +268,7 @@ def test_a_controller_that_is_down_is_waited_for(
     )
     project.fork_jobs()
     snakemake = project.start("--snakefile", "faults.smk")
-    wait_for(lambda: " done: " in project.output(), snakemake)
+    wait_for(lambda: "Finished jobid" in project.output(), snakemake)
     cluster.stop("slurmctld", signal.SIGTERM)
     time.sleep(30)
     assert project.events("steady") == []

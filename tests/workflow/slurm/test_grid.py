@@ -37,7 +37,7 @@ ADAPTER = "adapter/adapter_model.safetensors"
 # After its first checkpoint a training on the cluster waits for SIGTERM or for a file.
 HELD = """
 
-import os, time
+import os, signal, time
 _add = Checkpoints.add
 
 def _add_and_wait(self, draft, step):
