@@ -84,8 +84,7 @@ def say_what_changed(dag):
     for job in jobs_of_g2d(dag.needrun_jobs()):
         if makes_results(job) and is_finished(job):
             change = dag.reason(job).params_changed
-            costs = [file for file in job.output if file.endswith("cost.json")]
-            reruns.append(changes.Rerun(own_name(job.rule.name), change.only_old, change.only_new, costs))
+            reruns.append(changes.Rerun(own_name(job.rule.name), change.only_old, change.only_new, costs_of(job)))
     replaced = changes.report(reruns)
     if replaced:
         logger.warning(replaced)

@@ -61,11 +61,13 @@ def is_finished(job):
     return all(os.path.exists(file) for file in job.output)
 
 
+def costs_of(job):
+    return [str(file) for file in job.output if file.endswith("cost.json")]
+
+
 def as_planned(job):
     """A job of Snakemake as `g2d status` and the hours see it."""
-    files = [str(file) for file in job.output]
-    costs = [file for file in files if file.endswith("cost.json")]
-    return PlannedJob(own_name(job.rule.name), dict(job.wildcards.items()), (files[0], *costs))
+    return PlannedJob(own_name(job.rule.name), dict(job.wildcards.items()), (str(job.output[0]), *costs_of(job)))
 
 
 def write_planned_jobs(dag):

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from g2d.jobs.files import parse_json
-from g2d.jobs.model_folder import attention_of
 from g2d.policies.model_keys import CONFIG, HubModel, LocalModel, Lora, file_of, lora_config
+from g2d.policies.record import on_meta
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -100,11 +100,7 @@ def model_shape(config: PreTrainedConfig, lora: Lora) -> ModelShape:
 
 def skeleton(config: PreTrainedConfig, lora: Lora | None, *, dtype: torch.dtype) -> PreTrainedModel:
     """Return a model without weights, with an adapter if `lora` has one."""
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        attention = attention_of(config.to_dict())
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
+    model = on_meta(config, dtype=dtype)
     if lora is None or lora.trains_all:
         return model
     from peft import get_peft_model

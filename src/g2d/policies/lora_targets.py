@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from g2d.plain import first_line
 from g2d.policies.model_keys import Lora, lora_config
-from g2d.policies.record import on_meta
+from g2d.policies.record import config_of, on_meta
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -18,7 +18,7 @@ def require_targets(config: Path, lora: Lora) -> None:
     """Raise a ValueError if some of `lora.target_modules` cannot get an adapter in the model of a config.json."""
     if lora.trains_all:
         return
-    mistakes = [*_mistakes(on_meta(config), lora)]
+    mistakes = [*_mistakes(on_meta(config_of(config)), lora)]
     if mistakes:
         raise ValueError(f"lora.target_modules: {'; '.join(mistakes)}")
 

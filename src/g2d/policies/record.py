@@ -32,7 +32,7 @@ from g2d.problems.prompts import CLOCK, DATE, with_values
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 DELETE = "delete the folder to have it made again"
 
@@ -320,7 +320,7 @@ def _other_names(folder: str) -> tuple[set[str], set[str]]:
     """
     from transformers.core_model_loading import revert_weight_conversion
 
-    model = on_meta(Path(folder, CONFIG))
+    model = on_meta(config_of(Path(folder, CONFIG)))
     all_names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     tied = all_names - {name for name, _ in model.named_parameters()}
     in_memory = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
@@ -333,13 +333,23 @@ def _other_names(folder: str) -> tuple[set[str], set[str]]:
     return published - stored, stored - published
 
 
-def on_meta(config: Path) -> PreTrainedModel:
-    """Return the model of a config.json, without weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+def config_of(file: Path) -> PreTrainedConfig:
+    """Read a config.json, without code of the model's own."""
+    from transformers import AutoConfig
 
+    config: PreTrainedConfig = AutoConfig.from_pretrained(file, trust_remote_code=False)
+    return config
+
+
+def on_meta(config: PreTrainedConfig, **options: object) -> PreTrainedModel:
+    """Return the model of a configuration, without weights, as `load_base` would compute it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    attention = attention_of(config.to_dict())
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config, trust_remote_code=False))
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation=attention, **options)
+    return model
 
 
 def _mistakes(missing: Collection[str], unexpected: Collection[str]) -> str:

@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
+from g2d.verifier.notation import other_ways
+
 # The way in which a symbol is written in a key, and the other ways.
 _WAYS = r"""
 \leq  \le \leqslant ≤ ⩽        \geq  \ge \geqslant ≥ ⩾       \neq  \ne ≠              <  \lt              >  \gt
@@ -42,13 +44,11 @@ tanh  \tanh
 """
 _SAME: dict[str, str] = {}  # tokens of LaTeX
 _TRANSLATED = {"\u200b": "", "\ufeff": ""}  # other characters
-for _way in re.split(r"\s{4,}|\n", _WAYS.strip()):
-    _written, _, _others = _way.partition("  ")
-    for _other in _others.split():
-        if _other.isascii():
-            _SAME[_other] = _written
-        else:
-            _TRANSLATED[_other] = f"{_written} "
+for _other, _written in other_ways(_WAYS).items():
+    if _other.isascii():
+        _SAME[_other] = _written
+    else:
+        _TRANSLATED[_other] = f"{_written} "
 _TABLE = str.maketrans(_TRANSLATED)
 
 _SCRIPTS = {**dict.fromkeys("⁰¹²³⁴⁵⁶⁷⁸⁹", "^"), **dict.fromkeys("₀₁₂₃₄₅₆₇₈₉", "_")}

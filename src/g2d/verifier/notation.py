@@ -29,9 +29,21 @@ _DROPPED = r"""
 \Biggr \bigm \Bigm \biggm \Biggm
 """
 _SAME = dict.fromkeys(_DROPPED.split(), "")
-for _way in re.split(r"\s{4,}|\n", _WAYS.strip()):
-    _written, *_others = _way.split()
-    _SAME.update(dict.fromkeys(_others, _written))
+
+
+def other_ways(table: str) -> dict[str, str]:
+    """Read a table of symbols: the way in which a symbol is written by each of its other ways.
+
+    Four spaces or a line end separate symbols, and two spaces the written way from the others.
+    """
+    written_by: dict[str, str] = {}
+    for entry in re.split(r"\s{4,}|\n", table.strip()):
+        written, _, others = entry.partition("  ")
+        written_by |= dict.fromkeys(others.split(), written)
+    return written_by
+
+
+_SAME |= other_ways(_WAYS)
 
 
 def plain_characters(text: str) -> str:
