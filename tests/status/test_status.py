@@ -183,12 +183,20 @@ def test_a_reused_process_id_is_not_the_dead_process(results: Path) -> None:
 
 
 def test_results_without_files_are_missing_and_files_without_records_are_results(results: Path) -> None:
-    attempted(results, "ok")
+    attempted(results, "ok", heard=SILENT_S + 5)
     missing, line = state_of(results)
     assert missing.state == "missing"
     assert "its files are not there" in line
     done(results, "demo/seed0/grpo/g2/k4")
     assert state_of(results, "demo/seed0/grpo/g2/k4")[0].state == "finished"
+
+
+@pytest.mark.parametrize("process", [ELSEWHERE, Process(os.getpid(), this_machine(), None)])
+def test_a_job_between_its_final_record_and_its_costs_is_running(results: Path, process: Process) -> None:
+    attempted(results, "ok", started=5, seconds=4, heard=1, process=process)
+    assert state_of(results)[0].state == "running"
+    done(results)
+    assert state_of(results)[0].state == "finished"
 
 
 def test_a_policy_without_its_cost_is_no_result(results: Path) -> None:

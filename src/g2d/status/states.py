@@ -124,7 +124,7 @@ def _state(results: str, job: PlannedJob, attempts: tuple[Recorded, ...]) -> Job
     if last is None:
         return JobState(job, "waiting")
     if last.status == "ok":
-        return JobState(job, "missing", attempts)
+        return JobState(job, _after_final_record(results, job, last), attempts)
     state: State
     if last.status != "running":
         state = last.status
@@ -134,6 +134,15 @@ def _state(results: str, job: PlannedJob, attempts: tuple[Recorded, ...]) -> Job
         state = "killed"
     work = Path(_inside(results, job.name)).parent / "work"
     return JobState(job, state, attempts, _newest_checkpoint(work))
+
+
+def _after_final_record(results: str, job: PlannedJob, last: JobAttempt) -> State:
+    """Return the state of a job without its files: it writes its costs after the final record of its attempt."""
+    if is_alive(last):
+        return "running"
+    if _is_there(results, job):  # written since the first look
+        return "finished"
+    return "missing"
 
 
 def _is_there(results: str, job: PlannedJob) -> bool:
