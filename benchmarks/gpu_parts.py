@@ -200,9 +200,9 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
     from transformers import Trainer, TrainerCallback
     from trl import DPOTrainer, GRPOTrainer
 
-    from g2d.memory.need import CONTEXT, Forecast
-    from g2d.regimes.run import trainers as common
-    from g2d.regimes.run.online import Sampler
+    from g2d.memory.estimate import CONTEXT, Forecast
+    from g2d.regimes.common import trainers as common
+    from g2d.regimes.common.online import Sampler
 
     ends: list[float] = []
     sizes: list[tuple[int, int]] = []
@@ -264,10 +264,10 @@ def train(regime: str, name: str, rows: Any, setting: Setting) -> None:
     from g2d.policies.model_keys import Lora
     from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
     from g2d.problems.synthetic import generate
+    from g2d.regimes.common.regime import TrainingJob
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.offline.dpo import Dpo, train_dpo
-    from g2d.regimes.run.regime import TrainingJob
 
     folder = setting.out / f"shape-{name}"
     tokenizer().save_pretrained(folder)
@@ -333,9 +333,9 @@ def resume(setting: Setting) -> Iterator[Row]:
 def warmed_up(work: Path, k: int, resume_from: Path | None = None) -> None:
     from g2d.policies.model_keys import Lora
     from g2d.problems.synthetic import generate
+    from g2d.regimes.common.regime import TrainingJob
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
-    from g2d.regimes.run.regime import TrainingJob
 
     warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
     problems = generate("arithmetic", "train", 40, seed=0)

@@ -32,7 +32,7 @@ from g2d.policies.model_keys import Lora, lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.synthetic import generate
-from g2d.regimes.run.trainers import trainer_arguments
+from g2d.regimes.common.trainers import trainer_arguments
 from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine

@@ -88,7 +88,7 @@ def case(shape: str, regime: str, precision: str) -> dict[str, Any]:
 
 
 def forecast(shape: str, rows: int, tokens: int, half: bool, *, reference: bool) -> int:
-    """Return the forecast of `g2d plan` for such a pass: kept memory and the largest moment."""
+    """Return the forecast of `g2d plan` for such a pass: kept memory and the largest peak."""
     from transformers import LlamaConfig
 
     from g2d.memory.passes import Counted
@@ -149,8 +149,8 @@ def as_on_a_gpu(wanted: bool) -> Iterator[None]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from g2d.regimes.common import offline, trainers
     from g2d.regimes.grpo import train as grpo
-    from g2d.regimes.run import offline, trainers
 
     def arguments(*given: Any, **named: Any) -> dict[str, Any]:
         return trainers.trainer_arguments(*given, **named) | {"bf16": True, "gradient_checkpointing": True}
@@ -223,10 +223,10 @@ def train(regime: str, base: Any, work: Path) -> None:
     from g2d.policies.record import load_tokenizer
     from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
     from g2d.problems.synthetic import generate
+    from g2d.regimes.common.regime import TrainingJob
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.offline.dpo import Dpo, train_dpo
-    from g2d.regimes.run.regime import TrainingJob
 
     problems, prompt = generate("arithmetic", "train", 8, seed=0), Prompt()
     if regime == "grpo":

@@ -119,7 +119,7 @@ def _policy(model: Path) -> Any:
 
 def _job(model: Path, data: Any, settings: Any, work: str, code: str, **own: Any) -> Any:
     from g2d.policies.model_keys import Lora
-    from g2d.regimes.run.regime import TrainingJob
+    from g2d.regimes.common.regime import TrainingJob
 
     if code == "g2d, bfloat16":
         own["precision"] = "bfloat16"
@@ -133,10 +133,10 @@ def _asked() -> Any:
 
 
 def our_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
+    from g2d.regimes.common.online import Sampler
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
     from g2d.regimes.grpo.trainer import Grpo
-    from g2d.regimes.run.online import Sampler
 
     clock = Clock()
     clock.watch(Sampler, "draw")
@@ -193,7 +193,7 @@ def trl_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
-    from g2d.regimes.run.offline import PretokenizedMixin
+    from g2d.regimes.common.offline import PretokenizedMixin
 
     class OnTokens(PretokenizedMixin, DPOTrainer):
         """TRL's trainer on the same tokens."""

@@ -27,13 +27,13 @@ from g2d.policies.model_keys import Lora, lora_config
 from g2d.policies.record import PolicyRecord, load_base, load_tokenizer, read_policy
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
+from g2d.regimes.common.prompt_choice import prompt_order
+from g2d.regimes.common.regime import TrainingJob
+from g2d.regimes.common.trainers import trainer_arguments
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.prompt_choice import prompt_order
-from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.trainers import trainer_arguments
 from g2d.rewards.training_reward import completion_text
 from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -166,8 +166,8 @@ def main() -> None:
     import torch
     from transformers import Trainer
 
+    from g2d.regimes.common.online import Sampler
     from g2d.regimes.grpo import trainer as grpo_trainer
-    from g2d.regimes.run.online import Sampler
 
     torch.set_num_threads(1)
     measured: dict[str, list[dict[str, float]]] = defaultdict(list)

@@ -21,12 +21,12 @@ from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
+from g2d.regimes.common.checkpoints import Checkpointing
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.grpo.auto_stop import train_until_decline
 from g2d.regimes.grpo.keys import AutoStop, Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.run.checkpoints import Checkpointing
-from g2d.regimes.run.regime import TrainingJob
 from g2d.settings import ConfigError, key
 from tests.configs import CONFIG, MINIMAL
 
@@ -528,8 +528,8 @@ def identity_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
     def see(_folder: Path, job: dict[str, Any], *_others: Any) -> None:
         raise SeenError(job)
 
-    monkeypatch.setattr("g2d.regimes.run.offline.Checkpoints", see)
-    monkeypatch.setattr("g2d.regimes.run.online.Checkpoints", see)
+    monkeypatch.setattr("g2d.regimes.common.offline.Checkpoints", see)
+    monkeypatch.setattr("g2d.regimes.common.online.Checkpoints", see)
     monkeypatch.setattr("g2d.regimes.grpo.auto_stop._History", see)
 
     def identity(train: Any, settings: Any, data: Sequence[Any] = (), **job: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from g2d.config.file import merged, read_file
 from g2d.forecast.plan import _screen, training_change
 from g2d.forecast.workloads import trainings
 from g2d.grid.grid import Grid
-from g2d.memory.need import Forecast
+from g2d.memory.estimate import Forecast
 from g2d.memory.passes import Counted, config_file, model_config, model_shape, skeleton
 from g2d.policies.model_keys import HubModel, Lora
 from g2d.rollouts.free_memory import GIB

@@ -145,13 +145,13 @@ ON_COIN = {"source": "embedded", "settings": {"warmup": {"reward": "coin"}}}
 
 
 def test_models_with_one_reward_share_its_words() -> None:
-    assert Grid(small()).trained_on == ""
-    assert Grid(small(rewards=COIN, models={"other": ON_COIN})).trained_on == "random rewards (p = 0.5)"
+    assert Grid(small()).reward_words == ""
+    assert Grid(small(rewards=COIN, models={"other": ON_COIN})).reward_words == "random rewards (p = 0.5)"
 
 
 def test_rewards_that_differ_by_model_are_named_with_their_model() -> None:
     grid = Grid(small(rewards=COIN, models={"demo": {"source": "embedded"}, "other": ON_COIN}))
-    assert grid.trained_on == "random rewards (p = 0.5) for other"
+    assert grid.reward_words == "random rewards (p = 0.5) for other"
 
 
 def test_the_pair_browser_compares_rewards_with_those_of_the_same_model() -> None:

@@ -36,7 +36,7 @@ def settings_of(grid: Grid, folder: str) -> Any:
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_every_policy_is_found_by_its_folder_and_runs_with_the_settings_that_are_recorded(file: Path) -> None:
     grid = Grid(read(file))
-    for trained in grid.trainings:
+    for trained in grid.trained:
         assert grid.at(trained.folder) == trained
         assert isinstance(trained.run, OnlineRun | OfflineRun)
         run = replace(trained.run, settings=settings_as_run(trained))
@@ -81,11 +81,13 @@ def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
         "longer": {"steps": [4], "warmup": {"learning_rate": 1e-3}, "dpo": {"match_pairs_to": 4}},
     }
     grid = configured(ablations=ablations)
-    counted = {name: grid.reads(policy(grid, f"{name}/g0/k0")).counted for name in ("dpo", "n-matched", "fewest")}
+    counted = {
+        name: grid.reads(policy(grid, f"{name}/g0/k0")).matched_harvests for name in ("dpo", "n-matched", "fewest")
+    }
     assert counted["dpo"] == ()
     assert counted["n-matched"] == (Harvest("demo", 2, 4, 0),)
     assert counted["fewest"] == tuple(Harvest("demo", g, k, 0) for g, k in ((0, 0), (2, 2), (2, 4), (2, 6)))
-    assert grid.reads(policy(grid, "longer/dpo/g2/k4")).counted == (Harvest("demo", 2, 4, 0, "longer"),)
+    assert grid.reads(policy(grid, "longer/dpo/g2/k4")).matched_harvests == (Harvest("demo", 2, 4, 0, "longer"),)
     assert settings_of(grid, "longer/grpo/g2/k4")["warmup"]["learning_rate"] == 1e-3
 
 
@@ -163,7 +165,7 @@ def test_the_verifier_is_a_setting_of_what_judges_and_of_nothing_else(
     def settings(**more: Any) -> dict[str, str]:
         grid = configured(**keys, **more)
         fingerprint = grid.fingerprints["demo"]
-        found = {trained.run_name: repr(fingerprint.training(trained)) for trained in grid.trainings}
+        found = {trained.run_name: repr(fingerprint.training(trained)) for trained in grid.trained}
         found |= {"calibrate": repr(fingerprint.calibration()), "answers": repr(fingerprint.answers())}
         return found | {"harvest": repr(fingerprint.harvest(grid.any_runs["grpo"])), "pairs": repr(fingerprint.pairs())}
 

@@ -136,7 +136,7 @@ def started(folder: Path) -> subprocess.Popen[str]:
 
 
 def test_a_training_that_saved_its_step_leaves_no_traceback(tmp_path: Path) -> None:
-    body = "from g2d.regimes.run.checkpoints import TrainingStoppedError as E; raise E('at step 2, which is kept')"
+    body = "from g2d.regimes.common.checkpoints import TrainingStoppedError as E; raise E('at step 2, which is kept')"
     done = run(tmp_path, body)
     assert done.returncode == 1
     assert done.stderr.startswith("train_dpo: at step 2, which is kept\n")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from transformers import LlamaConfig
 
-from g2d.memory.need import Forecast, Need, Part
+from g2d.memory.estimate import Forecast, MemoryEstimate, Term
 from g2d.memory.passes import Counted, model_shape
 from g2d.memory.workload import Training
 from g2d.policies.model_keys import Lora
@@ -28,7 +28,7 @@ def chosen(training: Training, free: int) -> Training:
 
 
 def test_all_doubt_is_added_but_to_the_share_of_vllm() -> None:
-    need = Need("grpo", [Part("weights", 1000, ""), Part("vLLM", 500, "")], card=2000)
+    need = MemoryEstimate("grpo", [Term("weights", 1000, ""), Term("vLLM", 500, "")], card=2000)
     assert need.has_room(1640)  # 1.14 x 1000 + 500
     assert not need.has_room(1639)
     assert not replace(need, needs_more=True).has_room(2000)

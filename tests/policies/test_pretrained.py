@@ -20,7 +20,7 @@ from g2d.policies.pretrained import resolve_base
 from g2d.policies.record import PolicyRecord, as_json, load_base, load_model, load_tokenizer, read_policy, write_policy
 from g2d.problems import Problem, prompts
 from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
-from g2d.regimes.run.trainers import load_reference, starting_model, with_own_adapter
+from g2d.regimes.common.trainers import load_reference, starting_model, with_own_adapter
 from tests.models import adapted, tiny_policy
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from g2d.jobs.cost import Cost, Meter
-from g2d.regimes.run.checkpoints import Checkpoints, TrainingStoppedError
+from g2d.regimes.common.checkpoints import Checkpoints, TrainingStoppedError
 from tests.regimes.trainings import adapter_digest
 
 

@@ -16,13 +16,13 @@ from g2d.jobs.files import read_json
 from g2d.policies import PolicyRecord, load_base, load_model
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import apply_adapter
+from g2d.regimes.common import offline
+from g2d.regimes.common.regime import TrainingJob
+from g2d.regimes.common.trainers import export_trained
 from g2d.regimes.grpo import train as grpo
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.run import offline
-from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.trainers import export_trained
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
 from tests.regimes.trainings import easy, pairs, warm_up
@@ -107,7 +107,7 @@ def test_a_training_in_half_precision_trains(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(
         regime, "trainer_arguments", lambda *given, **named: arguments(*given, **named) | {"bf16": True}
     )
-    monkeypatch.setattr("g2d.regimes.run.trainers.load_base", lambda policy: load_base(policy).bfloat16())
+    monkeypatch.setattr("g2d.regimes.common.trainers.load_base", lambda policy: load_base(policy).bfloat16())
     job: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": tmp_path}
     if regime is grpo:
         warmup = Warmup(steps=[2], learning_rate=1e-2, max_completion_length=8)

@@ -20,15 +20,15 @@ from g2d.policies import PolicyRecord, load_model
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import as_json
 from g2d.problems.prompts import Prompt
+from g2d.regimes.common.checkpoints import MANIFEST, TrainingStoppedError, empty
+from g2d.regimes.common.regime import TrainingJob
+from g2d.regimes.common.trainers import save_trained, starting_model
 from g2d.regimes.grpo.auto_stop import train_until_decline
 from g2d.regimes.grpo.keys import AutoStop
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.checkpoints import MANIFEST, TrainingStoppedError, empty
-from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.trainers import save_trained, starting_model
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.vllm_engine import VllmEngine

@@ -19,16 +19,16 @@ from trl import DPOTrainer, GRPOTrainer
 
 from g2d.jobs.files import sha256
 from g2d.policies.model_keys import Lora
+from g2d.regimes.common import by_length
+from g2d.regimes.common.checkpoints import Checkpointed, TrainingStoppedError
+from g2d.regimes.common.offline import PretokenizedMixin
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.grpo import trainer as grpo_trainer
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline import pair_trainer
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
-from g2d.regimes.run import by_length
-from g2d.regimes.run.checkpoints import Checkpointed, TrainingStoppedError
-from g2d.regimes.run.offline import PretokenizedMixin
-from g2d.regimes.run.regime import TrainingJob
 from g2d.rewards import registry
 from g2d.rewards.controls import Random
 from g2d.rewards.training_reward import TrainingReward

@@ -16,6 +16,7 @@ from g2d.jobs.files import read_json
 from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
+from g2d.regimes.common.regime import Trained, TrainingJob
 from g2d.regimes.grpo import auto_stop
 from g2d.regimes.grpo.auto_stop import (
     PROBES,
@@ -28,7 +29,6 @@ from g2d.regimes.grpo.auto_stop import (
 )
 from g2d.regimes.grpo.keys import AutoStop
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.rollouts.draw import sampling
 from g2d.rollouts.own_process import Draw
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings

@@ -10,14 +10,14 @@ import torch
 
 from g2d.memory.workload import MicroBatches
 from g2d.policies.model_keys import Lora
+from g2d.regimes.common import microbatches, offline, online
+from g2d.regimes.common.by_length import dealt, regrouped
+from g2d.regimes.common.online import Sampler
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, train_rft
 from g2d.regimes.on_policy.group_trainer import Group, in_passes
-from g2d.regimes.run import microbatches, offline, online
-from g2d.regimes.run.by_length import dealt, regrouped
-from g2d.regimes.run.online import Sampler
-from g2d.regimes.run.regime import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.stops import assert_resumes
 from tests.regimes.test_rewards import COIN

@@ -13,7 +13,7 @@ import torch
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import DiskError
-from g2d.regimes.run.checkpoints import Checkpointed, Checkpointing, Checkpoints, require_intact, train
+from g2d.regimes.common.checkpoints import Checkpointed, Checkpointing, Checkpoints, require_intact, train
 from tests.regimes.trainings import DPO, dpo
 
 
@@ -48,7 +48,7 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
             if state.global_step == 2:
                 if at == "weights":
                     over_quota()
-                monkeypatch.setattr("g2d.regimes.run.checkpoints.write_json", over_quota)
+                monkeypatch.setattr("g2d.regimes.common.checkpoints.write_json", over_quota)
 
     class Sealing(Checkpointed, Trainer): ...
 

@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from g2d.jobs.files import sha256
 from g2d.policies import PolicyRecord, load_model
 from g2d.policies.model_keys import Lora
+from g2d.regimes.common.checkpoints import TrainingStoppedError, read_manifest, seal
+from g2d.regimes.common.trainers import starting_model
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.run.checkpoints import TrainingStoppedError, read_manifest, seal
-from g2d.regimes.run.trainers import starting_model
 from g2d.rewards.controls import Random
 from tests.models import CONVERTED, converted_policy
 from tests.regimes.stops import terminated_after

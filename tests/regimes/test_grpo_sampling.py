@@ -16,12 +16,12 @@ import torch
 from g2d.policies import PolicyRecord, load_base, load_tokenizer
 from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt, conversation, conversation_ids
+from g2d.regimes.common.online import Sampler
+from g2d.regimes.common.regime import TrainingJob
+from g2d.regimes.common.trainers import with_own_adapter
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import Grpo
-from g2d.regimes.run.online import Sampler
-from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.trainers import with_own_adapter
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -134,7 +134,9 @@ def test_decoding_in_half_precision_uses_the_trainers_forward_pass(tmp_path: Pat
 def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: bool) -> None:
     """Rollouts of step 3 do not depend on its dropout, merged or applied as on a GPU."""
     if applied:
-        monkeypatch.setattr("g2d.regimes.run.trainers.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+        monkeypatch.setattr(
+            "g2d.regimes.common.trainers.load_base", lambda policy: load_base(policy).to(torch.bfloat16)
+        )
     warm_up(tmp_path / "start", tiny_policy(), 2)
     start = tmp_path / "start/checkpoint"
     sure, noisy = (

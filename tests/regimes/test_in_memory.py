@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from g2d.regimes.run import online
-from g2d.regimes.run.online import ROOM, in_memory
+from g2d.regimes.common import online
+from g2d.regimes.common.online import ROOM, in_memory
 
 
 def test_adapters_are_in_memory_if_it_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,11 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import read_json, write_json
 from g2d.memory.workload import MicroBatches
 from g2d.policies.model_keys import Lora
+from g2d.regimes.common.checkpoints import MICROBATCHES, Checkpoints, TrainingStoppedError
+from g2d.regimes.common.microbatches import choose_microbatches
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import Rft, train_rft
-from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints, TrainingStoppedError
-from g2d.regimes.run.microbatches import choose_microbatches
-from g2d.regimes.run.regime import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.stops import terminated_after
 from tests.regimes.trainings import EVERY_STEP, WARMUP, adapter_digest, dpo, easy, warm_up
@@ -26,7 +26,7 @@ NO_DROPOUT = Lora(dropout=0.0)
 
 
 def on_a_card(patch: pytest.MonkeyPatch, memory: tuple[int, int] | None) -> None:
-    patch.setattr("g2d.regimes.run.microbatches.card_memory", lambda: memory)
+    patch.setattr("g2d.regimes.common.microbatches.card_memory", lambda: memory)
 
 
 def microbatches(work: Path) -> MicroBatches:

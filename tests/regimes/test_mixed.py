@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
-from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix, prompt_indices, prompt_order, times_before
+from g2d.regimes.common.checkpoints import TrainingStoppedError
+from g2d.regimes.common.prompt_choice import VERIFIABLE, PromptMix, prompt_indices, prompt_order, times_before
 from g2d.rewards.model import RewardModel, Scorer
 from g2d.rewards.registry import TRUTH, ByKind
 from g2d.rollouts.engine import Decoding

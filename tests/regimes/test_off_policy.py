@@ -16,11 +16,11 @@ from trl import GRPOConfig, GRPOTrainer
 from g2d.jobs.cost import Meter
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import load_base
+from g2d.regimes.common.checkpoints import TrainingStoppedError
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import REFERENCE_FILE, Grpo, mixed_groups
-from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.regime import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.conftest import Seen
 from tests.regimes.stops import assert_resumes, terminated_after

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 from trl import DPOConfig
 
+from g2d.regimes.common.trainers import OptimizerKeys, trainer_arguments
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.trainers import OptimizerKeys, trainer_arguments
 
 NAMES = ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm")
 

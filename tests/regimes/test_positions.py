@@ -14,6 +14,8 @@ from transformers import PreTrainedModel
 
 from g2d.policies import PolicyRecord, load_base
 from g2d.policies.model_keys import Lora
+from g2d.regimes.common.offline import FixedReference
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import Grpo, has_absolute_positions
@@ -21,8 +23,6 @@ from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.on_policy.group_trainer import GroupTrainer
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.offline import FixedReference
-from g2d.regimes.run.regime import TrainingJob
 from g2d.rewards.controls import Random
 from tests.models import random_model, tiny_policy
 from tests.regimes.trainings import SETTINGS, easy, pairs

@@ -17,11 +17,11 @@ from trl.trainer import dpo_trainer
 from g2d.jobs.files import read_json, write_json
 from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
 from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.regime import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.regimes.trainings import SETTINGS, easy, gradient, pairs

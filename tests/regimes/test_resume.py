@@ -15,8 +15,8 @@ import pytest
 
 from g2d.jobs.cost import Cost, Meter
 from g2d.policies import PolicyRecord
-from g2d.regimes.run.checkpoints import MANIFEST, Checkpointing, TrainingStoppedError, require_intact
-from g2d.regimes.run.stopping import stop_requests
+from g2d.regimes.common.checkpoints import MANIFEST, Checkpointing, TrainingStoppedError, require_intact
+from g2d.regimes.common.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.stops import LOST_S, START_S, STEP_S, Clock, assert_resumes, interrupted, terminated_after
 from tests.regimes.trainings import DPO, EVERY_STEP, adapter_digest, dpo, easy, rows_of, steps_of, warm_up

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.jobs.cost import Meter
+from g2d.regimes.common.checkpoints import TrainingStoppedError
+from g2d.regimes.common.prompt_choice import METRICS, PromptChoice, prompt_order
 from g2d.regimes.on_policy import rollouts as on_policy
-from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.prompt_choice import METRICS, PromptChoice, prompt_order
 from tests.regimes.stops import terminated_after
 from tests.regimes.trainings import (
     DYNAMIC,

@@ -14,9 +14,9 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.problems.prompts import Prompt
-from g2d.regimes.run import checkpoints
-from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.trainers import write_metrics
+from g2d.regimes.common import checkpoints
+from g2d.regimes.common.checkpoints import TrainingStoppedError
+from g2d.regimes.common.trainers import write_metrics
 from g2d.rewards import registry
 from g2d.rewards.controls import Random, Wrong
 from g2d.rewards.python import PythonReward

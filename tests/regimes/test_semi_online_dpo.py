@@ -17,12 +17,12 @@ from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
+from g2d.regimes.common.checkpoints import TrainingStoppedError, require_intact
+from g2d.regimes.common.online import Sampler
+from g2d.regimes.common.prompt_choice import prompt_order
 from g2d.regimes.on_policy import rollouts as on_policy
 from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after, sync_period
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
-from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact
-from g2d.regimes.run.online import Sampler
-from g2d.regimes.run.prompt_choice import prompt_order
 from g2d.rewards.controls import Random
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import to_frame

@@ -17,12 +17,12 @@ from trl.trainer.utils import add_fused_lm_head
 from g2d.memory.workload import MicroBatches
 from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
+from g2d.regimes.common import microbatches, shared_prompts
+from g2d.regimes.common.checkpoints import Checkpoints
+from g2d.regimes.common.regime import Trained, TrainingJob
+from g2d.regimes.common.shared_prompts import Packed, packed, share_prompts
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.run import microbatches, shared_prompts
-from g2d.regimes.run.checkpoints import Checkpoints
-from g2d.regimes.run.regime import Trained, TrainingJob
-from g2d.regimes.run.shared_prompts import Packed, packed, share_prompts
 from tests.models import tiny_policy
 from tests.regimes.trainings import WARMUP, adapter_digest, dpo, easy, semi_online, warm_up
 

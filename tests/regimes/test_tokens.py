@@ -24,12 +24,12 @@ from g2d.policies.model_keys import Lora
 from g2d.policies.record import end_tokens
 from g2d.problems import Problem
 from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, chosen_completions, right_completions, train_rft
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.regime import TrainingJob
 from g2d.rewards.registry import reward_settings
 from g2d.rollouts.continuous_batching import ContinuousBatch
 from g2d.rollouts.engine import Decoding

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from g2d.regimes.run.tracking import sync_command
+from g2d.regimes.common.tracking import sync_command
 from tests.models import tiny_policy
 from tests.workflow import forked
 
@@ -24,9 +24,9 @@ from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.tracking import Logging, finish_tracking, tracking_arguments
-from g2d.regimes.run.trainers import write_metrics
+from g2d.regimes.common.regime import TrainingJob
+from g2d.regimes.common.tracking import Logging, finish_tracking, tracking_arguments
+from g2d.regimes.common.trainers import write_metrics
 from g2d.regimes.grpo.keys import Warmup
 
 work, base, tracker, policy_id = Path("work"), *sys.argv[1:]

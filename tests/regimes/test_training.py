@@ -19,12 +19,12 @@ from g2d.jobs.files import write_jsonl
 from g2d.policies import PolicyRecord, load_base, load_model, load_tokenizer
 from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
+from g2d.regimes.common.online import Sampler, completions_tokens
+from g2d.regimes.common.prompt_choice import prompt_order
+from g2d.regimes.common.regime import TrainingJob
+from g2d.regimes.common.trainers import write_metrics
 from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
 from g2d.regimes.offline.rft import Rft, train_rft
-from g2d.regimes.run.online import Sampler, completions_tokens
-from g2d.regimes.run.prompt_choice import prompt_order
-from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.trainers import write_metrics
 from g2d.report.provenance import steps_without_loss
 from g2d.rewards.controls import Random
 from g2d.rollouts.pairs import subsample
@@ -190,6 +190,6 @@ def same_logits(policy: PolicyRecord, other: PolicyRecord) -> bool:
 
 def test_the_loss_of_bfloat16_weights_is_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: M0 in bfloat16, the adapter in float32, autocast. The bfloat16 number nearest to ln 2 is .6914."""
-    monkeypatch.setattr("g2d.regimes.run.trainers.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+    monkeypatch.setattr("g2d.regimes.common.trainers.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     [row] = dpo(tmp_path, settings=DPO.model_copy(update={"max_steps": 1}), precision="bfloat16")
     assert row["loss"] == pytest.approx(math.log(2), abs=1e-6)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-from g2d.regimes.run.training_rollouts import TrainingRollouts, read_ages
+from g2d.regimes.common.training_rollouts import TrainingRollouts, read_ages
 from g2d.rewards.reward import Judgement
 from g2d.verifier import Verification
 

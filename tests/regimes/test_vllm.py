@@ -13,14 +13,14 @@ import pytest
 
 from g2d.policies.model_keys import Lora
 from g2d.problems.prompts import Prompt
+from g2d.regimes.common.checkpoints import TrainingStoppedError
+from g2d.regimes.common.online import Sampler
+from g2d.regimes.common.prompt_choice import prompt_order
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.grpo import auto_stop
 from g2d.regimes.grpo.auto_stop import train_until_decline
 from g2d.regimes.grpo.keys import AutoStop, Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.run.checkpoints import TrainingStoppedError
-from g2d.regimes.run.online import Sampler
-from g2d.regimes.run.prompt_choice import prompt_order
-from g2d.regimes.run.regime import TrainingJob
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings

@@ -14,8 +14,8 @@ from trl import GRPOTrainer
 from g2d.policies.model_keys import Lora
 from g2d.problems.synthetic import generate
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.regime import TrainingJob
 from g2d.rewards.training_reward import TrainingReward
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy
@@ -62,6 +62,6 @@ def test_the_walk_lists_the_files_that_a_training_passes_through(
     REGIMES["grpo"].train(job)
 
     assert list(dict.fromkeys(passed["loss"])) == listed[3:]
-    assert passed["sampling"][-1] == "src/g2d/regimes/run/online.py"
+    assert passed["sampling"][-1] == "src/g2d/regimes/common/online.py"
     unlisted = {file for files in passed.values() for file in files} - {*listed}
     assert unlisted <= {*re.findall(r"`(src/[\w/]+\.py)`", WALK)}

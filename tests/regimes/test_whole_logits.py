@@ -8,8 +8,8 @@ import pytest
 import torch
 from trl.trainer import utils
 
-from g2d.regimes.run import shared_prompts
-from g2d.regimes.run.shared_prompts import WholeLogits, whole_logits
+from g2d.regimes.common import shared_prompts
+from g2d.regimes.common.shared_prompts import WholeLogits, whole_logits
 
 OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from g2d.jobs.orphans import RUN, name_of
-from g2d.regimes.run import stopping
-from g2d.regimes.run.stopping import LOCK, work_folder
+from g2d.regimes.common import stopping
+from g2d.regimes.common.stopping import LOCK, work_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open (Linux)")
 
 WORKS = """
 import os, sys
 from pathlib import Path
-from g2d.regimes.run.stopping import work_folder
+from g2d.regimes.common.stopping import work_folder
 with work_folder(Path("work")):
     {then}
     print("there", flush=True)

@@ -17,13 +17,13 @@ from g2d.policies.record import tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
 from g2d.problems.synthetic import generate
+from g2d.regimes.common.checkpoints import Checkpointing
+from g2d.regimes.common.regime import Trained, TrainingJob
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import Grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.run.checkpoints import Checkpointing
-from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import tiny_policy
 

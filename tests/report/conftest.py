@@ -140,7 +140,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
 def write_tables(folder: Path, config: Config) -> dict[str, Path]:
     """The tables of the small grid."""
     ipo = Ablation(steps=[20], dpo={"loss": "ipo"})
-    run = Run("ipo", "dpo", "ablation", written=ipo)
+    run = Run("ipo", "dpo", "ablation", entry=ipo)
     grid = [*Grid(config).policies, *(Policy("tiny", run, 2, 20, seed) for seed in config.seeds)]
     accuracy = {"base": 0.3, "dpo": 0.5, "g2d": 0.6, "grpo": 0.45, "ipo": 0.55}
     evaluations = {

@@ -181,7 +181,7 @@ def test_primary_differences_have_a_chart_of_their_own() -> None:
 def test_training_curves_of_a_model_differ_in_colour_or_dash(file: str) -> None:
     grid = Grid(read(CONFIG / file))
     model = next(iter(grid.runs))
-    trainings = {last.over_seeds for last in grid.trajectories if last.model == model}
+    trainings = {last.over_seeds for last in grid.chains if last.model == model}
     styles = [style_of(series_styles(grid), training.label, training.group_size) for training in trainings]
     assert len({(style.color, style.dash) for style in styles}) == len(trainings)
 

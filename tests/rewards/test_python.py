@@ -17,9 +17,9 @@ import pytest
 from g2d.checks.load import load
 from g2d.checks.requirements import require_files
 from g2d.problems import Problem
-from g2d.regimes.run.stopping import stop_requests
+from g2d.regimes.common.stopping import stop_requests
 from g2d.rewards.python import PythonReward
-from g2d.rewards.registry import is_scalar, judge, reward_of, reward_params, reward_settings, words_of
+from g2d.rewards.registry import is_scalar, judge, kind_of, reward_params, reward_settings, words_of
 from g2d.rewards.reward import Attempt, Judgement
 from g2d.settings import ConfigError
 from g2d.verifier import Verification, VerifierError, pool
@@ -216,7 +216,7 @@ def test_open_ended_prompts_refuse_one_that_takes_the_right_answer() -> None:
     load(MINIMAL | {"open_ended": section})
     signature.cache_clear()
     settings = written("def reward(completions, answers): ...\n")
-    assert reward_of(settings).needs_reference
+    assert kind_of(settings).needs_reference
     with pytest.raises(ConfigError, match=r"open_ended.reward: mine needs a reference answer"):
         load(MINIMAL | {"open_ended": section})
 

@@ -12,8 +12,8 @@ import pytest
 from g2d.jobs.environment import forget_launcher
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord
+from g2d.regimes.common.regime import Trained, TrainingJob
 from g2d.regimes.offline.dpo import DPO, Dpo
-from g2d.regimes.run.regime import Trained, TrainingJob
 from g2d.stages.train_policy import GridTraining
 
 FOREIGN = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "there", "ACCELERATE_USE_CPU": "true"}

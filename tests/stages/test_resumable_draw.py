@@ -18,7 +18,7 @@ from g2d.policies.record import as_json, write_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.regimes.run.checkpoints import job_digest
+from g2d.regimes.common.checkpoints import job_digest
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame, write_rollouts
 from g2d.stages import sample_rollouts

@@ -39,7 +39,7 @@ def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         input=InputFiles(fromdict={"base": "demo/base/policy.json"}), params=SimpleNamespace(version=1), threads=1
     )
     made: dict[str, int] = {}
-    for policy in grid.trainings:
+    for policy in grid.trained:
         job = _job(snakemake, grid, policy, {}, work=tmp_path, meter=Meter("tests", "train"))
         made[policy.folder] = job.seed
     return made

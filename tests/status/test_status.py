@@ -40,7 +40,7 @@ def begin(results: Path, config: dict[str, Any] = CONFIG) -> list[PlannedJob]:
     grid = Grid(load(config))
     grid.config.save(results / "config.yaml")
     jobs = [planned("calibrate", f"{model}/calibration", "rollouts.parquet") for model in config["models"]]
-    for policy in grid.trainings:
+    for policy in grid.trained:
         jobs.append(planned(f"train_{policy.method}", policy.folder, "policy.json"))
     for harvest in grid.harvests:
         jobs.append(planned("harvest_rollouts", harvest.folder, "rollouts.parquet"))

@@ -116,7 +116,7 @@ def test_costs_and_pairs_are_means_over_seeds():
 
 def test_an_ablation_has_its_change():
     changed = Ablation(steps=[300], dpo={"loss": "ipo", "beta": 0.2})
-    ablated = Policy("m", Run("ipo", "dpo", "ablation", written=changed), 2, 300, 0)
+    ablated = Policy("m", Run("ipo", "dpo", "ablation", entry=changed), 2, 300, 0)
     table = main_table({(policy("dpo", 300), "id"): solved(2), (ablated, "id"): solved(2)}, {})
     assert table.set_index("policy")["change"].dropna().to_dict() == {"ipo": "loss=ipo, beta=0.2"}
 

@@ -14,8 +14,8 @@ from scipy.special import expit
 
 from g2d.analysis.preferences import length_controlled, preferences, raw
 from g2d.grid.runs import OnlineRun, Policy
+from g2d.regimes.common.prompt_choice import PromptMix
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
-from g2d.regimes.run.prompt_choice import PromptMix
 from g2d.tables.win_rates import NEEDED, WIN_RATE_COLUMNS, win_rate_table
 
 
@@ -122,7 +122,7 @@ BASE = Policy("m")
 def entry(name: str, seed: int) -> Policy:
     prompts = PromptMix(prompts="mixed" if name == "better" else "verifiable")
     settings = SemiOnlineDpo(regime="semi_online_dpo", steps=[2])
-    return Policy("m", OnlineRun(name, "semi_online_dpo", "entry", written=prompts, settings=settings), 4, 2, seed)
+    return Policy("m", OnlineRun(name, "semi_online_dpo", "entry", entry=prompts, settings=settings), 4, 2, seed)
 
 
 TWINS = [entry("same", 0), entry("same", 1)]

@@ -12,7 +12,7 @@ import pytest
 from g2d.jobs.digests import MARK
 from g2d.jobs.files import sha256
 from g2d.policies import read_policy
-from g2d.regimes.run.checkpoints import MANIFEST
+from g2d.regimes.common.checkpoints import MANIFEST
 from tests.workflow.conftest import Project
 
 SEED = "micro/seed0"

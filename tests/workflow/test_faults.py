@@ -25,8 +25,8 @@ from g2d.jobs.orphans import RUN, name_of
 from g2d.policies import load_base, read_policy
 from g2d.policies.record import require_own_weights
 from g2d.problems import read_problems
-from g2d.regimes.run.checkpoints import require_intact
-from g2d.regimes.run.stopping import work_folder
+from g2d.regimes.common.checkpoints import require_intact
+from g2d.regimes.common.stopping import work_folder
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
 from g2d.status.states import Folder, JobState

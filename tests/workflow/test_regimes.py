@@ -331,10 +331,10 @@ TOY = '''
 from typing import Any, Literal
 
 from g2d.memory.workload import MicroBatches
-from g2d.regimes.run.microbatches import longest
-from g2d.regimes.run.regime import Trained, TrainingJob
-from g2d.regimes.run.offline import read_harvest, train_offline
-from g2d.regimes.run.regime import OfflineEntry, Regime
+from g2d.regimes.common.microbatches import longest
+from g2d.regimes.common.regime import Trained, TrainingJob
+from g2d.regimes.common.offline import read_harvest, train_offline
+from g2d.regimes.common.regime import OfflineEntry, Regime
 from g2d.settings import key
 
 
@@ -362,7 +362,7 @@ def train(job: TrainingJob) -> Trained:
     def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
-        from g2d.regimes.run.checkpoints import Checkpointed
+        from g2d.regimes.common.checkpoints import Checkpointed
 
         class ToyTrainer(Checkpointed, SFTTrainer): ...
 

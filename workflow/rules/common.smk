@@ -41,9 +41,9 @@ try:
     from g2d.plain import plain, say
     from g2d.policies.model_keys import model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
-    from g2d.regimes.run.tracking import sync_command
+    from g2d.regimes.common.tracking import sync_command
     from g2d.regimes.grpo.keys import AUTO
-    from g2d.rewards.registry import reward_of
+    from g2d.rewards.registry import kind_of
     from g2d.settings import ConfigError
     from g2d.tables import all_tables
     from g2d.tables.captions import captions
@@ -106,7 +106,7 @@ OF_DPO = "results/{model}/seed{seed}/{variant}{run}/g{g}/k{k}"
 OF_ENTRY = "results/{model}/seed{seed}/{run}/g{g}/k{k}"
 
 
-def given(files, log):
+def ancient_if_recorded(files, log):
     """External inputs: time stamps count only if the job with this log recorded no digests."""
     try:
         recorded = recorded_files(log, files)

@@ -5,7 +5,7 @@ import glob
 
 from g2d.checks.load import owner, read as read_config
 from g2d.jobs.digests import changed_inputs
-from g2d.regimes.run.checkpoints import MANIFEST, is_whole
+from g2d.regimes.common.checkpoints import MANIFEST, is_whole
 
 JOBS_OF_TARGET = {
     "calibration": {"calibrate"},

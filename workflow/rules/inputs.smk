@@ -36,13 +36,13 @@ def continued(policy):
 def model_sources(wildcards):
     """Files from outside of results/ that M0 is made of."""
     model = wildcards.model
-    return given(model_files(CONFIG.models[model]), base_model_log(model))
+    return ancient_if_recorded(model_files(CONFIG.models[model]), base_model_log(model))
 
 
 def problem_sources(wildcards):
     """Files from outside of results/ that problems are read from."""
     name = wildcards.set
-    return given(problem_files(CONFIG.problem_sources[name]), f"results/logs/load_problems/{name}.log")
+    return ancient_if_recorded(problem_files(CONFIG.problem_sources[name]), f"results/logs/load_problems/{name}.log")
 
 
 def pool_of(wildcards):
@@ -73,7 +73,7 @@ def start_files(wildcards):
 
 def prompts(wildcards):
     """The training set, the open-ended prompts, or both."""
-    asked = policy_of(wildcards).run.asked.prompts
+    asked = policy_of(wildcards).run.prompt_mix.prompts
     files = []
     if asked != "open_ended":
         files.append(f"results/{wildcards.model}/calibration/train.jsonl")
@@ -140,7 +140,7 @@ def automatic_warmup(wildcards):
 
 def matched_pairs(wildcards):
     """Pairs of the harvests that limit how many pairs DPO trains on (`match_pairs_to`)."""
-    return [f"results/{harvest.folder}/pairs.jsonl" for harvest in reads_of(wildcards).counted]
+    return [f"results/{harvest.folder}/pairs.jsonl" for harvest in reads_of(wildcards).matched_harvests]
 
 
 def chosen_pairs(wildcards):
@@ -205,5 +205,5 @@ def harvest_gpus(wildcards):
     harvest = harvest_of(wildcards)
     if not GRID.judged_again(harvest):
         return engine_gpus(wildcards)
-    reward = GRID.fingerprints[harvest.model].reward_of(GRID.runs[harvest.model][harvest.run_name])
-    return int(reward is not None and reward_of(reward).gpu)
+    reward = GRID.fingerprints[harvest.model].reward_for(GRID.runs[harvest.model][harvest.run_name])
+    return int(reward is not None and kind_of(reward).gpu)

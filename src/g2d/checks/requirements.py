@@ -31,7 +31,7 @@ from g2d.problems.problem_keys import HubProblems, LocalProblems, place_of, prob
 from g2d.problems.sources import is_jsonl
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
 from g2d.rewards.python import PythonReward
-from g2d.rewards.registry import parts, reward_of, reward_settings
+from g2d.rewards.registry import kind_of, parts, reward_settings
 from g2d.settings import ConfigError, Section, refuse
 from g2d.verifier.verifier_keys import mistake_in as mistake_in_verifier
 
@@ -86,7 +86,7 @@ def _mistake_of(settings: Section) -> str | None:
         unusable = _unusable(settings.file)
         if unusable:
             return unusable
-    return reward_of(settings).mistake(settings)
+    return kind_of(settings).mistake(settings)
 
 
 def _unusable(file: str) -> str | None:

@@ -14,10 +14,10 @@ from g2d.policies.model_keys import LORA_RANKS
 from g2d.problems import synthetic
 from g2d.problems.problem_keys import OPEN_ENDED_SETS, SyntheticProblems, place_of
 from g2d.regimes.catalogue import AnyEntry
+from g2d.regimes.common.prompt_choice import PromptMix
+from g2d.regimes.common.regime import OnlineEntry
 from g2d.regimes.grpo.keys import AUTO, CORRECTION, Warmup, check_group_sizes
-from g2d.regimes.run.prompt_choice import PromptMix
-from g2d.regimes.run.regime import OnlineEntry
-from g2d.rewards.registry import reward_of
+from g2d.rewards.registry import kind_of
 from g2d.settings import Section, repeated
 
 # Names in a results folder, and in a model's folder, that are not models and regimes.
@@ -135,7 +135,7 @@ def _check_open_ended_prompts(config: Config) -> Iterator[str]:
             yield f"{place_of(name)}.family: {source.family} has right answers: name a file or data set of prompts"
     for key in ("reward", "judge"):
         judge = config.rewards.get(getattr(section, key))
-        if judge is not None and reward_of(judge).needs_reference:
+        if judge is not None and kind_of(judge).needs_reference:
             yield (
                 f"open_ended.{key}: {getattr(section, key)} needs a reference answer, but replies have none: choose a "
                 "reward model"

@@ -21,12 +21,12 @@ from g2d.policies.model_keys import ALL_WEIGHTS, NONE, Lora, ModelSource
 from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, ProblemSource, TrainingSet
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import AnyEntry
+from g2d.regimes.common.checkpoints import Checkpointing
+from g2d.regimes.common.prompt_choice import PromptMix
+from g2d.regimes.common.tracking import Logging
+from g2d.regimes.common.training_keys import TrainingKeys
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.run.checkpoints import Checkpointing
-from g2d.regimes.run.prompt_choice import PromptMix
-from g2d.regimes.run.tracking import Logging
-from g2d.regimes.run.training_keys import TrainingKeys
 from g2d.rewards.registry import AnyReward, RewardName
 from g2d.rollouts.rollout_keys import Calibration, EngineSettings, Evaluation, HarvestSettings, Pairs, Sampling
 from g2d.settings import Name, Section, Seed, Steps, key, repeated

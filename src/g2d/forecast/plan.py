@@ -23,7 +23,7 @@ from g2d.config.sections import Config
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
 from g2d.grid.grid import Grid
-from g2d.memory.need import Forecast, Need
+from g2d.memory.estimate import Forecast, MemoryEstimate
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
 from g2d.policies.model_keys import HubModel, LocalModel
@@ -199,7 +199,7 @@ def model_forecast(
     return result
 
 
-def training_change(training: Training, need: Need, forecast: Forecast) -> str | None:
+def training_change(training: Training, need: MemoryEstimate, forecast: Forecast) -> str | None:
     """Return the settings to change without changing results, or that no change helps; None if the job fits."""
     if need.verdict == "fits":
         return None
@@ -245,7 +245,7 @@ def _changes(training: Training, units: int, share_before: float, share: float, 
     return words
 
 
-def drawing_change(drawing: Drawing, need: Need, forecast: Forecast) -> str | None:
+def drawing_change(drawing: Drawing, need: MemoryEstimate, forecast: Forecast) -> str | None:
     if need.verdict == "fits":
         return None
     if forecast.engine.name == "vllm":
@@ -275,13 +275,13 @@ def _merged(jobs: list[JobForecast]) -> list[JobForecast]:
     return list(merged.values())
 
 
-def _as_json(need: Need, change: str | None) -> JobForecast:
+def _as_json(need: MemoryEstimate, change: str | None) -> JobForecast:
     return {
         "job": need.job,
         "verdict": need.verdict,
         "total_bytes": need.total,
         "card_bytes": need.card,
-        "parts": [{"name": part.name, "bytes": part.bytes, "how": part.how} for part in need.parts],
+        "parts": [{"name": part.name, "bytes": part.bytes, "how": part.how} for part in need.terms],
         "said": need.notes,
         "change": change,
     }

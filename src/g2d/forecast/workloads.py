@@ -10,7 +10,7 @@ from g2d.grid.grid import Grid, by_section, group_sizes
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy, TrainedRun
 from g2d.memory.workload import Drawing, Training
 from g2d.problems.problem_keys import SyntheticProblems
-from g2d.regimes.run.checkpoints import KEPT
+from g2d.regimes.common.checkpoints import KEPT
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.rollout_keys import Sampling
 
@@ -69,9 +69,9 @@ def trainings(grid: Grid, model: str) -> Iterator[Training]:
         runs = sections[section]
         run = runs[0]
         if run.role == "ablation":
-            name = f"{run.method} of {run.owner}"
+            name = f"{run.method} of {run.entry_name}"
         else:
-            name = run.owner or run.method
+            name = run.entry_name or run.method
         workloads: dict[str, Training] = {}
         if isinstance(run, OfflineRun):
             workloads[name] = run.settings.workload(settings.harvest.max_completion_length)
@@ -123,7 +123,7 @@ def disk_use(grid: Grid, model: str, shape: ModelShape) -> Disk:
     A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights, AdamW's two averages, and
     copies of generating or reference weights.
     """
-    trainings = [policy for policy in grid.trainings if policy.model == model]
+    trainings = [policy for policy in grid.trained if policy.model == model]
     left: set[Policy] = set()
     continued: set[Policy | None] = set()
     copies = 0

@@ -7,9 +7,9 @@ from typing import Any
 from g2d.config.sections import Config, ModelSettings
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy, Run
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.common.prompt_choice import PromptMix
+from g2d.regimes.common.regime import OnlineEntry
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.prompt_choice import PromptMix
-from g2d.regimes.run.regime import OnlineEntry
 from g2d.rewards.registry import TRUTH, ByKind, reward_params
 from g2d.rollouts.rollout_keys import Evaluation, Sampling
 from g2d.settings import Section
@@ -81,17 +81,17 @@ class Fingerprint:
 
     # --------------------------------------------------------------------------------------------------------- rewards
 
-    def reward_of(self, run: Run) -> Section | None:
+    def reward_for(self, run: Run) -> Section | None:
         """Return the reward of the online training behind a run, and of its harvests; None for correctness."""
         reward = run.online.reward if run.online else None
-        if not run.asked.asks_open_ended:
+        if not run.prompt_mix.asks_open_ended:
             return reward
         assert self.config.open_ended is not None
         judge = self.config.rewards[self.config.open_ended.reward]
         return ByKind(verifiable=reward or TRUTH, open_ended=judge)
 
     def _reward(self, run: Run) -> Settings:
-        reward = self.reward_of(run)
+        reward = self.reward_for(run)
         return {} if reward is None else {"reward": reward_params(reward)}
 
     # ------------------------------------------------------------------------------------------------------- trainings
@@ -122,7 +122,7 @@ class Fingerprint:
         run = policy.run
         settings = {"warmup": warmup.trajectory(policy.k, policy.group_size), "engine": self.engine}
         settings |= self.verifier | self.sections("lora", "prompt")
-        prompts = run.asked.params(only={*PromptMix.model_fields})
+        prompts = run.prompt_mix.params(only={*PromptMix.model_fields})
         if prompts:
             settings["prompts"] = prompts
         return settings | self._reward(run)

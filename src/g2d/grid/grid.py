@@ -13,9 +13,9 @@ from g2d.grid.fingerprint import Fingerprint
 from g2d.grid.runs import M0, Harvest, OfflineRun, OnlineRun, Point, Policy, Reads, Role, Run, TrainedRun
 from g2d.policies.model_keys import EmbeddedModel
 from g2d.policies.record import read_policy
+from g2d.regimes.common.regime import OnlineEntry
 from g2d.regimes.grpo.keys import AUTO, Warmup
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.run.regime import OnlineEntry
 from g2d.rewards.registry import AnyReward
 
 Runs = Mapping[str, TrainedRun]  # by name
@@ -68,7 +68,7 @@ class Grid:
         return list(variants)
 
     @property
-    def trained_on(self) -> str:
+    def reward_words(self) -> str:
         """Return the reward of the main warm-up in words; "" for correctness.
 
         If it differs by model, name the models that have another one.
@@ -91,14 +91,14 @@ class Grid:
         return policies
 
     @cached_property
-    def trained(self) -> list[Policy]:
+    def evaluated(self) -> list[Policy]:
         """Return all evaluated policies but M0."""
         return [policy for policy in self.policies if policy.run != M0]
 
     @cached_property
-    def trainings(self) -> list[Policy]:
+    def trained(self) -> list[Policy]:
         """Return all trained policies: evaluated ones, then online ones that are only harvested or continued."""
-        policies = dict.fromkeys(self.trained)
+        policies = dict.fromkeys(self.evaluated)
         for roles in (("grpo", "ablation", "entry"), ("auto",)):
             for model, role in product(self.runs, roles):
                 for run in self._online_runs(model):
@@ -117,29 +117,29 @@ class Grid:
 
     @property
     def online_trainings(self) -> list[Policy]:
-        return [policy for policy in self.trainings if isinstance(policy.run, OnlineRun)]
+        return [policy for policy in self.trained if isinstance(policy.run, OnlineRun)]
 
     @property
     def automatic_warmups(self) -> list[Policy]:
         return [policy for policy in self.online_trainings if policy.run.stops]
 
     @cached_property
-    def trajectories(self) -> dict[Policy, list[Policy]]:
+    def chains(self) -> dict[Policy, list[Policy]]:
         """Return the policies of each online training in ascending K, by the last one, since its log has all steps.
 
         If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
         """
         groups: dict[tuple[str, OnlineRun, int, int | None], list[Policy]] = {}
-        for policy in self.trainings:
+        for policy in self.trained:
             run = policy.run
             if isinstance(run, OnlineRun):
                 groups.setdefault((policy.model, run, policy.group_size, policy.seed), []).append(policy)
-        trajectories: dict[Policy, list[Policy]] = {}
+        chains: dict[Policy, list[Policy]] = {}
         for (_, run, _, _), group in groups.items():
             chain = sorted(group, key=lambda policy: policy.k)
             last = chain[-1]
-            trajectories[last] = chain if run.is_chain else [last]
-        return trajectories
+            chains[last] = chain if run.is_chain else [last]
+        return chains
 
     def at(self, folder: str) -> Policy:
         """Return the policy of a folder, such as demo/seed0/dpo/g2/k50.
@@ -188,7 +188,7 @@ class Grid:
         if run.settings.start == "warmup":
             start = Policy(policy.model, run.source, policy.group_size, policy.k, policy.seed)
         harvest = self.harvest(policy.model, policy.seed, run.variant, (policy.group_size, policy.k))
-        return Reads(start=start, harvest=harvest, counted=tuple(self._counted(policy, run)))
+        return Reads(start=start, harvest=harvest, matched_harvests=tuple(self._matched_harvests(policy, run)))
 
     def continued(self, policy: Policy) -> Policy | None:
         """Return the policy whose checkpoint a training continues: the recorded one if it has finished with these
@@ -206,7 +206,7 @@ class Grid:
             return planned
         return None if finished.continued_from is None else replace(policy, k=finished.continued_from)
 
-    def _counted(self, policy: Policy, run: OfflineRun) -> list[Harvest]:
+    def _matched_harvests(self, policy: Policy, run: OfflineRun) -> list[Harvest]:
         """Return the harvests that limit DPO's pairs (`match_pairs_to`). An ablation with a warm-up counts its own."""
         match = run.settings.match_pairs_to if isinstance(run.settings, Dpo) else None
         if match is None:
@@ -374,8 +374,8 @@ def _entries(
                 "entry",
                 chosen,
                 chosen,
-                owner=name,
-                written=entry,
+                entry_name=name,
+                entry=entry,
                 settings=entry,
                 source=main,
             )
@@ -400,8 +400,8 @@ def _online_entries(config: Config, warmup: Warmup, main: OnlineRun) -> dict[str
             "entry",
             points,
             points,
-            owner=name,
-            written=entry,
+            entry_name=name,
+            entry=entry,
             settings=entry,
             start=start,
             reward=_reward(config, entry.reward, warmup.reward),
@@ -441,8 +441,8 @@ def _ablated_warmup(config: Config, settings: ModelSettings, name: str) -> Onlin
         points,
         points if "grpo" in ablation.policies else (),
         name,
-        owner=name,
-        written=ablation,
+        entry_name=name,
+        entry=ablation,
         settings=warmup,
         reward=_reward(config, ablation.reward, settings.warmup.reward),
     )
@@ -452,7 +452,7 @@ def _ablated_dpo(settings: ModelSettings, name: str, ablation: Ablation, folder:
     steps = settings.steps_of(name, ablation)
     points = tuple(at for at in source.harvest_points if at[1] in steps)
     run = _dpo(folder, "ablation", settings.ablated_dpo(name, ablation), points, source)
-    return replace(run, owner=name, written=ablation)
+    return replace(run, entry_name=name, entry=ablation)
 
 
 def _reward(config: Config, *names: str | None) -> AnyReward | None:

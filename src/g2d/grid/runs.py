@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from g2d.config.sections import Ablation
+from g2d.regimes.common.prompt_choice import VERIFIABLE, PromptMix
+from g2d.regimes.common.regime import OfflineEntry, OnlineEntry
 from g2d.regimes.grpo.keys import AUTO, Warmup
 from g2d.regimes.offline.dpo import Dpo
-from g2d.regimes.run.prompt_choice import VERIFIABLE, PromptMix
-from g2d.regimes.run.regime import OfflineEntry, OnlineEntry
 from g2d.rewards.registry import TRUTH, words_of
 from g2d.settings import Section
 
@@ -36,8 +36,8 @@ class Run:
         points: G and K of its policies, K ascending for each G.
         evaluated: the points that are evaluated.
         variant: folder of the harvests that it makes or reads: an ablation, `AUTO`, or "" for the main grid.
-        owner: the ablation or entry that configures it.
-        written: that ablation or entry.
+        entry_name: the ablation or entry of `regimes` that configures it.
+        entry: that ablation or entry.
     """
 
     name: str
@@ -46,8 +46,8 @@ class Run:
     points: tuple[Point, ...] = field(default=(), compare=False)
     evaluated: tuple[Point, ...] = field(default=(), compare=False)
     variant: str = field(default="", compare=False)
-    owner: str = field(default="", compare=False)
-    written: Section | None = field(default=None, compare=False)
+    entry_name: str = field(default="", compare=False)
+    entry: Section | None = field(default=None, compare=False)
 
     @property
     def online(self) -> OnlineRun | None:
@@ -58,9 +58,9 @@ class Run:
     def section(self) -> str:
         """Where its keys are in the configuration."""
         section = "dpo" if self.method == "dpo" else "warmup"
-        if isinstance(self.written, Ablation):
-            return f"ablations.{self.owner}.{section}"
-        return f"regimes.{self.owner}" if self.owner else section
+        if isinstance(self.entry, Ablation):
+            return f"ablations.{self.entry_name}.{section}"
+        return f"regimes.{self.entry_name}" if self.entry_name else section
 
     @property
     def stops(self) -> bool:
@@ -68,10 +68,10 @@ class Run:
         return self.variant == AUTO
 
     @property
-    def asked(self) -> PromptMix:
+    def prompt_mix(self) -> PromptMix:
         """Kinds of prompts of the online training."""
-        written = self.online.written if self.online else None
-        return written if isinstance(written, PromptMix) else VERIFIABLE
+        entry = self.online.entry if self.online else None
+        return entry if isinstance(entry, PromptMix) else VERIFIABLE
 
     @property
     def other_reward(self) -> str:
@@ -86,7 +86,7 @@ class Run:
         """Kinds of prompts of its online trainings in their order, such as verifiable and open_ended; () for M0."""
         if self.online is None:
             return ()
-        kind = self.asked.prompts
+        kind = self.prompt_mix.prompts
         if self.online.start is None:
             return (kind,)
         first, _ = self.online.start
@@ -96,14 +96,14 @@ class Run:
     @property
     def changes(self) -> dict[str, Any]:
         """Keys and values that an ablation changes."""
-        if not isinstance(self.written, Ablation):
+        if not isinstance(self.entry, Ablation):
             return {}
-        changes = dict(_flat("warmup", self.written.warmup))
-        if self.written.reward is not None:
-            changes["reward"] = self.written.reward
-        changes |= self.written.params(only={*PromptMix.model_fields})
+        changes = dict(_flat("warmup", self.entry.warmup))
+        if self.entry.reward is not None:
+            changes["reward"] = self.entry.reward
+        changes |= self.entry.params(only={*PromptMix.model_fields})
         if self.method == "dpo":
-            changes |= self.written.dpo
+            changes |= self.entry.dpo
         return changes
 
 
@@ -308,13 +308,13 @@ class Reads:
         continues: the policy whose checkpoint it continues.
         start: the policy that it starts from, if not M0.
         harvest: the harvest that it trains on.
-        counted: harvests whose pairs are only counted (`match_pairs_to`).
+        matched_harvests: harvests whose pairs are only counted (`match_pairs_to`).
     """
 
     continues: Policy | None = None
     start: Policy | None = None
     harvest: Harvest | None = None
-    counted: tuple[Harvest, ...] = ()
+    matched_harvests: tuple[Harvest, ...] = ()
 
 
 def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

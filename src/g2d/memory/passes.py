@@ -117,7 +117,7 @@ def shortened(config: PreTrainedConfig, blocks: int) -> PreTrainedConfig:
 
 
 @dataclass(frozen=True)
-class Passage:
+class PassMemory:
     """Bytes of one pass: `kept` after the forward pass, and `peak`."""
 
     kept: int
@@ -196,21 +196,21 @@ class Counted:
         self.config = config
         self.lora = lora
         self.half = half
-        self._measured: dict[tuple[str, tuple[int, ...]], Passage] = {}
+        self._measured: dict[tuple[str, tuple[int, ...]], PassMemory] = {}
 
-    def training(self, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
+    def training(self, rows: int, tokens: int, checkpointing: bool = True) -> PassMemory:
         """Return the forward and backward pass through the blocks, without the head (see `head`)."""
         return self._over_all_blocks(self._train, rows, tokens, checkpointing)
 
-    def reading(self, rows: int, tokens: int, adapted: bool = True) -> Passage:
+    def reading(self, rows: int, tokens: int, adapted: bool = True) -> PassMemory:
         """Return a pass without gradients, of a frozen policy if not `adapted`."""
         return self._over_all_blocks(self._read, rows, tokens, adapted)
 
-    def drawing(self, rows: int, columns: int) -> Passage:
+    def drawing(self, rows: int, columns: int) -> PassMemory:
         """Return the last step of a generation: its cache is kept."""
         return self._over_all_blocks(self._draw, rows, columns)
 
-    def _over_all_blocks(self, measure: Callable[..., Passage], *sizes: int) -> Passage:
+    def _over_all_blocks(self, measure: Callable[..., PassMemory], *sizes: int) -> PassMemory:
         """Measure a pass once, on the model if it is short, else extrapolated from two short ones."""
         key = (measure.__name__, sizes)
         if key not in self._measured:
@@ -222,10 +222,10 @@ class Counted:
                 high = measure(shortened(self.config, SHORT[1]), *sizes)
                 kept = _extrapolated(low.kept, high.kept, blocks)
                 peak = _extrapolated(low.peak, high.peak, blocks)
-                self._measured[key] = Passage(kept, peak)
+                self._measured[key] = PassMemory(kept, peak)
         return self._measured[key]
 
-    def _train(self, config: PreTrainedConfig, rows: int, tokens: int, checkpointing: bool) -> Passage:
+    def _train(self, config: PreTrainedConfig, rows: int, tokens: int, checkpointing: bool) -> PassMemory:
         with _on_shapes(config, self.lora, self.half) as (model, storages):
             model.train()
             if self.half and checkpointing:
@@ -234,16 +234,16 @@ class Counted:
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
             kept = storages.live
             hidden.backward(torch.empty_like(hidden))
-            return Passage(kept, storages.peak)
+            return PassMemory(kept, storages.peak)
 
-    def _read(self, config: PreTrainedConfig, rows: int, tokens: int, adapted: bool) -> Passage:
+    def _read(self, config: PreTrainedConfig, rows: int, tokens: int, adapted: bool) -> PassMemory:
         lora = self.lora if adapted else None
         with torch.no_grad(), _on_shapes(config, lora, self.half) as (model, storages):
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
             del hidden
-            return Passage(storages.live, storages.peak)
+            return PassMemory(storages.live, storages.peak)
 
-    def _draw(self, config: PreTrainedConfig, rows: int, columns: int) -> Passage:
+    def _draw(self, config: PreTrainedConfig, rows: int, columns: int) -> PassMemory:
         from g2d.rollouts.continuous_batching import Rows
         from g2d.rollouts.engine import Decoding
 
@@ -255,7 +255,7 @@ class Counted:
             del prompt
             kept = storages.live
             batch.step(columns)
-            return Passage(kept, storages.peak)
+            return PassMemory(kept, storages.peak)
 
     def head(self, scored: int) -> int:
         """Return the bytes of the head, forward and backward, for `scored` tokens.

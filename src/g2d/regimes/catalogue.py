@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from g2d.regimes.common.regime import Entry, Phase, Regime
 from g2d.regimes.grpo.train import GRPO
 from g2d.regimes.offline.dpo import DPO
 from g2d.regimes.offline.rft import RFT
 from g2d.regimes.on_policy.semi_online_dpo import SEMI_ONLINE_DPO
-from g2d.regimes.run.regime import Entry, Phase, Regime
 
 REGIMES: dict[str, Regime] = {regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT)}
 

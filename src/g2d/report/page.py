@@ -140,7 +140,7 @@ def build(
         panels=panels,
         axes=summary.buttons(panels),
         plan=plan,
-        trained_on=grid.trained_on,
+        trained_on=grid.reward_words,
         # Tables and figures.
         sections=[_section(title, blocks, frames) for title in SECTIONS],
         first_rows=FIRST_ROWS,

@@ -44,7 +44,7 @@ def numbered_style(number: int, series: str, color: str) -> Style:
 def series_styles(grid: Grid) -> Styles:
     by_name: dict[str, list[Policy]] = {}
     # Trainings that are not evaluated have curves too.
-    for policy in [*grid.policies, *(last.over_seeds for last in grid.trajectories)]:
+    for policy in [*grid.policies, *(last.over_seeds for last in grid.chains)]:
         by_name.setdefault(_name(policy.label), []).append(policy)
     made: dict[tuple[str, int], Style] = {}
     n_drawn: Counter[str] = Counter()  # styles by method

@@ -67,7 +67,7 @@ def parts(settings: Section) -> list[Section]:
     return [settings]
 
 
-def reward_of(settings: Section) -> Reward:
+def kind_of(settings: Section) -> Reward:
     if isinstance(settings, PythonReward):
         return settings.as_reward
     return REWARDS[settings.reward]  # type: ignore[attr-defined]
@@ -76,14 +76,14 @@ def reward_of(settings: Section) -> Reward:
 def words_of(settings: Section) -> str:
     if isinstance(settings, ByKind):
         return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
-    return plain(reward_of(settings).words(settings))
+    return plain(kind_of(settings).words(settings))
 
 
 def is_scalar(settings: Section, kind: Kind | None = None) -> bool:
     """Return whether a reward may give other numbers than 0 and 1, to problems of a kind or to any."""
     if kind is not None and isinstance(settings, ByKind):
         settings = getattr(settings, kind)
-    return any(not reward_of(part).binary for part in parts(settings))
+    return any(not kind_of(part).binary for part in parts(settings))
 
 
 ADDED = ("version", "content")  # keys that `reward_params` adds
@@ -93,7 +93,7 @@ def reward_params(settings: Section) -> dict[str, Any]:
     """Return the settings of a reward, its version and the digest of its files as parameters of a job."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
-    reward = reward_of(settings)
+    reward = kind_of(settings)
     params = settings.params()
     params["version"] = reward.version
     content = reward.content(settings)
@@ -123,7 +123,7 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
     """Judge whole groups, each with the reward for its kind of problem."""
     if isinstance(settings, ByKind):
         return _judge_by_kind(settings, attempts, context)
-    reward = reward_of(settings)
+    reward = kind_of(settings)
     judgements = [_checked(judgement, reward.binary) for judgement in reward.score(settings, attempts, context)]
     for judgement in judgements:
         if judgement.status == "error":

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from g2d.problems import Problem
 from g2d.problems.problem import references
-from g2d.rewards.registry import TRUTH, ByKind, is_scalar, judge, parts, reward_of
+from g2d.rewards.registry import TRUTH, ByKind, is_scalar, judge, kind_of, parts
 from g2d.rewards.reward import Attempt, Context, Judgement, Status
 from g2d.settings import Section
 from g2d.verifier import Verification, shared_verifier
@@ -53,7 +53,7 @@ class TrainingReward:
         self.eos_token_ids = frozenset(eos_token_ids)
         self.in_thinking = in_thinking
         self.scalar = is_scalar(settings)
-        names = [reward_of(part).name for part in parts(settings)]
+        names = [kind_of(part).name for part in parts(settings)]
         self.__name__ = "_and_".join(names) + "_reward"  # TRL logs it under this name
 
     def __call__(

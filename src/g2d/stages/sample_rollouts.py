@@ -18,8 +18,8 @@ from g2d.plain import say
 from g2d.policies.record import as_json, read_own_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
-from g2d.regimes.run.checkpoints import is_usable, job_digest, seal
-from g2d.regimes.run.stopping import work_folder
+from g2d.regimes.common.checkpoints import is_usable, job_digest, seal
+from g2d.regimes.common.stopping import work_folder
 from g2d.rewards.registry import TRUTH, require_numbers, words_of
 from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
 from g2d.rollouts.engine import Decoding

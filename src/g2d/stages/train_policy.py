@@ -20,14 +20,14 @@ from g2d.jobs.stage import stage
 from g2d.policies.model_keys import ADAPTER_FOLDER, ALL_FOLDER
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.common.checkpoints import empty, read_manifest
+from g2d.regimes.common.online import CHECKPOINT, ROLLOUTS
+from g2d.regimes.common.prompt_choice import PromptMix
+from g2d.regimes.common.regime import Regime, Trained, TrainingJob
+from g2d.regimes.common.stopping import work_folder
+from g2d.regimes.common.tracking import finish_tracking, tracking_arguments
+from g2d.regimes.common.trainers import write_metrics
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.checkpoints import empty, read_manifest
-from g2d.regimes.run.online import CHECKPOINT, ROLLOUTS
-from g2d.regimes.run.prompt_choice import PromptMix
-from g2d.regimes.run.regime import Regime, Trained, TrainingJob
-from g2d.regimes.run.stopping import work_folder
-from g2d.regimes.run.tracking import finish_tracking, tracking_arguments
-from g2d.regimes.run.trainers import write_metrics
 from g2d.rewards.registry import reward_settings
 from g2d.settings import Section
 from g2d.verifier.verifier_keys import verifier_of

@@ -139,7 +139,7 @@ TABLES = (
     Table("training", "Training curves", "trainings:training_table",
           "logs", (LOGS, TRAINING_ROLLOUTS), section=TRAINING,
           charts=(Chart("charts:course", "model measure"),),
-          enabled=lambda grid: bool(grid.trajectories), printed=False),
+          enabled=lambda grid: bool(grid.chains), printed=False),
     Table("selection", "Checkpoint selection", "accuracy:selection_table",
           "answers select_by", (ANSWERS, RECORDS), section=TRAINING,
           enabled=lambda grid: grid.config.select_by is not None),

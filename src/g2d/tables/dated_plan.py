@@ -59,8 +59,8 @@ def primary(grid: Grid) -> Primary:
     plan: Primary = {"benchmark": benchmark, "margin": grid.config.margin, "models": comparisons}
     if grid.config.verifier is not None:
         plan["judged_by"] = grid.config.verifier.file
-    if grid.trained_on:
-        plan["trained_on"] = grid.trained_on
+    if grid.reward_words:
+        plan["trained_on"] = grid.reward_words
     return plan
 
 

@@ -18,8 +18,8 @@ from g2d.grid.grid import Grid
 from g2d.grid.runs import Harvest, OnlineRun, Policy
 from g2d.jobs.cost import Cost, CostFile, read_cost
 from g2d.policies.record import PolicyRecord, read_policy
+from g2d.regimes.common.training_rollouts import read_ages
 from g2d.regimes.grpo.auto_stop import PROBE_COLUMNS
-from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.pairs import read_pairs, truncated_sides
 from g2d.rollouts.rollout import OF_REWARDS, TEXTLESS, read_rollouts
 from g2d.tables import all_tables
@@ -257,7 +257,7 @@ class Inputs:
         logs = self.read(LOGS, read_log)
         ages = self.read(TRAINING_ROLLOUTS, read_ages)
         steps: dict[Policy, pd.DataFrame] = {}
-        for last, along in self.grid.trajectories.items():
+        for last, along in self.grid.chains.items():
             run = last.run
             if last in logs and isinstance(run, OnlineRun):
                 read_along = pd.concat([ages[policy] for policy in along if policy in ages])

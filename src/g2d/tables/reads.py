@@ -65,7 +65,7 @@ def _temperatures(grid: Grid) -> list[tuple[str, str]]:
 def shown_harvests(grid: Grid) -> list[Harvest]:
     """Return the harvests of the pair browser: the main grid's, then harvests that another reward judged."""
     controls: list[Harvest] = []
-    for policy in grid.trained:
+    for policy in grid.evaluated:
         is_first = policy.seed == grid.config.seeds[0]
         main = grid.runs[policy.model]["grpo"].other_reward
         if policy.method == "dpo" and is_first and policy.run.other_reward != main:
@@ -97,13 +97,11 @@ def _side_by_side(grid: Grid) -> list[tuple[Policy, str]]:
 
 # Policies.
 RECORDS = Read("records", lambda grid: grid.policies, "{.folder}/policy.json")
-TRAINED = Read("trained", lambda grid: grid.trained, "{.folder}/policy.json")
-COSTS = Read("costs", lambda grid: grid.trained, "{.folder}/cost.json")
-TRAINING_LOGS = Read("logs_of_trainings", lambda grid: grid.trainings, "{.folder}/metrics.jsonl")
-LOGS = Read("logs", lambda grid: grid.trajectories, "{.folder}/metrics.jsonl")
-TRAINING_ROLLOUTS = Read(
-    "ages", lambda grid: chain.from_iterable(grid.trajectories.values()), "{.folder}/rollouts.parquet"
-)
+TRAINED = Read("trained", lambda grid: grid.evaluated, "{.folder}/policy.json")
+COSTS = Read("costs", lambda grid: grid.evaluated, "{.folder}/cost.json")
+TRAINING_LOGS = Read("logs_of_trainings", lambda grid: grid.trained, "{.folder}/metrics.jsonl")
+LOGS = Read("logs", lambda grid: grid.chains, "{.folder}/metrics.jsonl")
+TRAINING_ROLLOUTS = Read("ages", lambda grid: chain.from_iterable(grid.chains.values()), "{.folder}/rollouts.parquet")
 PROBES = Read("probes", lambda grid: grid.automatic_warmups, "{.folder}/probes.csv")
 # Policies and benchmarks.
 ANSWERS = Read("answers", _answered, "{.folder}/eval/{}.parquet")

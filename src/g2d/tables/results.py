@@ -171,7 +171,7 @@ class Results(Inputs):
 
     @cached_property
     def _trained(self) -> list[Policy]:
-        return [self.shown(policy) for policy in self.grid.trainings]
+        return [self.shown(policy) for policy in self.grid.trained]
 
 
 def read_by_name(path: str | Path) -> pd.DataFrame:

@@ -78,7 +78,7 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
     }
     project = create_project("grid", micro_config | smaller | {"checkpoints": {"every_minutes": 1e-6}})
     project.fork_jobs(HEAVY)
-    with open(project.root / "src/g2d/regimes/run/checkpoints.py", "a") as file:
+    with open(project.root / "src/g2d/regimes/common/checkpoints.py", "a") as file:
         file.write(HELD)
     snakemake = project.start(TARGET)
     wait_for((project.results / "config.yaml").exists, snakemake)

@@ -16,13 +16,13 @@ from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.policies.model_keys import ADAPTER_FOLDER, ALL_FOLDER
 from g2d.policies.record import PolicyRecord
+from g2d.regimes.common.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
+from g2d.regimes.common.online import CHECKPOINT, ROLLOUTS, completions_tokens, identity
+from g2d.regimes.common.regime import Trained
+from g2d.regimes.common.stopping import stop_requests
+from g2d.regimes.common.trainers import read_log
 from g2d.regimes.grpo.keys import AUTO
 from g2d.regimes.grpo.train import WarmupJob
-from g2d.regimes.run.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
-from g2d.regimes.run.online import CHECKPOINT, ROLLOUTS, completions_tokens, identity
-from g2d.regimes.run.regime import Trained
-from g2d.regimes.run.stopping import stop_requests
-from g2d.regimes.run.trainers import read_log
 from g2d.rollouts.draw import sampling
 from g2d.rollouts.free_memory import free_unused
 from g2d.rollouts.own_process import Draw, sample, sample_in_own_process

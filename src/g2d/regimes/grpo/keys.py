@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from g2d.memory.workload import Training
-from g2d.regimes.run.prompt_choice import OnlineKeys
-from g2d.regimes.run.trainers import OptimizerKeys
+from g2d.regimes.common.prompt_choice import OnlineKeys
+from g2d.regimes.common.trainers import OptimizerKeys
 from g2d.rewards.registry import RewardName
 from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 
 if TYPE_CHECKING:
-    from g2d.regimes.run.regime import TrainingJob
+    from g2d.regimes.common.regime import TrainingJob
 
 
 class Objective(Section):

@@ -14,14 +14,14 @@ from g2d.policies.model_keys import lora_config
 from g2d.policies.record import end_tokens, ends_in_words, load_tokenizer
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation, opens_thinking, render
+from g2d.regimes.common.checkpoints import read_manifest
+from g2d.regimes.common.microbatches import share_prompts_as_chosen
+from g2d.regimes.common.online import ROLLOUTS, Sampler, begin, completions_tokens, read_prompts, train_to_k
+from g2d.regimes.common.prompt_choice import PromptChoice, problem_at, prompt_indices, times_before
+from g2d.regimes.common.regime import Regime, Trained, TrainingJob
+from g2d.regimes.common.trainers import LogRow, read_log, starting_model, trainer_arguments, with_own_adapter
+from g2d.regimes.common.training_rollouts import TrainingRollouts
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.checkpoints import read_manifest
-from g2d.regimes.run.microbatches import share_prompts_as_chosen
-from g2d.regimes.run.online import ROLLOUTS, Sampler, begin, completions_tokens, read_prompts, train_to_k
-from g2d.regimes.run.prompt_choice import PromptChoice, problem_at, prompt_indices, times_before
-from g2d.regimes.run.regime import Regime, Trained, TrainingJob
-from g2d.regimes.run.trainers import LogRow, read_log, starting_model, trainer_arguments, with_own_adapter
-from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import group_name
 from g2d.rewards.training_reward import TrainingReward
@@ -30,8 +30,8 @@ from g2d.rollouts.engine import Decoding
 if TYPE_CHECKING:
     from trl import GRPOConfig
 
+    from g2d.regimes.common.by_length import Order
     from g2d.regimes.grpo.trainer import Row
-    from g2d.regimes.run.by_length import Order
 
 
 WarmupJob = TrainingJob[Warmup, list[Problem]]
@@ -142,7 +142,7 @@ def _row(job: WarmupJob, problem: Problem, before: int) -> Row:
 
 
 def _row_order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
-    from g2d.regimes.run.by_length import by_length, by_prompt
+    from g2d.regimes.common.by_length import by_length, by_prompt
 
     if microbatches.tokens:
         return by_length

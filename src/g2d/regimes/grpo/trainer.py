@@ -19,13 +19,13 @@ from trl import import_utils
 from g2d.jobs.files import read_json, write_json
 from g2d.policies.record import require_names
 from g2d.problems.prompts import Messages, conversation_ids
+from g2d.regimes.common.by_length import Batch, Order, regrouped
+from g2d.regimes.common.checkpoints import Checkpointed
+from g2d.regimes.common.online import Sampler
+from g2d.regimes.common.prompt_choice import PromptChoice
+from g2d.regimes.common.trainers import copy_to_reference, evaluation_mode, reference_weights
+from g2d.regimes.common.training_rollouts import TrainingRollouts
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.run.by_length import Batch, Order, regrouped
-from g2d.regimes.run.checkpoints import Checkpointed
-from g2d.regimes.run.online import Sampler
-from g2d.regimes.run.prompt_choice import PromptChoice
-from g2d.regimes.run.trainers import copy_to_reference, evaluation_mode, reference_weights
-from g2d.regimes.run.training_rollouts import TrainingRollouts
 from g2d.rollouts.continuous_batching import forward_parameters
 
 # Import TRL's trainer without vLLM, a backend that is not used here: that import takes 8 to 10 CPU seconds.

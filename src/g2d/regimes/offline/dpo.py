@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import MicroBatches, Training
-from g2d.regimes.run.microbatches import longest
-from g2d.regimes.run.offline import train_offline
-from g2d.regimes.run.regime import Regime, Trained, TrainingJob
+from g2d.regimes.common.microbatches import longest
+from g2d.regimes.common.offline import train_offline
+from g2d.regimes.common.regime import Regime, Trained, TrainingJob
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
 from g2d.rollouts.rollout import require_own_tokens
 from g2d.settings import Rows, Section, Steps, key

@@ -10,9 +10,9 @@ from transformers import PreTrainedModel
 from trl import DPOTrainer
 
 from g2d.memory.workload import MicroBatches
-from g2d.regimes.run.by_length import Batch, PassesByLength
-from g2d.regimes.run.checkpoints import Checkpointed
-from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
+from g2d.regimes.common.by_length import Batch, PassesByLength
+from g2d.regimes.common.checkpoints import Checkpointed
+from g2d.regimes.common.offline import FixedReference, PretokenizedMixin
 
 Loss = Literal["sigmoid", "ipo"]
 REFERENCE_KEYS = ("ref_chosen_logps", "ref_rejected_logps")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import MicroBatches, Training
 from g2d.problems import Problem
-from g2d.regimes.run.microbatches import longest
-from g2d.regimes.run.offline import read_harvest, train_offline
-from g2d.regimes.run.regime import OfflineEntry, Regime, Trained, TrainingJob
+from g2d.regimes.common.microbatches import longest
+from g2d.regimes.common.offline import read_harvest, train_offline
+from g2d.regimes.common.regime import OfflineEntry, Regime, Trained, TrainingJob
 from g2d.rollouts.pairs import Pair, labels, read_pairs, require_known_problems
 from g2d.rollouts.rollout import IDS, require_own_tokens
 from g2d.settings import Rows, key
@@ -106,8 +106,8 @@ def train_rft(job: TrainingJob[Rft, list[RightCompletion]]) -> Trained:
     def trainer(arguments: dict[str, object], microbatches: MicroBatches, **parts: object) -> Trainer:
         from trl import SFTConfig, SFTTrainer
 
-        from g2d.regimes.run.by_length import PassesByLength
-        from g2d.regimes.run.checkpoints import Checkpointed
+        from g2d.regimes.common.by_length import PassesByLength
+        from g2d.regimes.common.checkpoints import Checkpointed
 
         class ExampleTrainer(Checkpointed, PassesByLength, SFTTrainer):
             """SFT; the loss is a mean over the tokens of a gradient step."""

@@ -16,8 +16,8 @@ from trl import DPOTrainer
 from trl.trainer.utils import pad
 
 from g2d.memory.workload import MicroBatches
-from g2d.regimes.run.checkpoints import Checkpointed
-from g2d.regimes.run.offline import FixedReference, PretokenizedMixin
+from g2d.regimes.common.checkpoints import Checkpointed
+from g2d.regimes.common.offline import FixedReference, PretokenizedMixin
 from g2d.rewards.reward import Status
 from g2d.rollouts.pairs import all_pairs, is_binary, is_open_ended, labels, lengths, one_pair
 

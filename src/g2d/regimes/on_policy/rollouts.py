@@ -18,10 +18,10 @@ import pandas as pd
 from g2d.jobs.files import atomic, read_json, write_json
 from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
-from g2d.regimes.run.online import ROLLOUTS, Sampler
-from g2d.regimes.run.prompt_choice import PromptChoice, prompt_indices, times_before
-from g2d.regimes.run.regime import TrainingJob
-from g2d.regimes.run.training_rollouts import COLUMNS, Record
+from g2d.regimes.common.online import ROLLOUTS, Sampler
+from g2d.regimes.common.prompt_choice import PromptChoice, prompt_indices, times_before
+from g2d.regimes.common.regime import TrainingJob
+from g2d.regimes.common.training_rollouts import COLUMNS, Record
 from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import group_name, plain_id
 from g2d.rollouts.draw import draw_rollouts, with_rewards

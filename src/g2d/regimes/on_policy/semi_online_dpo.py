@@ -16,10 +16,10 @@ from g2d.memory.workload import MicroBatches, Training
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import load_tokenizer
 from g2d.problems import Problem
-from g2d.regimes.run.microbatches import share_prompts_as_chosen
-from g2d.regimes.run.online import begin, read_prompts, train_to_k
-from g2d.regimes.run.regime import OnlineEntry, Regime, Trained, TrainingJob
-from g2d.regimes.run.trainers import (
+from g2d.regimes.common.microbatches import share_prompts_as_chosen
+from g2d.regimes.common.online import begin, read_prompts, train_to_k
+from g2d.regimes.common.regime import OnlineEntry, Regime, Trained, TrainingJob
+from g2d.regimes.common.trainers import (
     OptimizerKeys,
     copy_to_reference,
     load_reference,

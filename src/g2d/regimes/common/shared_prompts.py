@@ -16,7 +16,7 @@ import torch
 from trl.trainer import utils
 
 from g2d.plain import say
-from g2d.regimes.run.trainers import evaluation_mode
+from g2d.regimes.common.trainers import evaluation_mode
 
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx

@@ -20,8 +20,8 @@ from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_j
 from g2d.memory.workload import MicroBatches
 from g2d.plain import say
 from g2d.policies.record import load_into, require_whole_adapter
-from g2d.regimes.run.stopping import stop_requests
-from g2d.regimes.run.trainers import require_rewards, sort_target_modules
+from g2d.regimes.common.stopping import stop_requests
+from g2d.regimes.common.trainers import require_rewards, sort_target_modules
 from g2d.settings import Section, key
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from g2d.memory.need import Forecast, Need
+from g2d.memory.estimate import Forecast, MemoryEstimate
 from g2d.memory.passes import Counted, model_shape
 from g2d.memory.workload import Drawing, Training
 from g2d.policies.model_keys import Lora
@@ -22,14 +22,14 @@ def forecast(engine: EngineSettings = ENGINE, lora: Lora = ADAPTER) -> Forecast:
     return Forecast(model_shape(llama(2), lora), Counted(llama(2), lora), engine, memory=2**34, prompt_tokens=20)
 
 
-def training(engine: EngineSettings) -> Need:
+def training(engine: EngineSettings) -> MemoryEstimate:
     return forecast(engine).training(Training(budget=50, rows=4, at_once=4, batch=4))
 
 
 def test_a_cache_has_a_column_for_every_token() -> None:
     """20 tokens of a prompt and 50 drawn: 70 columns."""
-    parts = {part.name: part for part in forecast().drawing(HARVEST).parts}
-    assert parts["keys and values"].how.startswith("8 x 70 tokens x ")
+    terms = {term.name: term for term in forecast().drawing(HARVEST).terms}
+    assert terms["keys and values"].how.startswith("8 x 70 tokens x ")
 
 
 @pytest.mark.parametrize(("at_once", "sequences"), [(128, 128), (256, 1024), (512, 1024)])
@@ -52,30 +52,30 @@ NONE = Lora.model_validate("none")
 
 
 def all_weights(**changes: Any) -> tuple[int, Counted, dict[str, int]]:
-    """Parameters, passes, and the parts of a training of all of them."""
+    """Parameters, passes, and the terms of a training of all of them."""
     on_card = forecast(lora=NONE)
     need = on_card.training(Training(budget=50, rows=4, **changes))
-    return on_card.shape.parameters, on_card.counted, {part.name: part.bytes for part in need.parts}
+    return on_card.shape.parameters, on_card.counted, {term.name: term.bytes for term in need.terms}
 
 
 def test_all_weights_have_four_numbers_of_four_bytes_each() -> None:
     """Weight, gradient and AdamW's two averages."""
-    n, _, parts = all_weights()
+    n, _, terms = all_weights()
     assert n == model_shape(llama(2), Lora()).parameters
-    assert parts["weights, gradients, Adam"] == 16 * n
-    assert not {"weights", "adapter, gradient, Adam", "reference"} & parts.keys()
+    assert terms["weights, gradients, Adam"] == 16 * n
+    assert not {"weights", "adapter, gradient, Adam", "reference"} & terms.keys()
 
 
 def test_a_step_of_adamw_has_as_many_intermediates_as_weights() -> None:
-    n, _, parts = all_weights()
-    held = parts["activations kept"] + parts["largest moment"]
-    assert parts.get("AdamW's step, beyond these", 0) == max(0, 4 * n - held)
+    n, _, terms = all_weights()
+    held = terms["activations kept"] + terms["largest peak"]
+    assert terms.get("AdamW's step, beyond these", 0) == max(0, 4 * n - held)
 
 
 @pytest.mark.parametrize("of_reference", ["reference", "reference_model"])
 def test_a_reference_of_all_weights_has_four_bytes_each(of_reference: str) -> None:
-    n, _, parts = all_weights(**{of_reference: True})
-    assert parts["reference"] == 4 * n
+    n, _, terms = all_weights(**{of_reference: True})
+    assert terms["reference"] == 4 * n
 
 
 def test_a_pass_of_all_weights_keeps_them_in_bfloat16_and_the_gradient_of_the_head() -> None:
@@ -87,5 +87,5 @@ def test_a_pass_of_all_weights_keeps_them_in_bfloat16_and_the_gradient_of_the_he
 
 def test_completions_of_all_weights_need_no_adapter() -> None:
     on_card = forecast(lora=NONE)
-    parts = {part.name: part.bytes for part in on_card.drawing(HARVEST).parts}
-    assert parts["weights"] == 2 * on_card.shape.parameters and "adapter" not in parts
+    terms = {term.name: term.bytes for term in on_card.drawing(HARVEST).terms}
+    assert terms["weights"] == 2 * on_card.shape.parameters and "adapter" not in terms

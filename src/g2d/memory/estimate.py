@@ -1,4 +1,4 @@
-"""GPU memory that a job needs, as a sum of named parts."""
+"""GPU memory that a job needs, as a sum of named terms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.rollout_keys import SEQUENCES, EngineSettings
 
 if TYPE_CHECKING:  # both import torch
-    from g2d.memory.passes import Counted, ModelShape, Passage
+    from g2d.memory.passes import Counted, ModelShape, PassMemory
 
 CONTEXT = GIB  # assumed: CUDA context, kernels and their workspaces
 ROOMY = 0.9  # share of the card; torch's allocator leaves gaps
@@ -24,23 +24,23 @@ SAMPLER = 3  # float32 copies of a step's logits in vLLM
 
 
 @dataclass(frozen=True)
-class Part:
+class Term:
     name: str
     bytes: int
     how: str
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryEstimate:
     job: str
-    parts: list[Part]
+    terms: list[Term]
     card: int
     notes: list[str] = field(default_factory=list)  # notes on vLLM's cache
     needs_more: bool = False  # vLLM's share cannot hold one sequence
 
     @property
     def total(self) -> int:
-        return sum(part.bytes for part in self.parts)
+        return sum(term.bytes for term in self.terms)
 
     @property
     def verdict(self) -> str:
@@ -52,7 +52,7 @@ class Need:
 
     def has_room(self, free: int) -> bool:
         """Return whether `free` bytes suffice even if the forecast, except vLLM's share, is too low by `DOUBT`."""
-        sure = sum(part.bytes for part in self.parts if part.name == VLLM)
+        sure = sum(term.bytes for term in self.terms if term.name == VLLM)
         return not self.needs_more and (100 + DOUBT) * (self.total - sure) <= 100 * (free - sure)
 
 
@@ -72,96 +72,96 @@ class Forecast:
         config = model_config(file)
         return cls(model_shape(config, lora), Counted(config, lora), engine, memory, prompt_tokens)
 
-    def training(self, training: Training) -> Need:
+    def training(self, training: Training) -> MemoryEstimate:
         shape = self.shape
         rows = max(training.rows, training.group_rows)
         training = replace(training, rows=rows)
         tokens = self.prompt_tokens + training.budget
-        passage = self.counted.training(rows, tokens, training.checkpointing)
-        moment = self._largest_moment(training, passage)
-        held = passage.kept + moment.bytes
+        of_pass = self.counted.training(rows, tokens, training.checkpointing)
+        peak = self._largest_peak(training, of_pass)
+        held = of_pass.kept + peak.bytes
         blocks = "checkpointed blocks" if training.checkpointing else "blocks"
-        parts = [
+        terms = [
             *self._lasting(training),
-            Part("activations kept", passage.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
-            moment,
+            Term("activations kept", of_pass.kept, f"{rows} x {tokens} tokens, {shape.blocks} {blocks}"),
+            peak,
         ]
         notes = []
         needs_more = False
         if training.at_once is not None and self.engine.name == "vllm":
             share = self.engine.training_gpu_memory_utilization
             cache = self._vllm_cache(share, training.budget, most_sequences=training.at_once)
-            parts.append(Part(VLLM, int(share * self.memory), f"{share:g} of the card"))
+            terms.append(Term(VLLM, int(share * self.memory), f"{share:g} of the card"))
             needs_more = cache.sequences < 1
             notes.append(cache.words("engine.training_gpu_memory_utilization"))
         elif training.batch is not None:
             if training.own_copy:
-                parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
+                terms.append(Term("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
             generation = self.counted.drawing(training.batch, tokens).peak
             if generation > held:  # activations are freed before generation
                 how = f"keys and values of {training.batch} x {tokens} tokens"
-                parts.append(Part("generation, beyond these", generation - held, how))
+                terms.append(Term("generation, beyond these", generation - held, how))
         adam = 4 * shape.parameters
         if shape.trains_all and adam > held:
             how = f"{shape.parameters:,} x 4 bytes: its intermediates"
-            parts.append(Part("AdamW's step, beyond these", adam - held, how))
-        parts.append(Part("context and kernels", CONTEXT, "assumed"))
-        return Need(training.name, parts, self.memory, notes, needs_more)
+            terms.append(Term("AdamW's step, beyond these", adam - held, how))
+        terms.append(Term("context and kernels", CONTEXT, "assumed"))
+        return MemoryEstimate(training.name, terms, self.memory, notes, needs_more)
 
-    def _largest_moment(self, training: Training, passage: Passage) -> Part:
+    def _largest_peak(self, training: Training, of_pass: PassMemory) -> Term:
         """Return the largest memory that is only needed for a moment, beside the activations kept."""
         block = "one block, run again backwards" if training.checkpointing else "one block backwards"
-        moments = {
-            block: passage.peak - passage.kept,
+        peaks = {
+            block: of_pass.peak - of_pass.kept,
             "tiles of the logits": self.counted.head(training.rows * training.budget),
         }
         if training.reference:
             tokens = self.prompt_tokens + training.budget
-            moments["the reference's pass"] = self.counted.reading(training.rows, tokens).peak
-        largest = max(moments, key=moments.__getitem__)
-        return Part("largest moment", moments[largest], largest)
+            peaks["the reference's pass"] = self.counted.reading(training.rows, tokens).peak
+        largest = max(peaks, key=peaks.__getitem__)
+        return Term("largest peak", peaks[largest], largest)
 
-    def _lasting(self, training: Training) -> list[Part]:
+    def _lasting(self, training: Training) -> list[Term]:
         """M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32."""
         shape = self.shape
         if shape.trains_all:
-            parts = [_numbers("weights, gradients, Adam", shape.parameters, 16)]
+            terms = [_numbers("weights, gradients, Adam", shape.parameters, 16)]
             if training.reference or training.reference_model:
-                parts.append(_numbers("reference", shape.parameters, 4))
-            return parts
+                terms.append(_numbers("reference", shape.parameters, 4))
+            return terms
         state = 16 + 4 * (training.adapters - 1)
         each = "16 bytes" if training.adapters == 1 else "(16 + 4 of the reference) bytes"
         return [
             _numbers("weights", shape.parameters, 2),
-            Part("adapter, gradient, Adam", state * shape.adapter, f"{shape.adapter:,} x {each}"),
+            Term("adapter, gradient, Adam", state * shape.adapter, f"{shape.adapter:,} x {each}"),
         ]
 
-    def drawing(self, drawing: Drawing) -> Need:
+    def drawing(self, drawing: Drawing) -> MemoryEstimate:
         if self.engine.name == "vllm":
             share = self.engine.gpu_memory_utilization
             cache = self._vllm_cache(share, drawing.budget, split=self.engine.tensor_parallel_size)
-            parts = [*cache.parts, Part("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
+            terms = [*cache.terms, Term("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
             notes = [cache.words("engine.gpu_memory_utilization")]
-            return Need(drawing.name, parts, self.memory, notes, cache.sequences < 1)
+            return MemoryEstimate(drawing.name, terms, self.memory, notes, cache.sequences < 1)
         tokens = self.prompt_tokens + drawing.budget
         generation = self.counted.drawing(drawing.batch, tokens)
         step = generation.peak - generation.kept
         prompts = -(-drawing.batch // drawing.samples)
         read = self.counted.reading(prompts, self.prompt_tokens, adapted=False).peak
         how = f"{drawing.batch} x {tokens} tokens x {2 * self.shape.cache_per_token:,} bytes"
-        parts = [
+        terms = [
             *self._policy(4),
-            Part("keys and values", generation.kept, how),
-            Part("largest moment", max(step, read), "one token of all rows, or their prompts"),
-            Part("context and kernels", CONTEXT, "assumed"),
+            Term("keys and values", generation.kept, how),
+            Term("largest peak", max(step, read), "one token of all rows, or their prompts"),
+            Term("context and kernels", CONTEXT, "assumed"),
         ]
-        return Need(drawing.name, parts, self.memory)
+        return MemoryEstimate(drawing.name, terms, self.memory)
 
-    def _policy(self, of_adapter: int, split: int = 1) -> list[Part]:
-        parts = [_numbers("weights", self.shape.parameters, 2, split)]
+    def _policy(self, of_adapter: int, split: int = 1) -> list[Term]:
+        terms = [_numbers("weights", self.shape.parameters, 2, split)]
         if not self.shape.trains_all:
-            parts.append(_numbers("adapter", self.shape.adapter, of_adapter, split))
-        return parts
+            terms.append(_numbers("adapter", self.shape.adapter, of_adapter, split))
+        return terms
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
         length = self.prompt_tokens + budget
@@ -176,16 +176,16 @@ class Forecast:
             sequences = most_sequences
         read = self.counted.reading(-(-batched // length), length, adapted=False).peak // split
         vocabulary = self.shape.vocabulary
-        parts = [
+        terms = [
             *self._policy(2, split),
-            Part("largest step", read, f"{batched:,} tokens read at once"),
-            Part(
+            Term("largest step", read, f"{batched:,} tokens read at once"),
+            Term(
                 "sampler", SAMPLER * 4 * sequences * vocabulary, f"{sequences} x {vocabulary:,} x 4 bytes x {SAMPLER}"
             ),
-            Part("CUDA graphs", GRAPHS, "assumed"),
+            Term("CUDA graphs", GRAPHS, "assumed"),
         ]
-        rest = int(share * self.memory) - sum(part.bytes for part in parts)
-        return VllmCache(parts, max(rest, 0), 2 * self.shape.cache_per_token // split, length, sequences)
+        rest = int(share * self.memory) - sum(term.bytes for term in terms)
+        return VllmCache(terms, max(rest, 0), 2 * self.shape.cache_per_token // split, length, sequences)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
         """Choose the most rows that fit into `free` bytes, then turn checkpointing off if activations fit."""
@@ -212,14 +212,14 @@ class Forecast:
         return choices[max(first_without - 1, 0)]
 
 
-def _numbers(name: str, count: int, size: int, cards: int = 1) -> Part:
+def _numbers(name: str, count: int, size: int, cards: int = 1) -> Term:
     among = f" / {cards}" if cards > 1 else ""
-    return Part(name, size * count // cards, f"{count:,} x {size} bytes{among}")
+    return Term(name, size * count // cards, f"{count:,} x {size} bytes{among}")
 
 
 @dataclass(frozen=True)
 class VllmCache:
-    parts: list[Part]
+    terms: list[Term]
     bytes: int
     per_token: int
     length: int  # tokens of a prompt and its completion

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from g2d.jobs.files import read_json
-from g2d.memory.need import Forecast
+from g2d.memory.estimate import Forecast
 from g2d.memory.workload import MicroBatches, Training
 from g2d.plain import say
 from g2d.policies.model_keys import CONFIG
-from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
-from g2d.regimes.run.regime import TrainingJob
+from g2d.regimes.common.checkpoints import MICROBATCHES, Checkpoints
+from g2d.regimes.common.regime import TrainingJob
 from g2d.rewards.model import RewardModel
 from g2d.rewards.registry import parts
 from g2d.rollouts.free_memory import GIB
@@ -88,7 +88,7 @@ def recorded(checkpoints: Checkpoints) -> dict[str, object]:
 def share_prompts_as_chosen(trainer: Trainer, checkpoints: Checkpoints) -> None:
     chosen = checkpoints.microbatches
     if chosen and chosen.shared_prompts:
-        from g2d.regimes.run.shared_prompts import share_prompts
+        from g2d.regimes.common.shared_prompts import share_prompts
 
         shares = share_prompts(trainer.model, getattr(trainer, "ref_model", None), at_once=chosen.whole_logits)
         checkpoints.microbatches = replace(chosen, shared_prompts=shares)

@@ -19,11 +19,11 @@ from g2d.policies.model_keys import ADAPTER_WEIGHTS
 from g2d.policies.record import apply_adapter, context_limit, end_tokens, load_model, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
-from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
-from g2d.regimes.run.microbatches import choose_microbatches, recorded
-from g2d.regimes.run.prompt_choice import VERIFIABLE
-from g2d.regimes.run.regime import Trained, TrainingJob
-from g2d.regimes.run.trainers import LogRow, evaluation_mode, export_trained, merged, read_log, save_trained
+from g2d.regimes.common.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
+from g2d.regimes.common.microbatches import choose_microbatches, recorded
+from g2d.regimes.common.prompt_choice import VERIFIABLE
+from g2d.regimes.common.regime import Trained, TrainingJob
+from g2d.regimes.common.trainers import LogRow, evaluation_mode, export_trained, merged, read_log, save_trained
 from g2d.rewards.registry import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding, Engine, require_room
 from g2d.rollouts.weights_check import Reference, checked, fixed_texts, is_due, require_adapter, trainer_reference

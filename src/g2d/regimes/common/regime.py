@@ -15,9 +15,9 @@ from g2d.memory.workload import Training
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, as_json
 from g2d.problems.prompts import Prompt
-from g2d.regimes.run.checkpoints import Checkpointing
-from g2d.regimes.run.prompt_choice import VERIFIABLE, OnlineKeys, PromptMix
-from g2d.regimes.run.trainers import LogRow
+from g2d.regimes.common.checkpoints import Checkpointing
+from g2d.regimes.common.prompt_choice import VERIFIABLE, OnlineKeys, PromptMix
+from g2d.regimes.common.trainers import LogRow
 from g2d.rewards.registry import TRUTH, RewardName
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.settings import Name, Section, Steps, key, repeated

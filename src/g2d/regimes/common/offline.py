@@ -12,10 +12,10 @@ from g2d.plain import say
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import as_json, load_tokenizer
 from g2d.problems import Problem, read_problems
-from g2d.regimes.run.checkpoints import Checkpoints, train
-from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
-from g2d.regimes.run.regime import Trained, TrainingJob
-from g2d.regimes.run.trainers import (
+from g2d.regimes.common.checkpoints import Checkpoints, train
+from g2d.regimes.common.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
+from g2d.regimes.common.regime import Trained, TrainingJob
+from g2d.regimes.common.trainers import (
     evaluation_mode,
     export_trained,
     read_log,
