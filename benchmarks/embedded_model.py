@@ -42,13 +42,13 @@ def accuracy(folder: Path, verifier: Any) -> float:
     from g2d.policies import PolicyRecord
     from g2d.problems.prompts import Prompt
     from g2d.problems.synthetic import generate
-    from g2d.rollouts.draw import draw_rollouts, engine_for
     from g2d.rollouts.engine import Decoding
     from g2d.rollouts.rollout_keys import EngineSettings
+    from g2d.rollouts.sample import engine_for, sample_rollouts
 
     problems = generate(**PROBLEMS)
     policy = PolicyRecord("m/base", "m", "base", base=str(folder))
-    rollouts = draw_rollouts(
+    rollouts = sample_rollouts(
         policy,
         problems,
         Prompt(),

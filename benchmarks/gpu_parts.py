@@ -151,7 +151,7 @@ def answers(place: str, dtype: Any, setting: Setting) -> list[str]:
 
 def grpo(setting: Setting) -> Iterator[Row]:
     """GRPO draws once: all its steps train on the same 16 completions."""
-    name, drawn = setting.or_tiny("qwen2.5-7b", "tiny"), Drawn()
+    name, drawn = setting.or_tiny("qwen2.5-7b", "tiny"), Sampled()
     for row in training("grpo", name, setting, drawn):
         if drawn.seconds:
             what = f"{name} grpo, the first draw: s of 16 completions of {setting.or_tiny(384, 8)} tokens"
@@ -161,10 +161,10 @@ def grpo(setting: Setting) -> Iterator[Row]:
 
 
 def dpo(setting: Setting) -> Iterator[Row]:
-    yield from training("dpo", setting.or_tiny("qwen2.5-7b", "tiny"), setting, Drawn())
+    yield from training("dpo", setting.or_tiny("qwen2.5-7b", "tiny"), setting, Sampled())
 
 
-def training(regime: str, name: str, setting: Setting, drawn: Drawn) -> Iterator[Row]:
+def training(regime: str, name: str, setting: Setting, drawn: Sampled) -> Iterator[Row]:
     """Train two steps at the paper's settings, in passes of 4 rows and of as many as fit; the second is measured."""
     import torch
 
@@ -181,7 +181,7 @@ def training(regime: str, name: str, setting: Setting, drawn: Drawn) -> Iterator
 
 
 @dataclass
-class Drawn:
+class Sampled:
     """Completions of the first draw, for all later ones."""
 
     completions: Any = None
@@ -196,7 +196,7 @@ class Steps:
     forecast: str  # `g2d plan`'s memory without CUDA's context
 
 
-def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -> Steps:
+def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Sampled) -> Steps:
     from transformers import Trainer, TrainerCallback
     from trl import DPOTrainer, GRPOTrainer
 
@@ -207,7 +207,7 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
     ends: list[float] = []
     sizes: list[tuple[int, int]] = []
     forecasts: list[str] = []
-    begin, draw, divide = Trainer.train, Sampler.draw, Forecast.divided
+    begin, draw, divide = Trainer.train, Sampler.sample, Forecast.divided
 
     class Clock(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -250,7 +250,7 @@ def trained(regime: str, name: str, rows: Any, setting: Setting, drawn: Drawn) -
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(Trainer, "train", timed_train))
-        stack.enter_context(mock.patch.object(Sampler, "draw", drawn_once))
+        stack.enter_context(mock.patch.object(Sampler, "sample", drawn_once))
         stack.enter_context(mock.patch.object(Forecast, "divided", divided))
         stack.enter_context(mock.patch.object(common, "load_base", lambda _: random_model(name, setting)))
         for kind in (GRPOTrainer, DPOTrainer):
@@ -305,7 +305,7 @@ def harvest(setting: Setting) -> Iterator[Row]:
 
         def seconds_of(tokens: int, engine: Any = engine) -> float:
             begun = time.perf_counter()
-            engine.draw(prompts, names, Decoding(1, 1.3, 1.0, tokens, rows, 0))
+            engine.sample(prompts, names, Decoding(1, 1.3, 1.0, tokens, rows, 0))
             setting.synchronise()
             return time.perf_counter() - begun
 

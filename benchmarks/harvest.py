@@ -38,7 +38,7 @@ from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
 
 Clock = Callable[[], float]  # seconds
-Draw = Callable[[list[Problem]], int]  # returns the number of tokens generated
+SamplingJob = Callable[[list[Problem]], int]  # returns the number of tokens generated
 
 
 def main() -> None:
@@ -82,9 +82,9 @@ def main() -> None:
         print(f"greedy completions that vllm and transformers share: {agreement(base)}")
 
 
-def ways(base: PolicyRecord, adapted: PolicyRecord, decoding: Decoding) -> dict[str, Callable[[], Draw]]:
+def ways(base: PolicyRecord, adapted: PolicyRecord, decoding: Decoding) -> dict[str, Callable[[], SamplingJob]]:
     """Engines to compare, by name; each is created when it is measured."""
-    engines: dict[str, Callable[[], Draw]] = {
+    engines: dict[str, Callable[[], SamplingJob]] = {
         "loop": lambda: loop(base, decoding),
         "trl": lambda: trl(base, decoding),
         "transformers": lambda: engine(TransformersEngine.of(base), decoding),
@@ -94,7 +94,7 @@ def ways(base: PolicyRecord, adapted: PolicyRecord, decoding: Decoding) -> dict[
         return engines
     from g2d.rollouts.vllm_engine import VllmEngine
 
-    def vllm(policy: PolicyRecord, adapters: str) -> Callable[[], Draw]:
+    def vllm(policy: PolicyRecord, adapters: str) -> Callable[[], SamplingJob]:
         settings = EngineSettings.model_validate({"name": "vllm", "adapters": adapters})
 
         return lambda: engine(VllmEngine(policy, settings), decoding)
@@ -106,7 +106,7 @@ def ways(base: PolicyRecord, adapted: PolicyRecord, decoding: Decoding) -> dict[
     }
 
 
-def rate(draw: Draw, problems: list[Problem], repeats: int, clock: Clock) -> float:
+def rate(draw: SamplingJob, problems: list[Problem], repeats: int, clock: Clock) -> float:
     """Tokens per second of the best round."""
     best = 0.0
     for _ in range(repeats):
@@ -116,7 +116,7 @@ def rate(draw: Draw, problems: list[Problem], repeats: int, clock: Clock) -> flo
     return best
 
 
-def engine(engine: Engine, decoding: Decoding) -> Draw:
+def engine(engine: Engine, decoding: Decoding) -> SamplingJob:
     def draw(problems: list[Problem]) -> int:
         requests = [engine.request(p.problem_id, conversation(p, Prompt())) for p in problems]
         return sum(c.token_count for completions in engine.generate(requests, decoding) for c in completions)
@@ -124,7 +124,7 @@ def engine(engine: Engine, decoding: Decoding) -> Draw:
     return draw
 
 
-def loop(base: PolicyRecord, decoding: Decoding) -> Draw:
+def loop(base: PolicyRecord, decoding: Decoding) -> SamplingJob:
     model, tokenizer = load_model(base), load_tokenizer(base)
 
     def draw(problems: list[Problem]) -> int:
@@ -150,7 +150,7 @@ def loop(base: PolicyRecord, decoding: Decoding) -> Draw:
     return draw
 
 
-def trl(base: PolicyRecord, decoding: Decoding) -> Draw:
+def trl(base: PolicyRecord, decoding: Decoding) -> SamplingJob:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 

@@ -32,7 +32,7 @@ WAYS = ("engine, bfloat16", "engine, float32", "generate, bfloat16", "generate, 
 EXAMPLE = ("3 + 5 - 2", "3 + 5 - 2 = 6. \\boxed{6}")
 TASK = "Calculate {}. Put the final answer in \\boxed{{}}."
 
-Draw = Callable[[list[str]], int]  # returns the number of tokens drawn
+SamplingJob = Callable[[list[str]], int]  # returns the number of tokens drawn
 
 
 def main() -> None:
@@ -111,7 +111,7 @@ def model_of(folder: Path, dtype: str) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
 
 
-def engine(arguments: argparse.Namespace, dtype: str) -> Draw:
+def engine(arguments: argparse.Namespace, dtype: str) -> SamplingJob:
     from g2d.problems.prompts import token_ids
     from g2d.rollouts.engine import Decoding, Request
     from g2d.rollouts.transformers_engine import TransformersEngine
@@ -127,7 +127,7 @@ def engine(arguments: argparse.Namespace, dtype: str) -> Draw:
     return draw
 
 
-def generate(arguments: argparse.Namespace, dtype: str) -> Draw:
+def generate(arguments: argparse.Namespace, dtype: str) -> SamplingJob:
     import torch
 
     model, tokenizer = model_of(arguments.model, dtype), tokenizer_of(arguments.model)
@@ -151,7 +151,7 @@ def generate(arguments: argparse.Namespace, dtype: str) -> Draw:
     return draw
 
 
-def vllm(arguments: argparse.Namespace, dtype: str) -> Draw:
+def vllm(arguments: argparse.Namespace, dtype: str) -> SamplingJob:
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR"}
     os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "2"}
     from vllm import LLM, SamplingParams

@@ -139,7 +139,7 @@ def our_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     from g2d.regimes.grpo.trainer import Grpo
 
     clock = Clock()
-    clock.watch(Sampler, "draw")
+    clock.watch(Sampler, "sample")
     clock.watch_steps(Grpo)
     keys: dict[str, Any] = {"prompts_per_step": size // GROUP, "temperature": 1.0, "max_completion_length": TOKENS}
     warmup = Warmup(steps=[0, steps], learning_rate=1e-5, **keys)

@@ -17,10 +17,10 @@ from g2d.policies.model_keys import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, render
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, engine_for
 from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.rollout_keys import EngineSettings
+from g2d.rollouts.sample import engine_for, sample_rollouts
 from g2d.verifier import Verifier
 from tests.shared import made_once
 
@@ -223,4 +223,6 @@ def rollouts_of(
     """Draw rollouts of a policy, with transformers unless there is an engine, and judge them by Math-Verify."""
     engine = engine or engine_for(policy, EngineSettings())
     with Verifier() as verifier:
-        return draw_rollouts(policy, problems, prompt, decoding, engine=engine, verifier=verifier, token_ids=token_ids)
+        return sample_rollouts(
+            policy, problems, prompt, decoding, engine=engine, verifier=verifier, token_ids=token_ids
+        )

@@ -64,7 +64,7 @@ SMOLLM2 = "SmolLM2-135M-Q4_1"
 ON_CORES = {
     "calibrate": ("calibration/rollouts.parquet", 1, 49),
     "evaluate": ("base/eval/arithmetic.parquet", 1, 17 * 256 / 150),  # it had 150 problems
-    "draw_samples": ("base/samples/arithmetic.parquet", 1, 58),
+    "sample_answers": ("base/samples/arithmetic.parquet", 1, 58),
     "train_grpo": ("seed0/grpo/g8/k5/policy.json", 5 * 64, 127),
     "train_semi_online_dpo": ("seed0/semi-online/g8/k15/policy.json", 15 * 64, 208),
     "harvest_rollouts": ("seed0/harvest/g0/k0/rollouts.parquet", 1, 71),
@@ -130,7 +130,7 @@ def test_replies_to_open_ended_prompts_are_guessed_by_their_own_budget() -> None
     def hours(tokens: int, samples: int) -> float:
         prompts = OPEN_ENDED | {"max_completion_length": tokens, "samples_per_prompt": samples}
         grid = Grid(load(SMALL | {"rewards": {"polite": JUDGE}, "open_ended": prompts}))
-        return guess(grid, "draw_replies", next(iter(grid.runs)), {}, 0, None)
+        return guess(grid, "sample_replies", next(iter(grid.runs)), {}, 0, None)
 
     assert hours(512, 2) < hours(512, 8)
     assert hours(512, 2) < hours(2048, 2)

@@ -9,13 +9,13 @@ import pytest
 
 from g2d.memory.estimate import Forecast, MemoryEstimate
 from g2d.memory.passes import Counted, model_shape
-from g2d.memory.workload import Drawing, Training
+from g2d.memory.workload import SamplingLoad, Training
 from g2d.policies.model_keys import Lora
 from g2d.rollouts.rollout_keys import EngineSettings
 from tests.memory.test_passes import llama
 
 ENGINE, ADAPTER = EngineSettings(), Lora()
-HARVEST = Drawing("harvest", "harvest", 50, 8, 4, None)
+HARVEST = SamplingLoad("harvest", "harvest", 50, 8, 4, None)
 
 
 def forecast(engine: EngineSettings = ENGINE, lora: Lora = ADAPTER) -> Forecast:
@@ -28,7 +28,7 @@ def training(engine: EngineSettings) -> MemoryEstimate:
 
 def test_a_cache_has_a_column_for_every_token() -> None:
     """20 tokens of a prompt and 50 drawn: 70 columns."""
-    terms = {term.name: term for term in forecast().drawing(HARVEST).terms}
+    terms = {term.name: term for term in forecast().sampling(HARVEST).terms}
     assert terms["keys and values"].how.startswith("8 x 70 tokens x ")
 
 
@@ -87,5 +87,5 @@ def test_a_pass_of_all_weights_keeps_them_in_bfloat16_and_the_gradient_of_the_he
 
 def test_completions_of_all_weights_need_no_adapter() -> None:
     on_card = forecast(lora=NONE)
-    terms = {term.name: term.bytes for term in on_card.drawing(HARVEST).terms}
+    terms = {term.name: term.bytes for term in on_card.sampling(HARVEST).terms}
     assert terms["weights"] == 2 * on_card.shape.parameters and "adapter" not in terms

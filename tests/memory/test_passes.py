@@ -67,7 +67,7 @@ def test_keys_and_values_of_a_generation() -> None:
     shape, counted = model_shape(llama(5), Lora()), Counted(llama(5), Lora())
     drawn = 6 * 34 * (8 + 8)  # tokens and their random numbers
     expected = 6 * 33 * shape.cache_per_token * 2 + drawn
-    assert counted.drawing(rows=6, columns=33).kept == pytest.approx(expected, rel=0.02)
+    assert counted.sampling(rows=6, columns=33).kept == pytest.approx(expected, rel=0.02)
 
 
 def test_a_real_pass_allocates_what_was_forecast(capfd: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ class PlainGrpo(Checkpointed, GRPOTrainer):
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: object, **__: object) -> Any:
         step = self.state.global_step
         self.sampler.sync(step)
-        return self.sampler.draw(prompt_ids, [f"grpo/{step}/{place}" for place in range(len(prompt_ids))])
+        return self.sampler.sample(prompt_ids, [f"grpo/{step}/{place}" for place in range(len(prompt_ids))])
 
     def keep(self, checkpoint: Path) -> None:
         """Keep nothing more."""

@@ -29,9 +29,9 @@ from g2d.regimes.grpo.auto_stop import (
 )
 from g2d.regimes.grpo.keys import AutoStop
 from g2d.regimes.grpo.train import train_grpo
-from g2d.rollouts.draw import sampling
-from g2d.rollouts.own_process import Draw
+from g2d.rollouts.own_process import SamplingJob
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
+from g2d.rollouts.sample import sampling
 from tests.frames import group
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import START_S, STEP_S, Clock, interrupted
@@ -293,7 +293,7 @@ def test_other_settings_restart_the_training(
 
 def test_a_probe_with_vllm_has_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It shares the GPU with the trainer."""
-    drawn: list[Draw] = []
+    drawn: list[SamplingJob] = []
     monkeypatch.setattr(auto_stop, "sample_in_own_process", lambda draw: drawn.append(draw) or [])
     engine = EngineSettings(
         name="vllm", tensor_parallel_size=2, gpu_memory_utilization=0.9, training_gpu_memory_utilization=0.4

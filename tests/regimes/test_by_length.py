@@ -153,12 +153,12 @@ def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]) -> None:
-    draw = Sampler.draw
+    draw = Sampler.sample
 
     def of_many_lengths(self: Sampler, prompts: list[list[int]], names: list[str]) -> Any:
         return [ids[: 1 + i % 8] for i, ids in enumerate(draw(self, prompts, names)[0])], None
 
-    monkeypatch.setattr(Sampler, "draw", of_many_lengths)
+    monkeypatch.setattr(Sampler, "sample", of_many_lengths)
     warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | keys), []
     for chosen in (MicroBatches(4, False), MicroBatches(4, False, tokens=1)):
         set_microbatches(monkeypatch, chosen)

@@ -76,7 +76,7 @@ def test_a_completion_has_the_random_numbers_of_its_place(plain: Any) -> None:
     by_id = {problem.problem_id: problem for problem in easy(20)}
     prompts = [conversation_ids(engine.tokenizer, conversation(by_id[name], Prompt())) for name in frame.problem_id]
     decoding = Decoding(1, WARMUP.temperature, 1.0, WARMUP.max_completion_length, batch_size=5, seed=0)
-    drawn = engine.draw(prompts, [f"grpo/0/{place}" for place in range(len(prompts))], decoding)
+    drawn = engine.sample(prompts, [f"grpo/0/{place}" for place in range(len(prompts))], decoding)
     assert [*map(len, drawn)] == frame.token_count.tolist()
     texts = engine.tokenizer.batch_decode(drawn, skip_special_tokens=True)
     recorded = frame.completion_text.dropna()
@@ -94,7 +94,7 @@ def test_a_model_that_is_decoded_in_closed_batches_draws_the_same(
 def test_drawing_leaves_weights_and_random_numbers_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, seen = Sampler.draw, []
+    original, seen = Sampler.sample, []
 
     def draw(self: Sampler, prompts: list[list[int]], names: list[str]) -> Any:
         model, state = self.trainer.model, torch.get_rng_state()
@@ -107,7 +107,7 @@ def test_drawing_leaves_weights_and_random_numbers_as_they_were(
         seen.append(self.trainer.state.global_step)
         return drawn
 
-    monkeypatch.setattr(Sampler, "draw", draw)
+    monkeypatch.setattr(Sampler, "sample", draw)
     warm_up(tmp_path, tiny_policy(), 2, NOISY)
     assert seen == [0, 1]
 

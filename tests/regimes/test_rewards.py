@@ -22,7 +22,6 @@ from g2d.rewards.controls import Random, Wrong
 from g2d.rewards.python import PythonReward
 from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import Judgement, Reward
-from g2d.rollouts.draw import with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import (
     COLUMNS,
@@ -34,6 +33,7 @@ from g2d.rollouts.rollout import (
     to_frame,
     write_rollouts,
 )
+from g2d.rollouts.sample import with_rewards
 from g2d.settings import Section, key
 from g2d.stages.sample_rollouts import generate_rollouts
 from g2d.verifier.verifier_keys import PythonVerifier

@@ -37,7 +37,7 @@ from g2d.rollouts.pairs import build_pairs, read_pairs
 from g2d.rollouts.rollout import IDS, read_rollouts, require_own_tokens, to_frame, write_rollouts
 from tests.models import adapted, rollouts_of
 
-Drawn = tuple[tuple[int, ...], tuple[int, ...]]  # tokens of a prompt and of a completion
+Sampled = tuple[tuple[int, ...], tuple[int, ...]]  # tokens of a prompt and of a completion
 
 # TRL's copies of templates: what begins a document, the tokenizer's end, what else ends a completion.
 TEMPLATES = {
@@ -98,8 +98,8 @@ def policy_of(template: str, folder: Path) -> PolicyRecord:
 
 
 @contextmanager
-def sampled() -> Iterator[list[Drawn]]:
-    seen: list[Drawn] = []
+def sampled() -> Iterator[list[Sampled]]:
+    seen: list[Sampled] = []
     complete = ContinuousBatch.complete
 
     def watched(batch: ContinuousBatch, samples: Any) -> Any:
@@ -113,9 +113,9 @@ def sampled() -> Iterator[list[Drawn]]:
 
 
 @contextmanager
-def trained() -> Iterator[list[Drawn]]:
+def trained() -> Iterator[list[Sampled]]:
     """Record the tokens of passes with a gradient: tokens without a label, then tokens with one."""
-    seen: list[Drawn] = []
+    seen: list[Sampled] = []
     forward = PeftModelForCausalLM.forward
 
     def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,7 +156,7 @@ class Harvest:
         write_jsonl(folder / "pairs.jsonl", self.pairs)
         assert read_pairs(folder / "pairs.jsonl") == self.pairs
 
-    def of(self, rows: pd.DataFrame) -> list[Drawn]:
+    def of(self, rows: pd.DataFrame) -> list[Sampled]:
         return sorted(
             self.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
         )
@@ -227,14 +227,14 @@ JOB: dict[str, Any] = {"lora": Lora(), "seed": 0}
 ONE_PASS = {"epochs": 1, "per_device_batch_size": 4, "gradient_accumulation_steps": 1}
 
 
-def of_pairs(harvest: Harvest, pairs: list[Any], *sides: str) -> list[Drawn]:
+def of_pairs(harvest: Harvest, pairs: list[Any], *sides: str) -> list[Sampled]:
     return [harvest.sampled[pair["problem_id"], pair[f"{side}_sample"]] for pair in pairs for side in sides]
 
 
 DPO = Dpo.model_validate(ONE_PASS)
 FINISHED = "reward == 1 and finish_reason == 'stop'"
 # Training, its data and settings, and the tokens that it trains on.
-REGIMES: dict[str, tuple[Any, Callable[[Harvest], Any], Any, Callable[[Harvest], list[Drawn]]]] = {
+REGIMES: dict[str, tuple[Any, Callable[[Harvest], Any], Any, Callable[[Harvest], list[Sampled]]]] = {
     "dpo": (train_dpo, lambda h: h.pairs, DPO, lambda h: of_pairs(h, h.pairs, "chosen", "rejected")),
     "rft": (
         train_rft,

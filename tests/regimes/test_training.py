@@ -100,7 +100,7 @@ def test_a_truncated_completion_that_ends_with_the_padding_token_is_masked(
     def draw(self: Sampler, prompts: list[list[int]], names: list[str]) -> tuple[list[list[int]], None]:
         return [[5] * (WARMUP.max_completion_length - 1) + [padding] for _ in prompts], None
 
-    monkeypatch.setattr(Sampler, "draw", draw)
+    monkeypatch.setattr(Sampler, "sample", draw)
     masking = WARMUP.model_copy(update={"mask_truncated": True})
     log = warm_up(tmp_path, easy(10), k=1, warmup=masking, reward=Random(reward="random"))
     assert set(pd.read_parquet(tmp_path / "rollouts.parquet").finish_reason) == {"length"}

@@ -54,7 +54,7 @@ def test_the_walk_lists_the_files_that_a_training_passes_through(
         monkeypatch.setattr(owner, function, wrapper)
 
     recorded(GRPOTrainer, "_get_per_token_logps_and_entropies", "loss")
-    recorded(TransformersEngine, "draw", "sampling")
+    recorded(TransformersEngine, "sample", "sampling")
     recorded(TrainingReward, "__call__", "reward")
     warmup = Warmup(steps=[0, 1], learning_rate=1e-3, max_completion_length=4)
     problems = generate("arithmetic", "train", 8, seed=0)

@@ -22,7 +22,6 @@ from g2d.policies.record import context_limit, end_tokens, ends_in_words
 from g2d.problems.prompts import Prompt, token_ids
 from g2d.problems.synthetic import generate
 from g2d.rollouts.continuous_batching import is_supported
-from g2d.rollouts.draw import evaluation_decoding, sampling
 from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.rollout import (
     COLUMNS,
@@ -35,6 +34,7 @@ from g2d.rollouts.rollout import (
     write_rollouts,
 )
 from g2d.rollouts.rollout_keys import Evaluation, HarvestSettings
+from g2d.rollouts.sample import evaluation_decoding, sampling
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import random_model, rollouts_of, tiny_policy, two_ends_policy

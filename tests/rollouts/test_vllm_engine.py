@@ -16,9 +16,9 @@ import torch
 from g2d.policies import PolicyRecord
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
+from g2d.rollouts.sample import sampling
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine

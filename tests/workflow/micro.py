@@ -10,7 +10,7 @@ from tests import open_ended
 from tests.rewards.models import reward_model
 from tests.workflow.conftest import Project, copy_of_extended
 
-SUMMARIES = {"make_tables": 1, "draw_figures": 1, "all": 1, "record_provenance": 1, "build_report": 1}
+SUMMARIES = {"make_tables": 1, "plot_figures": 1, "all": 1, "record_provenance": 1, "build_report": 1}
 
 
 def metrics(project: Project, folder: str) -> list[dict[str, Any]]:

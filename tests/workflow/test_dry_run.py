@@ -48,7 +48,7 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     expected = {rule: 2 * 5 * n for rule, n in per_seed.items()}
     expected |= {"evaluate": 2 * 2 * (1 + 5 * 10), "calibrate": 2, "select_training_set": 2, "pretrained_model": 2}
     expected |= {"load_problems": 3, "check_leakage": 2}
-    expected |= {"make_tables": 1, "draw_figures": 1, "all": 1}
+    expected |= {"make_tables": 1, "plot_figures": 1, "all": 1}
     expected |= {"record_provenance": 1, "build_report": 1}
     assert project.planned(*shipped("paper.yaml")) == expected
 

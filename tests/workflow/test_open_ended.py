@@ -38,7 +38,7 @@ def project(extended: tuple[Project, dict[str, int]]) -> Project:
     return extended[0]
 
 
-TRAINED = {"train_grpo": 1, "train_semi_online_dpo": 3, "evaluate": 4, "draw_replies": POLICIES}
+TRAINED = {"train_grpo": 1, "train_semi_online_dpo": 3, "evaluate": 4, "sample_replies": POLICIES}
 
 
 def test_only_jobs_of_the_prompts_run(extended: tuple[Project, dict[str, int]]) -> None:
@@ -154,7 +154,7 @@ def test_a_win_rate_names_the_prompts_of_all_stages(win_rates: pd.DataFrame) -> 
 
 
 def test_a_policy_pays_for_its_replies(project: Project) -> None:
-    costs = pd.read_csv(project.results / "tables/cost.csv").query("stage == 'draw_replies'")
+    costs = pd.read_csv(project.results / "tables/cost.csv").query("stage == 'sample_replies'")
     assert set(costs["n_jobs"]) == {1}
     [tokens] = costs.query("policy == 'open' and K == 2")["tokens_generated"]
     assert tokens == replies(project, "seed0/open/g4/k2")["token_count"].sum()

@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Change, Jobs]] = {
     ),
     "set evaluation.sampled, beside_greedy": (
         put("evaluation", sampled={"n": 4, "beside_greedy": True}),
-        {"draw_samples": 18} | TABLES,
+        {"sample_answers": 18} | TABLES,
     ),
     "set evaluation.sampled": (put("evaluation", sampled={"n": 4}), {"evaluate": 18} | TABLES),
     "set baselines.grpo_steps to all": (put("baselines", grpo_steps="all"), {"evaluate": 2} | TABLES),

@@ -30,7 +30,7 @@ rule evaluate:
 
 
 # Samples in addition to greedy answers, if configured.
-use rule evaluate as draw_samples with:
+use rule evaluate as sample_answers with:
     input:
         policy="results/{policy}/policy.json",
         weights=policy_weights,
@@ -41,17 +41,17 @@ use rule evaluate as draw_samples with:
         rollouts="results/{policy}/samples/{benchmark}.parquet",
         cost="results/{policy}/samples/{benchmark}.cost.json",
     log:
-        "results/logs/draw_samples/{policy}/{benchmark}.log",
+        "results/logs/sample_answers/{policy}/{benchmark}.log",
     benchmark:
-        "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
+        "results/benchmarks/sample_answers/{policy}/{benchmark}.tsv"
     params:
         settings=lambda w: GRID.fingerprints[model_of(w)].samples(),
     message:
-        "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
+        "Sample {wildcards.policy} on {wildcards.benchmark}"
 
 
 # Replies to held-out open-ended prompts, for win rates against M0.
-rule draw_replies:
+rule sample_replies:
     input:
         policy="results/{policy}/policy.json",
         weights=policy_weights,
@@ -62,18 +62,18 @@ rule draw_replies:
         rollouts="results/{policy}/open-ended/rollouts.parquet",
         cost="results/{policy}/open-ended/cost.json",
     log:
-        "results/logs/draw_replies/{policy}.log",
+        "results/logs/sample_replies/{policy}.log",
     benchmark:
-        "results/benchmarks/draw_replies/{policy}.tsv"
+        "results/benchmarks/sample_replies/{policy}.tsv"
     conda:
         "../../envs/g2d.yaml"
     resources:
         gpu=engine_gpus,
     params:
-        version=VERSIONS["draw_replies"],
+        version=VERSIONS["sample_replies"],
         settings=lambda w: GRID.fingerprints[model_of(w)].replies(),
         engine=engine_name,
     message:
         "Have {wildcards.policy} reply to the held-out prompts"
     script:
-        "../scripts/draw_replies.py"
+        "../scripts/sample_replies.py"

@@ -25,7 +25,7 @@ rule make_tables:
         "../scripts/make_tables.py"
 
 
-rule draw_figures:
+rule plot_figures:
     input:
         main="results/tables/main.csv",
         harvest="results/tables/harvest.csv",
@@ -36,19 +36,19 @@ rule draw_figures:
             for name, figure in FIGURES.items()
         },
     log:
-        "results/logs/draw_figures.log",
+        "results/logs/plot_figures.log",
     benchmark:
-        "results/benchmarks/draw_figures.tsv"
+        "results/benchmarks/plot_figures.tsv"
     conda:
         "../../envs/g2d.yaml"
     params:
-        version=VERSIONS["draw_figures"],
+        version=VERSIONS["plot_figures"],
         benchmark=CONFIG.tested_benchmarks[0],
         note=CONFIG.demonstration,
     message:
-        "Draw the figures"
+        "Plot the figures"
     script:
-        "../scripts/draw_figures.py"
+        "../scripts/plot_figures.py"
 
 
 rule record_provenance:

@@ -7,8 +7,8 @@ def main(snakemake):
     # Imported in the fork (share_imports).
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems
-    from g2d.rollouts.draw import evaluation_decoding
     from g2d.rollouts.rollout_keys import Evaluation
+    from g2d.rollouts.sample import evaluation_decoding
     from g2d.stages.sample_rollouts import generate_rollouts
 
     with stage(snakemake) as meter:

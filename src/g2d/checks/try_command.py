@@ -33,10 +33,10 @@ from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
 from g2d.problems.sources import load_problems
 from g2d.rewards.registry import TRUTH
-from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.rollouts.rollout_keys import Calibration
+from g2d.rollouts.sample import engine_for, evaluation_decoding, sample_rollouts, sampling, with_rewards
 from g2d.rollouts.verifier_failures import FAILURES, first_failure
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
@@ -114,7 +114,7 @@ def tried(config: Config, model: str, problems: str, n: int, seed: int, reward: 
         policy = base_policy(model, config.models[model], Path(folder) / "model")
         engine = engine_for(policy, settings.engine)
         try:
-            rollouts = draw_rollouts(policy, chosen, settings.prompt, decoding, engine=engine, verifier=verifier)
+            rollouts = sample_rollouts(policy, chosen, settings.prompt, decoding, engine=engine, verifier=verifier)
         except TemplateError as error:
             raise ValueError(f"{model}: chat template fails: {error}") from None
         except (LookupError, RuntimeError):

@@ -13,7 +13,7 @@ from statistics import mean
 
 from g2d.config.sections import ModelSettings
 from g2d.forecast.devices import CARD, Device, core_operations
-from g2d.forecast.workloads import PROMPT_TOKENS, drawings
+from g2d.forecast.workloads import PROMPT_TOKENS, sampling_loads
 from g2d.grid.grid import Grid
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy
 from g2d.policies.model_keys import BYTES, parameters
@@ -154,7 +154,7 @@ def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Wo
 
 def _drawing(grid: Grid, stage: str, model: str, wildcards: Mapping[str, str]) -> Work:
     settings = grid.settings[model]
-    calibrate, harvest, evaluate, *replies = drawings(grid, model)
+    calibrate, harvest, evaluate, *replies = sampling_loads(grid, model)
     if stage == "harvest_rollouts":
         job = harvest
         completions = harvest.completions or 0
@@ -163,7 +163,7 @@ def _drawing(grid: Grid, stage: str, model: str, wildcards: Mapping[str, str]) -
         job = calibrate
         group = settings.calibration.samples_per_prompt
         completions = calibrate.completions or LEVELS * settings.calibration.problems_per_level * group
-    elif stage == "draw_replies":
+    elif stage == "sample_replies":
         job = replies[0]
         group = job.samples
         completions = PROBLEMS * group
@@ -171,7 +171,7 @@ def _drawing(grid: Grid, stage: str, model: str, wildcards: Mapping[str, str]) -
         job = evaluate
         sampled = settings.evaluation.sampled
         group = 1
-        if sampled and (stage == "draw_samples" or not sampled.beside_greedy):
+        if sampled and (stage == "sample_answers" or not sampled.beside_greedy):
             group = sampled.n
         source = grid.config.problem_sources.get(wildcards.get("benchmark", ""))
         n_problems = source.n if isinstance(source, SyntheticProblems) else PROBLEMS

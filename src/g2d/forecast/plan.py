@@ -21,10 +21,10 @@ from g2d.checks.load import read_sources
 from g2d.config.file import read_files
 from g2d.config.sections import Config
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
-from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
+from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, sampling_loads, trainings
 from g2d.grid.grid import Grid
 from g2d.memory.estimate import Forecast, MemoryEstimate
-from g2d.memory.workload import Drawing, Training
+from g2d.memory.workload import SamplingLoad, Training
 from g2d.plain import say
 from g2d.policies.model_keys import HubModel, LocalModel
 from g2d.rewards.model import RewardModel
@@ -180,9 +180,9 @@ def model_forecast(
         return result
     forecast = Forecast.of(file, settings.lora, settings.engine, memory, prompt_tokens)
     jobs = []
-    for drawing in drawings(grid, name):
-        need = forecast.drawing(drawing)
-        jobs.append(_as_json(need, drawing_change(drawing, need, forecast)))
+    for load in sampling_loads(grid, name):
+        need = forecast.sampling(load)
+        jobs.append(_as_json(need, sampling_change(load, need, forecast)))
     for training in map(forecast.divided, trainings(grid, name)):
         need = forecast.training(training)
         change = training_change(training, need, forecast)
@@ -245,7 +245,7 @@ def _changes(training: Training, units: int, share_before: float, share: float, 
     return words
 
 
-def drawing_change(drawing: Drawing, need: MemoryEstimate, forecast: Forecast) -> str | None:
+def sampling_change(load: SamplingLoad, need: MemoryEstimate, forecast: Forecast) -> str | None:
     if need.verdict == "fits":
         return None
     if forecast.engine.name == "vllm":
@@ -253,15 +253,15 @@ def drawing_change(drawing: Drawing, need: MemoryEstimate, forecast: Forecast) -
             return None  # vLLM uses its share of the card
         own = replace(forecast, engine=EngineSettings())
         change = "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"
-        if own.drawing(drawing).verdict == "fits":
+        if own.sampling(load).verdict == "fits":
             return f"set engine.name to transformers, which samples more slowly; or {change}"
         return change
-    batch = drawing.batch // 2
+    batch = load.batch // 2
     while batch >= 1:
-        if forecast.drawing(replace(drawing, batch=batch)).verdict == "fits":
-            return f"set {drawing.section}.batch_size to {batch}: the rollouts stay the same"
+        if forecast.sampling(replace(load, batch=batch)).verdict == "fits":
+            return f"set {load.section}.batch_size to {batch}: the rollouts stay the same"
         batch //= 2
-    return f"{drawing.section}.batch_size: 1 would still not fit: use a larger card or a smaller model"
+    return f"{load.section}.batch_size: 1 would still not fit: use a larger card or a smaller model"
 
 
 def _merged(jobs: list[JobForecast]) -> list[JobForecast]:
@@ -297,7 +297,7 @@ def _passes(training: Training) -> str:
 
 
 def _tokens(grid: Grid, model: str) -> list[TokenForecast]:
-    jobs: list[Drawing | Training] = [*drawings(grid, model), *trainings(grid, model)]
+    jobs: list[SamplingLoad | Training] = [*sampling_loads(grid, model), *trainings(grid, model)]
     rows: list[TokenForecast] = []
     for job in jobs:
         if job.completions is not None:

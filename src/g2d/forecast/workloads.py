@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from g2d.grid.grid import Grid, by_section, group_sizes
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy, TrainedRun
-from g2d.memory.workload import Drawing, Training
+from g2d.memory.workload import SamplingLoad, Training
 from g2d.problems.problem_keys import SyntheticProblems
 from g2d.regimes.common.checkpoints import KEPT
 from g2d.rollouts.free_memory import GIB
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # imports torch
 PROMPT_TOKENS = 256  # assumed
 
 
-def drawings(grid: Grid, model: str) -> Iterator[Drawing]:
+def sampling_loads(grid: Grid, model: str) -> Iterator[SamplingLoad]:
     pool = grid.config.pool
     settings = grid.settings[model]
     calibration = settings.calibration
@@ -31,14 +31,14 @@ def drawings(grid: Grid, model: str) -> Iterator[Drawing]:
     if levels is not None:
         n_levels = max(len(levels), 1)
         drawn = n_levels * calibration.problems_per_level * calibration.samples_per_prompt
-    yield _drawing_of(calibration, "calibrate", "calibration", drawn)
+    yield _sampling_load(calibration, "calibrate", "calibration", drawn)
     harvest = settings.harvest
-    yield _drawing_of(harvest, "harvest", "harvest", settings.training_set.n * harvest.samples_per_prompt)
+    yield _sampling_load(harvest, "harvest", "harvest", settings.training_set.n * harvest.samples_per_prompt)
     evaluation = settings.evaluation
     samples = 1
     if evaluation.sampled:
         samples = evaluation.sampled.n
-    yield Drawing(
+    yield SamplingLoad(
         name="evaluate",
         section="evaluation",
         budget=evaluation.max_completion_length,
@@ -48,11 +48,11 @@ def drawings(grid: Grid, model: str) -> Iterator[Drawing]:
     )
     replies = grid.config.open_ended
     if replies is not None:
-        yield _drawing_of(replies, "draw_replies", "open_ended", None)
+        yield _sampling_load(replies, "sample_replies", "open_ended", None)
 
 
-def _drawing_of(sampling: Sampling, name: str, section: str, completions: int | None) -> Drawing:
-    return Drawing(
+def _sampling_load(sampling: Sampling, name: str, section: str, completions: int | None) -> SamplingLoad:
+    return SamplingLoad(
         name=name,
         section=section,
         budget=sampling.max_completion_length,

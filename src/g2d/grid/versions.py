@@ -47,10 +47,10 @@ STAGES = (
     Stage("build_pairs", 1),
     *(_TRAININGS[name] for name in OFFLINE_STAGES),
     Stage("evaluate", 1, gpu=True),
-    Stage("draw_samples", None, gpu=True),
-    Stage("draw_replies", 1, gpu=True),
+    Stage("sample_answers", None, gpu=True),
+    Stage("sample_replies", 1, gpu=True),
     Stage("make_tables", 1),
-    Stage("draw_figures", 1),
+    Stage("plot_figures", 1),
     Stage("record_provenance", 1),
     Stage("build_report", 1),
 )

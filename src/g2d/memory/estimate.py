@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from g2d.memory.workload import Drawing, Training
+from g2d.memory.workload import SamplingLoad, Training
 from g2d.policies.model_keys import Lora
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.rollout_keys import SEQUENCES, EngineSettings
@@ -97,7 +97,7 @@ class Forecast:
         elif training.batch is not None:
             if training.own_copy:
                 terms.append(Term("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
-            generation = self.counted.drawing(training.batch, tokens).peak
+            generation = self.counted.sampling(training.batch, tokens).peak
             if generation > held:  # activations are freed before generation
                 how = f"keys and values of {training.batch} x {tokens} tokens"
                 terms.append(Term("generation, beyond these", generation - held, how))
@@ -136,26 +136,26 @@ class Forecast:
             Term("adapter, gradient, Adam", state * shape.adapter, f"{shape.adapter:,} x {each}"),
         ]
 
-    def drawing(self, drawing: Drawing) -> MemoryEstimate:
+    def sampling(self, load: SamplingLoad) -> MemoryEstimate:
         if self.engine.name == "vllm":
             share = self.engine.gpu_memory_utilization
-            cache = self._vllm_cache(share, drawing.budget, split=self.engine.tensor_parallel_size)
+            cache = self._vllm_cache(share, load.budget, split=self.engine.tensor_parallel_size)
             terms = [*cache.terms, Term("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
             notes = [cache.words("engine.gpu_memory_utilization")]
-            return MemoryEstimate(drawing.name, terms, self.memory, notes, cache.sequences < 1)
-        tokens = self.prompt_tokens + drawing.budget
-        generation = self.counted.drawing(drawing.batch, tokens)
+            return MemoryEstimate(load.name, terms, self.memory, notes, cache.sequences < 1)
+        tokens = self.prompt_tokens + load.budget
+        generation = self.counted.sampling(load.batch, tokens)
         step = generation.peak - generation.kept
-        prompts = -(-drawing.batch // drawing.samples)
+        prompts = -(-load.batch // load.samples)
         read = self.counted.reading(prompts, self.prompt_tokens, adapted=False).peak
-        how = f"{drawing.batch} x {tokens} tokens x {2 * self.shape.cache_per_token:,} bytes"
+        how = f"{load.batch} x {tokens} tokens x {2 * self.shape.cache_per_token:,} bytes"
         terms = [
             *self._policy(4),
             Term("keys and values", generation.kept, how),
             Term("largest peak", max(step, read), "one token of all rows, or their prompts"),
             Term("context and kernels", CONTEXT, "assumed"),
         ]
-        return MemoryEstimate(drawing.name, terms, self.memory)
+        return MemoryEstimate(load.name, terms, self.memory)
 
     def _policy(self, of_adapter: int, split: int = 1) -> list[Term]:
         terms = [_numbers("weights", self.shape.parameters, 2, split)]

@@ -206,7 +206,7 @@ class Counted:
         """Return a pass without gradients, of a frozen policy if not `adapted`."""
         return self._over_all_blocks(self._read, rows, tokens, adapted)
 
-    def drawing(self, rows: int, columns: int) -> PassMemory:
+    def sampling(self, rows: int, columns: int) -> PassMemory:
         """Return the last step of a generation: its cache is kept."""
         return self._over_all_blocks(self._draw, rows, columns)
 

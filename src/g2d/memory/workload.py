@@ -10,7 +10,7 @@ Passes = Literal["equal", "by_length", "groups"]
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SamplingLoad:
     name: str
     section: str
     budget: int  # most tokens per completion

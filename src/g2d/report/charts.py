@@ -31,8 +31,8 @@ STAGE_COLORS = {f"train_{method}": color for method, color in COLORS.items()} | 
     "calibrate": "#000000",
     "harvest_rollouts": "#999999",
     "evaluate": "#DDDDDD",
-    "draw_samples": "#44AA99",
-    "draw_replies": "#DDCC77",
+    "sample_answers": "#44AA99",
+    "sample_replies": "#DDCC77",
 }
 SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 

@@ -42,7 +42,7 @@ class Completion:
     token_ids: tuple[int, ...]  # including the token that ended it
 
 
-Drawn = tuple[list[int], FinishReason]  # (tokens of a completion, reason why it ended)
+Sampled = tuple[list[int], FinishReason]  # (tokens of a completion, reason why it ended)
 
 
 class Engine(Protocol):
@@ -95,7 +95,9 @@ class ModelEngine:
             completions.append([self._completion(tokens, reason) for tokens, reason in samples])
         return completions
 
-    def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
+    def _samples(
+        self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
+    ) -> list[list[Sampled]]:
         """Sample completions of every prompt; random numbers depend on the prompt's name."""
         raise NotImplementedError
 

@@ -17,16 +17,16 @@ from g2d.jobs.orphans import end_with_snakemake
 from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.rollouts.draw import draw_rollouts, engine_for
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.rollout_keys import EngineSettings
+from g2d.rollouts.sample import engine_for, sample_rollouts
 from g2d.verifier import Verifier
 from g2d.verifier.verifier_keys import PythonVerifier, own_file
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class SamplingJob:
     policy: PolicyRecord
     problems: Sequence[Problem]
     prompt: Prompt
@@ -36,13 +36,13 @@ class Draw:
     workers: int  # verifier processes
 
 
-def sample(draw: Draw) -> list[Rollout]:
+def sample(draw: SamplingJob) -> list[Rollout]:
     engine = engine_for(draw.policy, draw.engine)
     with Verifier(draw.workers, file=own_file(draw.verifier)) as verifier:
-        return draw_rollouts(draw.policy, draw.problems, draw.prompt, draw.decoding, engine=engine, verifier=verifier)
+        return sample_rollouts(draw.policy, draw.problems, draw.prompt, draw.decoding, engine=engine, verifier=verifier)
 
 
-def sample_in_own_process(draw: Draw) -> list[Rollout]:
+def sample_in_own_process(draw: SamplingJob) -> list[Rollout]:
     """Sample in a new process, which prints to this one's output; a RuntimeError if it fails."""
     with TemporaryDirectory(prefix="g2d-draw-") as folder:
         given, result = Path(folder, "draw"), Path(folder, "rollouts")
@@ -56,7 +56,7 @@ def sample_in_own_process(draw: Draw) -> list[Rollout]:
 
 def main(given: Path, result: Path) -> None:
     end_with_snakemake()
-    draw: Draw = pickle.loads(given.read_bytes())
+    draw: SamplingJob = pickle.loads(given.read_bytes())
     result.write_bytes(pickle.dumps(sample(draw)))
 
 

@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 
 from g2d.policies.record import PolicyRecord, end_tokens, load_model, load_tokenizer
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
-from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
+from g2d.rollouts.engine import Decoding, ModelEngine, Sampled
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.weights_check import Reference, fixed_texts, log_probabilities, require_adapter, require_same
 
@@ -51,22 +51,24 @@ class TransformersEngine(ModelEngine):
         """See `VllmEngine`."""
         require_same(name, self, log_probabilities(self.model, fixed_texts(self.tokenizer)), reference)
 
-    def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
+    def _samples(
+        self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
+    ) -> list[list[Sampled]]:
         # Longest prompts first, so that a lack of memory shows early.
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
         samples: list[Sample] = []
         for i in order:
             samples += [(i, j) for j in range(decoding.samples_per_prompt)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[0]], at[1]), samples)
-        by_prompt: list[list[Drawn]] = []
+        by_prompt: list[list[Sampled]] = []
         for i in range(len(prompts)):
             by_prompt.append([self._with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)])
         return by_prompt
 
-    def _with_reason(self, tokens: list[int]) -> Drawn:
+    def _with_reason(self, tokens: list[int]) -> Sampled:
         return tokens, "stop" if tokens[-1] in self.end_ids else "length"
 
-    def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
+    def sample(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
         """Sample a completion per tokenized prompt, as `VllmEngine.draw`, without log-probabilities."""
         first_of: dict[tuple[int, ...], int] = {}  # equal prompts are read once
         samples: list[Sample] = []

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from g2d.jobs.files import read_json
 from g2d.policies.model_keys import LORA_RANKS
 from g2d.policies.record import PolicyRecord, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
-from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
+from g2d.rollouts.engine import Decoding, ModelEngine, Request, Sampled
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.rollout_keys import SEQUENCES, EngineSettings
 from g2d.rollouts.sampling import request_seed
@@ -91,11 +91,13 @@ class VllmEngine(ModelEngine):
         if not self.merges:
             self._load_adapter(policy.adapter)
 
-    def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
+    def _samples(
+        self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
+    ) -> list[list[Sampled]]:
         """Sample; vLLM ignores `decoding.batch_size`."""
-        drawn: list[list[Drawn]] = []
+        drawn: list[list[Sampled]] = []
         for output in self._complete(prompts, names, decoding):
-            of_prompt: list[Drawn] = []
+            of_prompt: list[Sampled] = []
             for sample in output.outputs:
                 if sample.finish_reason not in ("stop", "length"):
                     raise RuntimeError(f"vLLM gave a completion up: {sample.finish_reason}")
@@ -136,7 +138,7 @@ class VllmEngine(ModelEngine):
         outputs: list[Any] = self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
         return outputs
 
-    def draw(
+    def sample(
         self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
     ) -> tuple[list[list[int]], list[list[float]]]:
         """Sample a completion per tokenized prompt: its tokens, with the end of the turn, and the log-probabilities

@@ -21,9 +21,9 @@ from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.common.checkpoints import is_usable, job_digest, seal
 from g2d.regimes.common.stopping import work_folder
 from g2d.rewards.registry import TRUTH, require_numbers, words_of
-from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_parts, part_of, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.sample import engine_for, sample_rollouts, with_rewards
 from g2d.rollouts.verifier_failures import require_judged
 from g2d.settings import Section
 from g2d.verifier import Verifier
@@ -88,7 +88,7 @@ def _drawn(
     return draw_in_parts(
         Path(f"{snakemake.output.rollouts}.parts"),
         problems,
-        lambda dealt: draw_rollouts(
+        lambda dealt: sample_rollouts(
             policy, dealt, prompt, decoding, engine=engine, verifier=verifier, token_ids=token_ids
         ),
         samples_per_prompt=decoding.samples_per_prompt,

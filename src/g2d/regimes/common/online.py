@@ -106,7 +106,7 @@ def require_prompts_fit(job: OnlineJob) -> int:
 class Sampler:
     """Samples with the weights that the policy had at its last synchronisation.
 
-    GRPO samples prompts that its trainer has tokenized (`draw`), on-policy entries sample problems (`engine`). Create
+    GRPO samples prompts that its trainer has tokenized (`sample`), on-policy entries sample problems (`engine`). Create
     the sampler before the trainer: vLLM sets seeds when it starts.
 
     Args:
@@ -229,7 +229,7 @@ class Sampler:
             require_adapter(model, replace(self.job.base, adapter=str(self.adapter)))
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
-    def draw(
+    def sample(
         self, prompts: Sequence[Sequence[int]], names: Sequence[str]
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         """Return the tokens of a completion per prompt and, with vLLM, their log-probabilities when sampled.
@@ -237,9 +237,9 @@ class Sampler:
         Random numbers depend on the names.
         """
         if self.vllm is not None:
-            return self.vllm.draw(prompts, names, self.decoding)
+            return self.vllm.sample(prompts, names, self.decoding)
         with self._trainers_model() as engine:
-            return engine.draw(prompts, names, self.decoding), None
+            return engine.sample(prompts, names, self.decoding), None
 
     def save(self, checkpoint: Path) -> None:
         if self.last_sync:

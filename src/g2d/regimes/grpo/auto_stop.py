@@ -23,10 +23,10 @@ from g2d.regimes.common.stopping import stop_requests
 from g2d.regimes.common.trainers import read_log
 from g2d.regimes.grpo.keys import AUTO
 from g2d.regimes.grpo.train import WarmupJob
-from g2d.rollouts.draw import sampling
 from g2d.rollouts.free_memory import free_unused
-from g2d.rollouts.own_process import Draw, sample, sample_in_own_process
+from g2d.rollouts.own_process import SamplingJob, sample, sample_in_own_process
 from g2d.rollouts.rollout import Rollout, to_frame
+from g2d.rollouts.sample import sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _policy(job: WarmupJob, step: int, segment: Path) -> PolicyRecord:
 def probe_rollouts(job: WarmupJob, policy: PolicyRecord, n_prompts: int) -> list[Rollout]:
     """Sample the probe's prompts; vLLM in its own process, beside what the trainer keeps on the GPU."""
     share = job.engine.training_gpu_memory_utilization
-    draw = Draw(
+    draw = SamplingJob(
         policy,
         job.data[:n_prompts],
         job.prompt,

@@ -129,7 +129,7 @@ class Grpo(Checkpointed, GRPOTrainer):
         step = self.state.global_step
         names = [f"grpo/{step}/{place}" for place in range(len(prompt_ids))]
         self.sampler.sync(step)
-        completions, log_probs = self.sampler.draw(prompt_ids, names)
+        completions, log_probs = self.sampler.sample(prompt_ids, names)
         self._lengths = [len(ids) for ids in completions]
         return completions, log_probs
 

@@ -24,10 +24,10 @@ from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.common.training_rollouts import COLUMNS, Record
 from g2d.rewards.registry import TRUTH
 from g2d.rewards.reward import group_name, plain_id
-from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import labels
 from g2d.rollouts.rollout import to_frame
+from g2d.rollouts.sample import sample_rollouts, with_rewards
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 from g2d.verifier.verifier_keys import own_file
@@ -162,7 +162,7 @@ class OnPolicyRollouts:
         problems = [self._at(number) for number in numbers]
         cuda = list(range(torch.cuda.device_count()))
         with torch.random.fork_rng(devices=cuda), self.sampler.engine() as engine:
-            rollouts = draw_rollouts(
+            rollouts = sample_rollouts(
                 job.base,
                 problems,
                 job.prompt,

@@ -60,7 +60,7 @@ def engine_for(policy: PolicyRecord, settings: EngineSettings) -> Engine:
     return engine
 
 
-def draw_rollouts(
+def sample_rollouts(
     policy: PolicyRecord,
     problems: Sequence[Problem],
     prompt: Prompt,

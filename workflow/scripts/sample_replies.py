@@ -8,8 +8,8 @@ def main(snakemake):
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems
     from g2d.rewards.registry import reward_settings
-    from g2d.rollouts.draw import sampling
     from g2d.rollouts.rollout_keys import Sampling
+    from g2d.rollouts.sample import sampling
     from g2d.stages.sample_rollouts import generate_rollouts
 
     with stage(snakemake) as meter:
