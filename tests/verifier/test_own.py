@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from tests.configs import MINIMAL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROBLEM = {"prompt": "1 + 1?", "answer": "2", "level": 1, "subject": None, "metadata": {"n": [1, 1]}}
-LIMITS = Limits(deadline_s=0.5, wall_s=2.0, memory_bytes=300 * 2**20)
+LIMITS = Limits(memory_bytes=300 * 2**20)
+SHORT = replace(LIMITS, deadline_s=0.5, wall_s=2.0)  # for code that hangs
 
 
 @pytest.fixture(autouse=True)
@@ -34,10 +36,16 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signature.cache_clear()
 
 
-def verdicts(body: str, *completions: str, reasons: list[str | None] | None = None, workers: int = 1) -> list[str]:
+def verdicts(
+    body: str,
+    *completions: str,
+    reasons: list[str | None] | None = None,
+    workers: int = 1,
+    limits: Limits = LIMITS,
+) -> list[str]:
     """Judge by the body of a `judge`."""
     Path("mine.py").write_text("def judge(problem, completion):\n" + "".join(f"    {x}\n" for x in body.splitlines()))
-    with Verifier(workers, LIMITS, file="mine.py") as verifier:
+    with Verifier(workers, limits, file="mine.py") as verifier:
         return [judged.verdict for judged in verifier.verify([(PROBLEM, text) for text in completions], reasons)]
 
 
@@ -77,7 +85,8 @@ def test_a_wrong_completion_whose_thinking_never_ended_has_a_status_of_its_own()
 )
 def test_a_failure_is_a_verdict_of_that_completion_alone(body: str, verdict: str) -> None:
     hostile = "if completion != 'hostile':\n    return completion == '2'\n" + body
-    assert verdicts(hostile, "2", "hostile", "3") == ["correct", verdict, "incorrect"]
+    limits = SHORT if verdict == "timeout" else LIMITS
+    assert verdicts(hostile, "2", "hostile", "3", limits=limits) == ["correct", verdict, "incorrect"]
 
 
 def test_a_file_may_define_a_dataclass() -> None:
@@ -129,13 +138,13 @@ while True:
 @pytest.mark.parametrize("noise", ["b'noise'", "b'\\n'"])
 def test_the_time_limit_ends_a_flood_of_any_descriptor(noise: str) -> None:
     hostile = "if completion != 'hostile':\n    return completion == '2'\n" + ENDLESS.replace("NOISE", noise)
-    assert verdicts(hostile, "2", "hostile", "3") == ["correct", "timeout", "incorrect"]
+    assert verdicts(hostile, "2", "hostile", "3", limits=SHORT) == ["correct", "timeout", "incorrect"]
 
 
 @pytest.mark.parametrize("close", ["os.closerange(3, 21)", "[os.dup2(0, n) for n in range(3, 21)]"])
 def test_closing_every_descriptor_hangs_nothing(close: str) -> None:
     hostile = f"import os\nif completion == 'hostile':\n    {close}\nreturn completion == '2'"
-    right, lost, wrong = verdicts(hostile, "2", "hostile", "3")
+    right, lost, wrong = verdicts(hostile, "2", "hostile", "3", limits=SHORT)
     assert (right, wrong) == ("correct", "incorrect")
     assert lost in ("limit", "timeout")
 
