@@ -18,7 +18,7 @@ class Comparison:
     n_problems: int
     n_clusters: int  # n_problems if the problems are independent
     difference: float
-    ci_low: float  # 95 % over seeds and questions, for all comparisons of the family at once
+    ci_low: float  # 95 % over seeds and questions, for all comparisons of the family together
     ci_high: float
     p_value: float  # two-sided: other seeds and questions; Holm's for the family from `corrected`
     standard_error: float  # error of the difference over seeds and questions
@@ -84,7 +84,7 @@ class Margin:
 
     behind: float  # accuracy of the best other policy minus its own
     at_least: float  # lower bound of `behind`, one-sided 95 %; 0 if the policy may be the best
-    at_most: float  # upper bound, one-sided 95 % for all policies at once; 0 if the policy is shown to be the best
+    at_most: float  # upper bound, one-sided 95 % for all policies together; 0 if the policy is shown to be the best
 
 
 def margins_behind_best(answers: Sequence[np.ndarray], clusters: np.ndarray | None = None) -> list[Margin]:

@@ -38,7 +38,7 @@ class Informativeness:
     pairability_low: float | None
     pairability_high: float | None
     n_pairable: int
-    # Not for a scalar reward, which has no p(x):
+    # Not for a scalar reward, because it has no p(x):
     all_wrong: float | None = None  # share of prompts with p(x) = 0
     all_correct: float | None = None  # share of prompts with p(x) = 1
     mid_band: float | None = None  # mu: share of the pairable prompts with 3/8 <= p(x) <= 5/8

@@ -127,7 +127,7 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
 def by_cluster(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
     """Return the mean of each cluster of questions by seed, (n_seeds, n_clusters); the means over them stay.
 
-    In clusters of unequal size, deviations from a seed's mean are scaled by size / mean size, which linearises the
+    Clusters can differ in size. Deviations from a seed's mean are scaled by size / mean size, which linearises the
     ratio of sums over clusters (Cochran 1977, eq. 6.12; Miller 2024, arXiv 2411.00640, section 2.2).
 
     Args:

@@ -28,7 +28,7 @@ class Training:
     reference: bool = False  # while the policy's activations are kept
     reference_model: bool = False  # a second model stays in memory even if its pass comes first
     adapters: int = 1  # 2 if the reference is not M0
-    at_once: int | None = None  # completions that are generated at once
+    at_once: int | None = None  # completions that are generated together
     batch: int | None = None  # completions that transformers generates together
     own_copy: bool = False  # transformers generates from copies of M0
     completions: int | None = None

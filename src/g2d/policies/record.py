@@ -249,7 +249,7 @@ def require_own_weights(policy: PolicyRecord) -> None:
 def load_base(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
     """Load M0, or full weights, from safetensors; in float32 if `exact`.
 
-    A ValueError names weights that are missing, which transformers would initialise at random, or unexpected.
+    A ValueError names weights that are missing (transformers would initialise them at random) or unexpected.
     """
     import torch
 
@@ -260,7 +260,7 @@ def load_base(policy: PolicyRecord, *, exact: bool = False) -> PreTrainedModel:
 def load_into(model: PreTrainedModel, folder: str | Path) -> None:
     """Load full weights in a folder into a model, in place; a ValueError as from `load_base`.
 
-    The file has the names of the published model, which some architectures rename and stack in memory.
+    The file has the names of the published model; some architectures rename and stack them in memory.
     """
     loaded = _from_safetensors(str(folder), DELETE, dtype=model.dtype)
     model.load_state_dict(loaded.state_dict())

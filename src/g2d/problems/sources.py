@@ -1,4 +1,4 @@
-"""Problems of a configured source. JSONL is read without `datasets`, whose import takes seconds."""
+"""Problems of a configured source. JSONL is read without `datasets`, because its import takes seconds."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from g2d.settings import Name, Section
 
 logger = logging.getLogger(__name__)
 
-# The last error of a reward in this process: a training learns from the metrics of TRL, which hold no text, that no
+# The last error of a reward in this process: a training learns from the metrics of TRL, without a text, that no
 # completion has a number.
 _last_error: list[str] = []
 

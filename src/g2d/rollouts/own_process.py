@@ -1,4 +1,4 @@
-"""Sample rollouts with a new engine, in this process or in one of its own.
+"""Sample rollouts with a new engine, in this process or in a new one.
 
 A closed vLLM may keep GPU memory until its process ends.
 """
@@ -43,7 +43,7 @@ def sample(draw: SamplingJob) -> list[Rollout]:
 
 
 def sample_in_own_process(draw: SamplingJob) -> list[Rollout]:
-    """Sample in a new process, which prints to this one's output; a RuntimeError if it fails."""
+    """Sample in a new process that prints to this one's output; a RuntimeError if it fails."""
     with TemporaryDirectory(prefix="g2d-draw-") as folder:
         given, result = Path(folder, "draw"), Path(folder, "rollouts")
         given.write_bytes(pickle.dumps(draw))

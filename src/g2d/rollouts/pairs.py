@@ -1,6 +1,6 @@
 """Positive and negative rollouts, and preference pairs from a harvest (paper, section 2.1, stage 2).
 
-A binary reward is the label. With a scalar reward, a prompt's best rollouts are positive and its worst are negative
+A binary reward is the label. If the reward is scalar, a prompt's best rollouts are positive and its worst are negative
 (arXiv 2506.21495, section 4.2). Others, and rollouts without a reward, are neither.
 
 A pair has TRL's conversational preference format.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def is_binary(rollouts: pd.DataFrame) -> bool:
-    """Return whether their reward only gives 0 and 1: by its declaration, which rollouts of a scalar reward have."""
+    """Return whether their reward only gives 0 and 1. A reward that is declared as scalar does not."""
     if "reward_is_scalar" in rollouts and rollouts["reward_is_scalar"].eq(True).any():
         return False
     return bool(rollouts["reward"].dropna().isin((0, 1)).all())
@@ -166,7 +166,7 @@ def why_no_pairs(rollouts: pd.DataFrame) -> str:
 
 
 def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
-    """Raise a ValueError if a rollout belongs to none of these problems."""
+    """Raise a ValueError if a rollout belongs to another problem."""
     unknown = sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems})
     if unknown:
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")

@@ -36,7 +36,7 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
     """Choose the next token of every row, shape (rows,).
 
     The uniform number is looked up in the cumulative distribution in vocabulary order, where last bits of the logits
-    hardly matter. In the order of probability, two nearly tied tokens would swap places.
+    hardly matter. Ordered by probability, two nearly tied tokens would swap places.
 
     Args:
         logits: (rows, vocabulary).
@@ -47,7 +47,7 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
         return logits.argmax(dim=-1)
     if top_p < 1:
         return _chosen_from_nucleus(logits, uniforms, temperature, top_p)
-    # On a CPU, a few rows at a time fit into the cache and reuse memory.
+    # A few rows at a time fit into the cache and reuse memory.
     rows = len(logits) if logits.is_cuda else max(1, AT_ONCE // logits.shape[-1])
     parts = zip(logits.split(rows), uniforms.split(rows), strict=True)
     return torch.cat([_chosen_by_blocks(*part, temperature) for part in parts])

@@ -1,4 +1,4 @@
-"""Verdicts that say that a verifier of the user's failed, and the reason."""
+"""Verdicts of a failed verifier of the user's, and the reason."""
 
 from __future__ import annotations
 

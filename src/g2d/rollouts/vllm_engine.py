@@ -364,7 +364,7 @@ def on_gpu() -> bool:
 def merges_adapters(settings: EngineSettings) -> bool:
     """Return whether a policy's adapter is merged.
 
-    `auto` merges on a CPU: that is three times faster. On a GPU, a float32 copy of an 8B model would take 32 GB.
+    `auto` merges on a CPU: that is three times faster. A float32 copy of an 8B model would take 32 GB on the GPU.
     """
     return settings.adapters == "merge" or (settings.adapters == "auto" and not on_gpu())
 

@@ -2,7 +2,7 @@
 
 Before vLLM's first completion for a policy, and after each restart, vLLM and transformers compute log-probabilities in
 two fixed texts, transformers from the policy's files. The mean absolute difference over the texts' own tokens may be
-0.001 nats if both compute in float32. In bfloat16 it may be 0.15, or four times the effect of rounding: transformers
+0.001 nats if both compute in float32. The bound in bfloat16 is 0.15, or four times the effect of rounding: transformers
 scores the texts again with embeddings that are changed by a step of bfloat16.
 
 The effect of an adapter can be smaller than that in bfloat16. So its missing share is estimated: 0 for the policy, 1

@@ -99,7 +99,7 @@ class Results(Inputs):
         """A row per completion of the main grid's harvests; the policy is the harvested one, `base` or `grpo`."""
         labelled = []
         for harvest, rows in self.harvested.items():
-            # With the G and seed of the harvest, also if it is of M0.
+            # G and seed are the harvest's, also if it is of M0.
             policy = replace(self.grid.harvested(harvest), group_size=harvest.group_size, seed=harvest.seed)
             labelled.append((_labels(policy), rows))
         return _together(labelled)

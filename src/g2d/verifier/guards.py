@@ -69,7 +69,7 @@ _TIME = re.compile(r"(?i)[0-9]+\s*(?:\\!)?:(?:\\!)?\s*[0-9]{2}\s*\\text ?\{ ?[ap
 
 
 def only_absolute_value(reference: str, answer: str) -> bool:
-    """Reject `|x|=7` for 7: Math-Verify compares the right sides. |z| and |w| usually are what was asked for."""
+    """Reject `|x|=7` for 7: Math-Verify compares the right sides. |z| and |w| are usually the answer."""
     return bool(_ABSOLUTE_VALUE.match(answer)) and "=" not in reference
 
 

@@ -1,6 +1,6 @@
 r"""The one way to write each symbol of an answer: `≤`, `\le` and `\leqslant` are `\leq`, `{\bf 6}` is `{6}`.
 
-Other notation, which Math-Verify cannot read, becomes LaTeX: that of programs, arguments without braces, choices.
+Notation that Math-Verify cannot read becomes LaTeX: syntax of programs, arguments without braces, choices.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def main() -> None:
 
 
 def end_with_parent(pipe: int) -> None:
-    """Have the kernel kill this process group, even inside C code, when the parent closes the pipe or is killed."""
+    """Let the kernel kill this process group, even inside C code, when the parent closes the pipe or is killed."""
     if hasattr(fcntl, "F_SETSIG"):  # Linux
         fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
