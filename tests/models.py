@@ -226,3 +226,12 @@ def rollouts_of(
         return sample_rollouts(
             policy, problems, prompt, decoding, engine=engine, verifier=verifier, token_ids=token_ids
         )
+
+
+def same_logits(policy: PolicyRecord, other: PolicyRecord) -> bool:
+    import torch
+
+    tokens = torch.arange(2, 12).reshape(2, 5)
+    with torch.no_grad():
+        first, second = (load_model(one)(tokens).logits for one in (policy, other))
+    return torch.equal(first, second)

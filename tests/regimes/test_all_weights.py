@@ -1,4 +1,4 @@
-"""`lora: none`: every regime trains all weights, writes them as a model, and resumes with the same bits."""
+"""`lora: none`: trainings of all weights, which leave a model; `test_conformance.py` tests each regime's defaults."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ RUNS: dict[str, Run] = {
     "rft": partial(
         run, train_rft, lambda: chosen_completions(pairs(8)), Rft.model_validate({"regime": "rft", **OFFLINE})
     ),
-    "grpo": partial(GRPO, WARMUP),
     "grpo with a reference": partial(GRPO, WARMUP.model_copy(update={"beta": 0.1, "reference": "sync"})),
-    "semi_online_dpo": semi_online(sync_every=2),
     "semi_online_dpo with a reference": semi_online(reference="sync"),
 }
 
@@ -79,7 +77,7 @@ def left(work: Path, **fields: Any) -> PolicyRecord:
     return replace(tiny_policy(), weights=str(work / "weights"), weights_sha256=sha256(work / FILE), **fields)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ["precomputed", "grpo with a reference", "semi_online_dpo with a reference"])
 def test_all_weights_are_trained_and_a_stopped_run_ends_with_the_same_ones(name: str, tmp_path: Path) -> None:
     straight = RUNS[name](tmp_path / "straight")
     assert [row["step"] for row in straight] == [*range(1, STEPS + 1)]

@@ -72,17 +72,17 @@ class PlainGrpo(Checkpointed, GRPOTrainer):
     go_on = keep
 
 
-class PlainDpo(Checkpointed, PretokenizedMixin, DPOTrainer):
-    """TRL's trainer on the same tokens."""
-
-    def __init__(self, *, loss: str, nll_weight: float, microbatches: object, **arguments: Any) -> None:
-        super().__init__(**arguments)
-
-
 class Unsorted:
     """In place of our passes by length: TRL's."""
 
     def __init__(self, *, microbatches: object, **arguments: Any) -> None:
+        super().__init__(**arguments)
+
+
+class PlainDpo(Checkpointed, Unsorted, PretokenizedMixin, DPOTrainer):
+    """TRL's trainer on the same tokens."""
+
+    def __init__(self, *, loss: object, has_reference: bool, nll_weight: float, **arguments: Any) -> None:
         super().__init__(**arguments)
 
 

@@ -16,7 +16,7 @@ from g2d.regimes.common.online import Sampler
 from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.pair_trainer import PairTrainer
-from g2d.regimes.offline.rft import Rft, train_rft
+from g2d.regimes.offline.rft import Rft, labelled, train_rft
 from g2d.regimes.on_policy.group_trainer import Group, in_passes
 from tests.models import tiny_policy
 from tests.regimes.stops import assert_resumes
@@ -123,6 +123,20 @@ def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
     assert len(passes) > len(by_length)
     assert all(rows * tokens <= 6 * 26 for rows, tokens in passes)
     assert sum(rows * tokens for rows, tokens in passes) < before
+
+
+def test_a_trainer_that_ignores_passes_by_length_is_refused(tmp_path: Path) -> None:
+    from trl import SFTConfig, SFTTrainer
+
+    def plain(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
+        return SFTTrainer(args=SFTConfig(**arguments), **parts)
+
+    rows = [labelled({"prompt_ids": [5, 6, 7], "completion_ids": [8]})]
+    job = TrainingJob(
+        tiny_policy(), rows, Rft.model_validate({"regime": "rft"}), lora=NO_DROPOUT, seed=0, work=tmp_path
+    )
+    with pytest.raises(TypeError, match="SFTTrainer: derive it from PassesByLength"):
+        offline.train_offline("rft", job, rows, data={}, statistics={}, trainer=plain, lengths=(3, 1))
 
 
 def test_rft_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ from g2d.policies import PolicyRecord
 from g2d.policies.model_keys import Lora
 from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.offline.pair_trainer import PairTrainer
-from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.offline.pair_trainer import PairTrainer, Scores
+from g2d.regimes.offline.pairs import PairKeys, train_pairs
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
@@ -56,10 +56,6 @@ def uneven() -> list[Pair]:
     """Pairs whose completions have different numbers of tokens, either of them more."""
     longer = [("chosen_ids", "rejected_ids")[number % 2] for number in range(N)]
     return [cast(Pair, pair | {side: pair[side] * 2}) for pair, side in zip(cast(Any, pairs(N)), longer, strict=True)]
-
-
-def rft(work: Path, n: int, shape: tuple[int, int]) -> Log:
-    return run(train_rft, chosen_completions(pairs(n)), Rft.model_validate({"regime": "rft"} | one_step(shape)), work)
 
 
 def semi_online(work: Path, start: PolicyRecord | None = None, **keys: Any) -> Log:
@@ -168,12 +164,53 @@ def test_the_gradient_is_that_of_the_papers_loss(tmp_path: Path, monkeypatch: py
     assert max(apart) < 1e-4
 
 
-@pytest.mark.parametrize(
-    "train", [dpo, partial(dpo, loss="ipo", precompute_reference=True), rft], ids=["dpo", "ipo", "rft"]
-)
-def test_the_last_micro_batch_of_an_epoch_has_the_weight_of_its_rows(tmp_path: Path, train: Callable[..., Log]) -> None:
+def test_precomputed_references_keep_their_rows_in_a_smaller_last_micro_batch(tmp_path: Path) -> None:
     """The result for 4 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
-    in_one_pass = train(tmp_path / "together", n=4, shape=(4, 1))[0]
-    in_two_passes = train(tmp_path / "apart", n=4, shape=(3, 2))[0]
+    train = partial(dpo, n=4, loss="ipo", precompute_reference=True)
+    in_one_pass = train(tmp_path / "together", shape=(4, 1))[0]
+    in_two_passes = train(tmp_path / "apart", shape=(3, 2))[0]
     assert in_two_passes["loss"] == pytest.approx(in_one_pass["loss"], rel=1e-4)
     assert in_two_passes["grad_norm"] == pytest.approx(in_one_pass["grad_norm"], rel=1e-4)
+
+
+class WithoutReference(PairKeys):
+    has_reference: ClassVar[bool] = False
+
+
+def per_token(keys: PairKeys, chosen: Scores, rejected: Scores) -> torch.Tensor:
+    return rejected.log_probs / rejected.n_tokens - chosen.log_probs / chosen.n_tokens
+
+
+def of_ratios(keys: PairKeys, chosen: Scores, rejected: Scores) -> torch.Tensor:
+    return rejected.log_ratios - chosen.log_ratios
+
+
+@pytest.mark.parametrize("lora", [Lora(dropout=0.0), Lora.model_validate("none")], ids=["lora", "none"])
+def test_a_loss_without_a_reference_scores_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: Lora) -> None:
+    """It has the loss of M0 by hand, logs no rewards, which are log-ratios, and loads no second model."""
+    kept: list[Any] = []
+    compute = PairTrainer._compute_loss
+
+    def watched(self: PairTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        kept.append(self.ref_model)
+        return compute(self, *args, **kwargs)
+
+    monkeypatch.setattr(PairTrainer, "_compute_loss", watched)
+    settings = WithoutReference.model_validate(one_step((N, 1)))
+    job = TrainingJob(tiny_policy(), uneven(), settings, work=tmp_path, lora=lora, seed=0)
+    [row] = [row for row in train_pairs("own", job, per_token).log if "loss" in row]
+    means: dict[str, float] = {}
+    for side in ("chosen", "rejected"):
+        scores = [completion_logprobs(tiny_policy(), pair["prompt_ids"], pair[f"{side}_ids"]) for pair in uneven()]
+        means[side] = mean(mean(tokens) for tokens in scores)
+    assert row["loss"] == pytest.approx(means["rejected"] - means["chosen"], rel=1e-3)
+    assert "logps/chosen" in row
+    assert not [name for name in row if name.startswith("rewards/")]
+    assert kept == [None]
+
+
+def test_a_log_ratio_without_a_reference_is_refused(tmp_path: Path) -> None:
+    settings = WithoutReference.model_validate(one_step((N, 1)))
+    job = TrainingJob(tiny_policy(), pairs(N), settings, work=tmp_path, lora=Lora(), seed=0)
+    with pytest.raises(TypeError, match="this loss has no reference: set `has_reference`"):
+        train_pairs("own", job, of_ratios)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pandas as pd
@@ -324,120 +326,59 @@ def test_the_name_of_a_stage_or_of_an_ablation_is_refused(micro_config: dict[str
 
 # ---------------------------------------------------------------------------------------------- a regime of one's own
 
-
-TOY = '''
-"""Fine-tuning on the shortest right completion of every prompt."""
-
-from typing import Any, Literal
-
-from g2d.memory.workload import MicroBatches
-from g2d.regimes.common.microbatches import longest
-from g2d.regimes.common.regime import Trained, TrainingJob
-from g2d.regimes.common.offline import read_harvest, train_offline
-from g2d.regimes.common.regime import OfflineEntry, Regime
-from g2d.settings import key
-
-
-class Toy(OfflineEntry):
-    """Fine-tuning on the shortest right completion of every prompt."""
-
-    regime: Literal["toy"] = key(..., "Fine-tune on the shortest right completions.")
-    epochs: int = key(1, "Passes over them.", ge=1)
-    max_steps: int | None = key(None, "Gradient steps.", ge=1)
-    learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
-    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
-    per_device_batch_size: int = key(4, "Completions per device and accumulation step.", ge=1)
-    gradient_accumulation_steps: int = key(1, "Accumulation steps per gradient step.", ge=1)
-
-
-def read(job: TrainingJob, inputs: Any) -> list[dict[str, Any]]:
-    rollouts, _ = read_harvest(job, inputs)
-    right = rollouts[rollouts["reward"] == 1].sort_values(["token_count", "sample"]).groupby("problem_id").head(1)
-    drawn = zip(right["prompt_ids"], right["completion_ids"], strict=True)
-    rows = [(asked.tolist(), answered.tolist()) for asked, answered in drawn]
-    return [{"input_ids": asked + answered, "labels": [-100] * len(asked) + answered} for asked, answered in rows]
-
-
-def train(job: TrainingJob) -> Trained:
-    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
-        from trl import SFTConfig, SFTTrainer
-
-        from g2d.regimes.common.checkpoints import Checkpointed
-
-        class ToyTrainer(Checkpointed, SFTTrainer): ...
-
-        return ToyTrainer(args=SFTConfig(**arguments, packing=False), **parts)
-
-    lengths = longest([], (row["input_ids"] for row in job.data))
-    parts = {"data": {"rows": job.data}, "statistics": {"n_completions": len(job.data)}, "lengths": lengths}
-    return train_offline("toy", job, job.data, trainer=trainer, **parts)
-
-
-TOY = Regime(
-    name="toy",
-    version=1,
-    phase="offline",
-    settings=Toy,
-    read=read,
-    train=train,
-    label="toy",
-)
-'''
-RULE = """
-
-use rule train_rft as train_toy with:
-    input:
-        rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
-        problems="results/{model}/calibration/train.jsonl",
-        costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
-        base="results/{model}/base/policy.json",
-        model="results/{model}/base/model",
-    output:
-        policy=f"{OF_ENTRY}/policy.json",
-        weights=f"{OF_ENTRY}/{WEIGHTS}",
-        weights_config=f"{OF_ENTRY}/{WEIGHTS_CONFIG}",
-        card=f"{OF_ENTRY}/{CARD}",
-        metrics=f"{OF_ENTRY}/metrics.jsonl",
-        cost=f"{OF_ENTRY}/cost.json",
-    log:
-        "results/logs/train_toy/{model}/seed{seed}/{run}/g{g}/k{k}.log",
-    benchmark:
-        "results/benchmarks/train_toy/{model}/seed{seed}/{run}/g{g}/k{k}.tsv"
-    wildcard_constraints:
-        run=names(GRID.names_of("toy")),
-    params:
-        version=VERSIONS["train_toy"],
-        settings=training_settings,
-    message:
-        "Fine-tune {wildcards.model} on the shortest right completions at K={wildcards.k}"
-"""
-LAST_LINES = """"Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.run}), "
-        "G={wildcards.g}, seed {wildcards.seed}"
-"""
 CATALOGUE, RULES = "src/g2d/regimes/catalogue.py", "workflow/rules/offline.smk"
+IMPORT = "from g2d.regimes.offline.simpo import SIMPO\n\n"
 
 
-def test_a_further_regime_is_a_module_a_line_and_a_rule(project: Project, micro_config: dict[str, Any]) -> None:
+def documented() -> tuple[str, str]:
+    """The module and the rule of the example in CONTRIBUTING.md."""
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    example = text.partition("## Adding a regime")[2]
+    module, rule = re.findall(r"^ *```python\n(.*?)^ *```$", example, re.M | re.S)[:2]
+    return module, "\n\n" + dedent(rule)
+
+
+@pytest.fixture
+def with_module(project: Project, micro_config: dict[str, Any]) -> Iterator[Project]:
+    """The extended grid with the module of SimPO, neither in the catalogue nor with a rule."""
+    module = project.root / "src/g2d/regimes/offline/simpo.py"
+    module.write_text(documented()[0])
+    yield project
+    module.unlink()
+
+
+def in_catalogue(project: Project) -> AbstractContextManager[None]:
+    return project.edited(CATALOGUE, "ALL = (\n", IMPORT + "ALL = (\n    SIMPO,\n")
+
+
+def with_rule(project: Project) -> AbstractContextManager[None]:
+    rules = (project.root / RULES).read_text()
+    return project.edited(RULES, rules, rules + documented()[1])
+
+
+def test_a_further_regime_is_a_module_a_line_and_a_rule(with_module: Project, micro_config: dict[str, Any]) -> None:
     """The steps of CONTRIBUTING.md."""
-    module, folder = project.root / "src/g2d/regimes/toy.py", "results/micro/seed0/toy/g2/k2"
-    project.configure(extended_by(micro_config, toy={"regime": "toy", "steps": [2]}))
-    module.write_text(TOY)
-    line = "from g2d.regimes.on_policy.semi_online_dpo import SEMI_ONLINE_DPO\n"
-    try:
-        with (
-            project.edited(CATALOGUE, line, line + "from g2d.regimes.toy import TOY\n"),
-            project.edited(CATALOGUE, "DPO, RFT)", "DPO, RFT, TOY)"),
-            project.edited(RULES, LAST_LINES, LAST_LINES + RULE),
-        ):
-            planned = project.snakemake("-n", "--quiet", "rules")
-            assert re.search(r"^train_toy +1$", planned.stdout, re.M), planned.stdout
-            built = project.build(f"{folder}/policy.json")
-            assert "Fine-tune micro on the shortest right completions at K=2" in built
-    finally:
-        module.unlink()
+    project, folder = with_module, "results/micro/seed0/simpo/g2/k2"
+    project.configure(extended_by(micro_config, simpo={"regime": "simpo", "steps": [2]}))
+    with in_catalogue(project), with_rule(project):
+        planned = project.snakemake("-n", "--quiet", "rules")
+        assert re.search(r"^train_simpo +1$", planned.stdout, re.M), planned.stdout
+        project.build(f"{folder}/policy.json")
     record = read_json(project.root / folder / "policy.json")
-    assert (record["regime"], record["k"]) == ("toy", 2)
-    assert record["settings"]["toy"]["epochs"] == 1
-    assert record["settings"]["n_completions"] > 0
+    assert (record["regime"], record["k"]) == ("simpo", 2)
+    assert record["settings"]["simpo"]["gamma"] == 1
+    assert record["settings"]["n_pairs"] > 0
     assert (project.root / folder / "adapter/adapter_model.safetensors").is_file()
     shutil.rmtree((project.root / folder).parents[1])
+
+
+def test_a_rule_of_a_regime_that_is_not_in_the_catalogue_is_refused(with_module: Project) -> None:
+    with with_rule(with_module):
+        refusal = with_module.refused("-n")
+    assert "rule train_simpo: src/g2d/regimes/catalogue.py has no regime simpo: add it to ALL there" in refusal
+
+
+def test_a_regime_without_a_rule_is_refused(with_module: Project) -> None:
+    with in_catalogue(with_module):
+        refusal = with_module.refused("-n")
+    assert "has no rule: add it to workflow/rules/offline.smk" in refusal

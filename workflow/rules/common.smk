@@ -41,6 +41,7 @@ try:
     from g2d.plain import plain, say
     from g2d.policies.model_keys import model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
+    from g2d.regimes.catalogue import REGIMES
     from g2d.regimes.common.tracking import sync_command
     from g2d.regimes.grpo.keys import AUTO
     from g2d.rewards.registry import kind_of
@@ -100,9 +101,10 @@ config["share_imports"] &= workflow.is_main_process  # a cluster job has its own
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 CARD = f"{CONFIG.lora.folder}/README.md"
 
-# Folders of policies: of GRPO, of DPO, and of an entry of `regimes`. A {run} is dpo, an ablation or an entry.
+# Folders of policies: of GRPO, of a training on a harvest, and of an online entry of `regimes`. A {run} is dpo, an
+# ablation or an entry.
 OF_GRPO = "results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}"
-OF_DPO = "results/{model}/seed{seed}/{variant}{run}/g{g}/k{k}"
+OF_OFFLINE = "results/{model}/seed{seed}/{variant}{run}/g{g}/k{k}"
 OF_ENTRY = "results/{model}/seed{seed}/{run}/g{g}/k{k}"
 
 
@@ -129,6 +131,15 @@ def base_model_log(model):
 
 def names(values):
     return "|".join(map(re.escape, values)) or "(?!)"
+
+
+def runs_of(method):
+    """Pattern of the names of a regime's runs."""
+    if method not in REGIMES:
+        raise WorkflowError(
+            f"rule train_{method}: src/g2d/regimes/catalogue.py has no regime {method}: add it to ALL there"
+        )
+    return names(GRID.names_of(method))
 
 
 def models_from(*sources):

@@ -20,6 +20,18 @@ if FILES == [str(RECORD)] and (before := owner(RECORD)):
     FILES = before.files
 
 
+def require_rules_of_regimes():
+    """Stop if no rule trains a regime of the catalogue; a module may leave rules out."""
+    if not workflow.modifier.is_main_snakefile():
+        return
+    for name, regime in REGIMES.items():
+        if f"train_{name}" not in {rule.name for rule in workflow.rules}:
+            raise WorkflowError(
+                f"train_{name}: the regime {name} of src/g2d/regimes/catalogue.py has no rule: add it to "
+                f"workflow/rules/{regime.phase}.smk"
+            )
+
+
 def refuse_unreadable_records():
     """Stop if a finished training has an unreadable record: Snakemake drops the errors of its input functions."""
     for policy in GRID.online_trainings:

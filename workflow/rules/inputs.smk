@@ -148,7 +148,7 @@ def chosen_pairs(wildcards):
     policy = policy_of(wildcards)
     if not policy.run.settings.needs_pairs:
         return []
-    return [f"results/{GRID.reads(policy).harvest.folder}/pairs.jsonl"]
+    return f"results/{GRID.reads(policy).harvest.folder}/pairs.jsonl"
 
 
 def policy_weights(wildcards):

@@ -12,18 +12,18 @@ rule train_dpo:
         base="results/{model}/base/policy.json",
         model="results/{model}/base/model",
     output:
-        policy=f"{OF_DPO}/policy.json",
-        weights=f"{OF_DPO}/{WEIGHTS}",
-        weights_config=f"{OF_DPO}/{WEIGHTS_CONFIG}",
-        card=f"{OF_DPO}/{CARD}",
-        metrics=f"{OF_DPO}/metrics.jsonl",
-        cost=f"{OF_DPO}/cost.json",
+        policy=f"{OF_OFFLINE}/policy.json",
+        weights=f"{OF_OFFLINE}/{WEIGHTS}",
+        weights_config=f"{OF_OFFLINE}/{WEIGHTS_CONFIG}",
+        card=f"{OF_OFFLINE}/{CARD}",
+        metrics=f"{OF_OFFLINE}/metrics.jsonl",
+        cost=f"{OF_OFFLINE}/cost.json",
     log:
         "results/logs/train_dpo/{model}/seed{seed}/{variant}{run}/g{g}/k{k}.log",
     benchmark:
         "results/benchmarks/train_dpo/{model}/seed{seed}/{variant}{run}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        run=names(GRID.names_of("dpo")),
+        run=runs_of("dpo"),
     conda:
         "../../envs/g2d.yaml"
     threads: CONFIG.training.threads
@@ -42,29 +42,21 @@ rule train_dpo:
 # RFT on the right rollouts in the harvest of pi_K, or on the chosen completions of its pairs.
 use rule train_dpo as train_rft with:
     input:
-        rollouts="results/{model}/seed{seed}/harvest/g{g}/k{k}/rollouts.parquet",
+        rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
         pairs=chosen_pairs,
         start=start_files,
-        costs="results/{model}/seed{seed}/harvest/g{g}/k{k}/cost.json",
+        costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
         model="results/{model}/base/model",
-    output:
-        policy=f"{OF_ENTRY}/policy.json",
-        weights=f"{OF_ENTRY}/{WEIGHTS}",
-        weights_config=f"{OF_ENTRY}/{WEIGHTS_CONFIG}",
-        card=f"{OF_ENTRY}/{CARD}",
-        metrics=f"{OF_ENTRY}/metrics.jsonl",
-        cost=f"{OF_ENTRY}/cost.json",
     log:
-        "results/logs/train_rft/{model}/seed{seed}/{run}/g{g}/k{k}.log",
+        "results/logs/train_rft/{model}/seed{seed}/{variant}{run}/g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/train_rft/{model}/seed{seed}/{run}/g{g}/k{k}.tsv"
+        "results/benchmarks/train_rft/{model}/seed{seed}/{variant}{run}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        run=names(GRID.names_of("rft")),
+        run=runs_of("rft"),
     params:
         version=VERSIONS["train_rft"],
-        settings=training_settings,
     message:
         "Fine-tune {wildcards.model} on the right completions at K={wildcards.k} ({wildcards.run}), "
         "G={wildcards.g}, seed {wildcards.seed}"

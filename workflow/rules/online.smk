@@ -95,7 +95,7 @@ use rule train_grpo as train_semi_online_dpo with:
     benchmark:
         "results/benchmarks/train_semi_online_dpo/{model}/seed{seed}/{run}/g{g}/k{k}.tsv"
     wildcard_constraints:
-        run=names(GRID.names_of("semi_online_dpo")),
+        run=runs_of("semi_online_dpo"),
     params:
         version=VERSIONS["train_semi_online_dpo"],
         settings=training_settings,

@@ -14,7 +14,13 @@ from g2d.regimes.offline.dpo import DPO
 from g2d.regimes.offline.rft import RFT
 from g2d.regimes.on_policy.semi_online_dpo import SEMI_ONLINE_DPO
 
-REGIMES: dict[str, Regime] = {regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT)}
+ALL = (
+    GRPO,
+    SEMI_ONLINE_DPO,
+    DPO,
+    RFT,
+)
+REGIMES: dict[str, Regime] = {regime.name: regime for regime in ALL}
 
 # GRPO and DPO have separate sections.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]

@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import MicroBatches, Training
+from g2d.memory.workload import MicroBatches
 from g2d.plain import say
 from g2d.policies.model_keys import lora_config
 from g2d.policies.record import as_json, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.regimes.common.checkpoints import Checkpoints, train
 from g2d.regimes.common.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
-from g2d.regimes.common.regime import Trained, TrainingJob
+from g2d.regimes.common.regime import OfflineKeys, Trained, TrainingJob
 from g2d.regimes.common.trainers import (
     evaluation_mode,
     export_trained,
@@ -45,25 +45,7 @@ SAME_ONCE = 1e-2  # scored by other passes, with different rounding in bfloat16
 Row = Mapping[str, list[int]]  # tokens of an example
 
 
-class OfflineSettings(Protocol):
-    """Keys of an offline regime that its training reads here."""
-
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def lr_schedule(self) -> str: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def max_steps(self) -> int | None: ...
-    @property
-    def gradient_accumulation_steps(self) -> int: ...
-    def number(self, name: str) -> int: ...
-    def params(self, *, without: set[str]) -> dict[str, object]: ...
-    def workload(self, budget: int) -> Training: ...
-
-
-OfflineJob = TrainingJob[OfflineSettings, object]
+OfflineJob = TrainingJob[OfflineKeys, object]
 
 
 class TrainerFactory(Protocol):
@@ -98,8 +80,9 @@ def train_offline(
     start = as_json(job.start) if job.start else None
     everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
     checkpoints = Checkpoints(job.work, everything, job.meter)
-    microbatches = choose_microbatches(job, checkpoints, settings.workload(lengths[1]), lengths)
-    update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
+    workload = settings.workload(lengths[1])
+    microbatches = choose_microbatches(job, checkpoints, workload, lengths)
+    update = settings.rows_per_step
     if microbatches.tokens:  # the trainer splits its rows of an update
         micro_batch = update
         accumulation = 1
@@ -125,6 +108,8 @@ def train_offline(
         processing_class=load_tokenizer(job.base),
         peft_config=lora_config(job.lora) if job.start is None else None,
     )
+    if workload.passes == "by_length":
+        require_passes_by_length(made)
     share_prompts_as_chosen(made, checkpoints)
     reached = train(
         made,
@@ -135,6 +120,17 @@ def train_offline(
     export_trained(reached, job.work, job.base)
     log = read_log(reached)
     return Trained(log, {**statistics, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
+
+
+def require_passes_by_length(trainer: Trainer) -> None:
+    """Raise a TypeError if a trainer would put all rows of a gradient step into one pass."""
+    from g2d.regimes.common.by_length import PassesByLength
+
+    if not issubclass(type(trainer), PassesByLength):
+        raise TypeError(
+            f"{type(trainer).__name__}: derive it from PassesByLength, or let `workload` of its keys return "
+            "passes='equal' and update=None"
+        )
 
 
 def untrained(job: OfflineJob, statistics: Mapping[str, object]) -> Trained:

@@ -20,7 +20,7 @@ from g2d.regimes.common.prompt_choice import VERIFIABLE, OnlineKeys, PromptMix
 from g2d.regimes.common.trainers import LogRow
 from g2d.rewards.registry import TRUTH, RewardName
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
-from g2d.settings import Name, Section, Steps, key, repeated
+from g2d.settings import Name, Rows, Section, Steps, key, repeated
 from g2d.verifier.verifier_keys import PythonVerifier
 
 if TYPE_CHECKING:
@@ -96,30 +96,46 @@ class Entry(Section):
     """Base class of the entries of `regimes`."""
 
 
-class OfflineEntry(Entry):
-    """Policies trained offline on the harvest of pi_K, one per K."""
+class OfflineKeys(Section):
+    """Keys of all trainings on a harvest, and what they need on a card."""
 
-    if TYPE_CHECKING:
-        epochs: int  # each entry declares it with its default
-    steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
-    start: Literal["base", "warmup"] = key("base", "Start from M0, or from pi_K.")
+    epochs: int = key(3, "Passes over the pairs or completions.", paper="3", ge=1)
+    learning_rate: float = key(5e-5, "Peak learning rate.", paper="5e-5", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
+    per_device_batch_size: Rows = key(
+        "auto",
+        "Pairs or completions per forward pass and device; auto: as many as fit on the GPU, else 4.",
+        paper="not stated",
+        auto=4,
+    )
+    gradient_accumulation_steps: int = key(
+        4, "Forward passes per gradient step; per_device_batch_size: auto counts as 4.", paper="not stated", ge=1
+    )
+    start: Literal["base", "warmup"] = key("base", "Start from M0, or from pi_K.", paper="base")
+    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
+
+    @property
+    def rows_per_step(self) -> int:
+        return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
     def sequences(self, samples: int, pairable: float) -> float:
         """Return approximate sequences per prompt and epoch; `pairable` is a share of prompts."""
-        return 2 * pairable
+        return pairable
 
     def workload(self, budget: int) -> Training:
         """Return the workload on a card, with completions of at most `budget` tokens."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
-            reference=True,
-            adapters=2 if self.start != "base" else 1,
+            update=self.rows_per_step if self.per_device_batch_size == "auto" else None,
+            passes="by_length",
         )
 
-    @property
-    def needs_pairs(self) -> bool:
-        return False
+
+class OfflineEntry(OfflineKeys, Entry):
+    """Policies trained offline on the harvest of pi_K, one per K."""
+
+    steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
 
     @field_validator("steps")
     @classmethod

@@ -1,12 +1,14 @@
-"""TRL's DPO trainer, with an optional NLL term and equal weights for all rows of a gradient step."""
+"""TRL's DPO trainer for any pair loss, with an optional NLL term and equal weights for all pairs of a gradient step."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import logsigmoid
+from datasets import Dataset
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
 from trl import DPOTrainer
 
 from g2d.memory.workload import MicroBatches
@@ -14,17 +16,49 @@ from g2d.regimes.common.by_length import Batch, PassesByLength
 from g2d.regimes.common.checkpoints import Checkpointed
 from g2d.regimes.common.offline import FixedReference, PretokenizedMixin
 
-Loss = Literal["sigmoid", "ipo"]
 REFERENCE_KEYS = ("ref_chosen_logps", "ref_rejected_logps")
+IMPLIED_REWARDS = ("rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins")
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Chosen or rejected completions of the pairs of a pass, each tensor (pairs,)."""
+
+    log_probs: torch.Tensor  # sums over the tokens of a completion
+    reference: torch.Tensor | None  # the same under the reference; None if the loss has none
+    n_tokens: torch.Tensor  # at least 1
+
+    @property
+    def log_ratios(self) -> torch.Tensor:
+        """Log-ratios of policy over reference."""
+        if self.reference is None:
+            raise TypeError("this loss has no reference: set `has_reference` of its keys, or use `log_probs`")
+        return self.log_probs - self.reference
 
 
 class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
-    def __init__(self, *, loss: Loss, nll_weight: float, microbatches: MicroBatches, **arguments: object) -> None:
+    """Trains on pairs; `loss` returns the loss of every pair from the scores of chosen and rejected completions."""
+
+    def __init__(
+        self,
+        *,
+        loss: Callable[[Scores, Scores], torch.Tensor],
+        has_reference: bool,
+        nll_weight: float,
+        microbatches: MicroBatches,
+        **arguments: object,
+    ) -> None:
         self.pair_loss = loss
+        self.has_reference = has_reference
         self.nll_weight = nll_weight
         super().__init__(microbatches=microbatches, **arguments)
         self.once = bool(self.args.precompute_ref_log_probs)
         self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
+
+    def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
+        if not self.has_reference:
+            return dataset
+        return super()._precompute_ref_logps(dataset, name, batch_size)
 
     def rows(self, batch: Batch) -> int:
         """Return the number of pairs: chosen completions come before rejected ones."""
@@ -43,40 +77,36 @@ class PairTrainer(Checkpointed, PassesByLength, PretokenizedMixin, FixedReferenc
         weights = inputs.pop("weights")
         mask = inputs["completion_mask"][:, 1:]
         outputs = self.policy(model, inputs)
-        once = [inputs[name] for name in REFERENCE_KEYS] if self.once else None
-        inputs |= zip(REFERENCE_KEYS, self.reference(model, inputs, once), strict=True)
-        super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # only for its logging
         per_token = outputs.log_probs[:, -mask.shape[1] :]
-        log_ratios = per_token.sum(dim=1) - torch.cat([inputs[name] for name in REFERENCE_KEYS])
-        chosen, rejected = log_ratios.chunk(2)
-        chosen_length, rejected_length = mask.sum(dim=1).chunk(2)
-        losses = pair_losses(self.pair_loss, chosen, rejected, chosen_length, rejected_length, self.beta)
-        loss = (weights * losses).sum()
+        log_probs = per_token.sum(dim=1)
+        references = self.references(model, inputs)
+        self.log_as_trl(outputs, inputs, references)
+        n_tokens = mask.sum(dim=1).clamp(min=1)
+        chosen, rejected = [
+            Scores(*side) for side in zip(log_probs.chunk(2), references, n_tokens.chunk(2), strict=True)
+        ]
+        loss = (weights * self.pair_loss(chosen, rejected)).sum()
         if self.nll_weight:
             of_chosen = mask.chunk(2)[0]
             nll = -(per_token.chunk(2)[0] * of_chosen).sum() / of_chosen.sum()
             loss = loss + self.nll_weight * weights.sum() * nll
         return loss
 
+    def references(self, model: PreTrainedModel, inputs: Batch) -> Sequence[torch.Tensor | None]:
+        """Return reference log-probabilities of chosen and of rejected completions."""
+        if not self.has_reference:
+            return None, None
+        once = [inputs[name] for name in REFERENCE_KEYS] if self.once else None
+        return self.reference(model, inputs, once)
 
-def pair_losses(
-    loss: Loss,
-    chosen: torch.Tensor,
-    rejected: torch.Tensor,
-    chosen_length: torch.Tensor,
-    rejected_length: torch.Tensor,
-    beta: float,
-) -> torch.Tensor:
-    """Return the loss of every pair, (pairs,).
-
-    sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo is TRL's version of Azar et al. 2023 (arXiv 2310.12036), with
-    beta for tau and log-ratios per token.
-
-    Args:
-        chosen, rejected: log-ratios of policy over reference, summed over tokens, (pairs,).
-    """
-    if loss == "sigmoid":
-        return -logsigmoid(beta * (chosen - rejected))
-    chosen_mean = chosen / chosen_length.clamp(min=1)
-    rejected_mean = rejected / rejected_length.clamp(min=1)
-    return (chosen_mean - rejected_mean - 1 / (2 * beta)) ** 2
+    def log_as_trl(
+        self, outputs: CausalLMOutputWithPast, inputs: Batch, references: Sequence[torch.Tensor | None]
+    ) -> None:
+        """Log what TRL's loss logs; rewards are log-ratios, so a loss without a reference has none."""
+        nothing = torch.zeros(self.rows(inputs), device=outputs.log_probs.device)
+        for name, reference in zip(REFERENCE_KEYS, references, strict=True):
+            inputs[name] = nothing if reference is None else reference
+        super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)
+        if not self.has_reference:
+            for name in IMPLIED_REWARDS:
+                self._metrics["train"].pop(name)

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import MicroBatches, Training
+from g2d.memory.workload import MicroBatches
 from g2d.problems import Problem
 from g2d.regimes.common.microbatches import longest
 from g2d.regimes.common.offline import read_harvest, train_offline
 from g2d.regimes.common.regime import OfflineEntry, Regime, Trained, TrainingJob
-from g2d.rollouts.pairs import Pair, labels, read_pairs, require_known_problems
-from g2d.rollouts.rollout import IDS, require_own_tokens
-from g2d.settings import Rows, key
+from g2d.regimes.offline.pairs import read_own_pairs
+from g2d.rollouts.pairs import Pair, labels, require_known_problems
+from g2d.rollouts.rollout import IDS
+from g2d.settings import key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,33 +28,15 @@ class Rft(OfflineEntry):
     """Rejection-sampling fine-tuning: SFT on right completions of the harvest."""
 
     regime: Literal["rft"] = key(..., "Fine-tune on right completions.")
-    epochs: int = key(3, "Passes over the completions.", ge=1)
-    learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
-    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
-    per_device_batch_size: Rows = key(
-        "auto", "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.", auto=4
-    )
-    gradient_accumulation_steps: int = key(
-        4, "Forward passes per gradient step; per_device_batch_size: auto counts as 4.", ge=1
-    )
     examples: Literal["correct", "chosen"] = key(
         "correct",
         "Right completions that were not cut off (correct), or the chosen ones of DPO's pairs.",
         neutral="correct",
     )
-    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", neutral=None, ge=1)
 
     @property
     def needs_pairs(self) -> bool:
         return self.examples == "chosen"
-
-    def sequences(self, samples: int, pairable: float) -> float:
-        return pairable
-
-    def workload(self, budget: int) -> Training:
-        rows = self.number("per_device_batch_size")
-        update = rows * self.gradient_accumulation_steps if self.per_device_batch_size == "auto" else None
-        return Training(budget=budget, rows=rows, update=update, passes="by_length")
 
 
 IGNORED = -100  # label without loss
@@ -86,9 +69,7 @@ def chosen_completions(pairs: Sequence[Pair]) -> list[RightCompletion]:
 
 def read_rft(job: TrainingJob[Rft, None], inputs: Values) -> list[RightCompletion]:
     if job.settings.needs_pairs:
-        pairs = read_pairs(inputs.pairs[0])
-        require_own_tokens((pair["tokenizer_sha256"] for pair in pairs), job.base, "the pairs")
-        return chosen_completions(pairs)
+        return chosen_completions(read_own_pairs(job, inputs))
     return right_completions(*read_harvest(job, inputs))
 
 

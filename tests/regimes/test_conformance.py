@@ -1,0 +1,175 @@
+"""What every regime of the catalogue must do; a new one is tested without another line."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from snakemake.iocontainers import InputFiles
+
+import g2d.regimes
+from g2d.jobs.files import sha256
+from g2d.memory.workload import MicroBatches
+from g2d.policies.model_keys import Lora
+from g2d.regimes.catalogue import REGIMES, of_phase
+from g2d.regimes.common import offline
+from g2d.regimes.common.checkpoints import TrainingStoppedError
+from g2d.regimes.common.regime import Entry, Regime, TrainingJob
+from g2d.regimes.offline.pairs import PairKeys
+from g2d.rewards.controls import Random
+from tests.models import same_logits
+from tests.regimes.harvests import Harvest, trained
+from tests.regimes.stops import terminated_after
+from tests.regimes.trainings import saving, steps_of
+
+STEPS = 3
+# Keys of a short training, if the regime has them. Its other keys need defaults.
+SHORT: dict[str, Any] = {
+    "steps": [STEPS],
+    "max_steps": STEPS,
+    "learning_rate": 1e-3,
+    "per_device_batch_size": 2,
+    "gradient_accumulation_steps": 2,
+    "max_completion_length": 12,
+    "responses": 4,
+    "prompts_per_update": 2,
+}
+ONE_EPOCH = {"max_steps": None, "epochs": 1}
+NO_DROPOUT = Lora(dropout=0.0)
+LORAS = {"lora": NO_DROPOUT, "none": Lora.model_validate("none")}
+
+every_regime = pytest.mark.parametrize("regime", REGIMES.values(), ids=REGIMES)
+offline_regimes = pytest.mark.parametrize("regime", of_phase("offline"), ids=lambda regime: regime.name)
+with_and_without_lora = pytest.mark.parametrize("lora", LORAS.values(), ids=LORAS)
+
+
+@pytest.fixture(scope="module")
+def harvest(tmp_path_factory: pytest.TempPathFactory) -> Harvest:
+    return Harvest("qwen3", tmp_path_factory.mktemp("harvest"))
+
+
+def job_of(regime: Regime, harvest: Harvest, work: Path, lora: Lora = NO_DROPOUT, **keys: Any) -> TrainingJob[Any, Any]:
+    """A short training, with the data that the regime reads from the files of the harvest."""
+    values = {name: value for name, value in (SHORT | keys).items() if name in regime.settings.model_fields}
+    if issubclass(regime.settings, Entry):
+        values["regime"] = regime.name
+        if regime.phase == "offline":
+            values["steps"] = "all"
+    settings = regime.settings.model_validate(values)
+    job: TrainingJob[Any, Any] = TrainingJob(
+        harvest.base,
+        None,
+        settings,
+        seed=0,
+        work=work,
+        lora=lora,
+        k=STEPS,
+        group_size=4,
+        prompt=harvest.prompt,
+        reward=Random(reward="random"),
+        checkpointing=saving(work),
+    )
+    folder = harvest.folder
+    files = {name: str(folder / f"{name}.jsonl") for name in ("pairs", "problems")}
+    inputs = InputFiles(fromdict=files | {"rollouts": str(folder / "rollouts.parquet")})
+    return replace(job, data=regime.read(job, inputs))
+
+
+def log_of(regime: Regime, job: TrainingJob[Any, Any]) -> list[dict[str, Any]]:
+    return steps_of(regime.train(job).log)
+
+
+def weights(work: Path, lora: Lora) -> Path:
+    return work / lora.files[0]
+
+
+def test_every_regime_of_the_package_is_in_the_catalogue() -> None:
+    declared: dict[str, str] = {}
+    for module in pkgutil.walk_packages(g2d.regimes.__path__, "g2d.regimes."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Regime):
+                declared[value.name] = module.name
+    missing = {name: module for name, module in declared.items() if name not in REGIMES}
+    assert not missing, f"add to ALL in src/g2d/regimes/catalogue.py: {missing}"
+
+
+@every_regime
+@with_and_without_lora
+def test_a_stopped_training_ends_with_the_bits_of_an_uninterrupted_one(
+    regime: Regime, lora: Lora, harvest: Harvest, tmp_path: Path
+) -> None:
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    log = log_of(regime, job_of(regime, harvest, straight, lora))
+    assert [row["step"] for row in log] == [*range(1, STEPS + 1)]
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        log_of(regime, job_of(regime, harvest, stopped, lora))
+    assert log_of(regime, job_of(regime, harvest, stopped, lora)) == log
+    assert sha256(weights(stopped, lora)) == sha256(weights(straight, lora))
+
+
+@every_regime
+@with_and_without_lora
+def test_all_trained_weights_change(regime: Regime, lora: Lora, harvest: Harvest, tmp_path: Path) -> None:
+    log_of(regime, job_of(regime, harvest, tmp_path, lora))
+    after = load_file(weights(tmp_path, lora))
+    if lora.trains_all:
+        before = load_file(Path(harvest.base.base, "model.safetensors"))
+        assert before.keys() == after.keys()
+        assert not [name for name in before if (before[name] == after[name]).all()]
+    else:
+        assert not [name for name in after if not after[name].any()]  # B is 0 before the first step
+
+
+@offline_regimes
+def test_it_trains_on_the_tokens_that_were_sampled(regime: Regime, harvest: Harvest, tmp_path: Path) -> None:
+    job = job_of(regime, harvest, tmp_path, **ONE_EPOCH)
+    with trained() as seen:
+        regime.train(job)
+    assert seen
+    assert set(seen) <= set(harvest.sampled.values())
+    if issubclass(regime.settings, PairKeys):
+        assert sorted(seen) == harvest.of_pairs("chosen", "rejected")
+
+
+@offline_regimes
+def test_a_smaller_last_micro_batch_has_the_weight_of_its_rows(
+    regime: Regime, harvest: Harvest, tmp_path: Path
+) -> None:
+    """The result for 4 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
+    rows: list[dict[str, Any]] = []
+    for size, accumulation in ((4, 1), (3, 2)):
+        keys = {"per_device_batch_size": size, "gradient_accumulation_steps": accumulation, **ONE_EPOCH}
+        job = job_of(regime, harvest, tmp_path / str(size), **keys)
+        [row] = log_of(regime, replace(job, data=job.data[:4]))
+        rows.append(row)
+    assert rows[1]["loss"] == pytest.approx(rows[0]["loss"], rel=1e-4)
+    assert rows[1]["grad_norm"] == pytest.approx(rows[0]["grad_norm"], rel=1e-4)
+
+
+@offline_regimes
+def test_passes_of_similar_length_learn_the_same(
+    regime: Regime, harvest: Harvest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `per_device_batch_size: auto` has them on a GPU."""
+    keys = {"per_device_batch_size": 4, "gradient_accumulation_steps": 1, **ONE_EPOCH}
+    whole, by_length = (job_of(regime, harvest, tmp_path / name, **keys) for name in ("whole", "by length"))
+    [expected] = log_of(regime, replace(whole, data=whole.data[:4]))
+    monkeypatch.setattr(offline, "choose_microbatches", lambda *_: MicroBatches(2, False, tokens=80))
+    [row] = log_of(regime, replace(by_length, data=by_length.data[:4]))
+    assert row["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4)
+
+
+@offline_regimes
+@with_and_without_lora
+def test_without_data_it_leaves_m0(regime: Regime, lora: Lora, harvest: Harvest, tmp_path: Path) -> None:
+    job = replace(job_of(regime, harvest, tmp_path, lora), data=[])
+    left = regime.train(job)
+    assert (left.log, left.recorded["gradient_steps"]) == ([], 0)
+    policy = replace(harvest.base, **lora.folders(tmp_path))
+    assert same_logits(policy, harvest.base)
