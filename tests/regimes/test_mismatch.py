@@ -27,7 +27,7 @@ class AnotherEngine:
 
     def sync(self, step: int) -> None: ...
 
-    def draw(self, prompts: list[list[int]], names: list[str]) -> Any:
+    def sample(self, prompts: list[list[int]], names: list[str]) -> Any:
         tokens = [[5 + i % 7, 6 + i % 5, 7 + i % 3] for i in range(len(prompts))]
         return tokens, [[-1.0 - 4 * (i % 8)] * 3 for i in range(len(prompts))]
 
