@@ -16,6 +16,7 @@ from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, holds_device, measured_rates, report
 from g2d.grid.grid import Grid
+from g2d.grid.versions import EVALUATIONS
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.snakemake_jobs import PlannedJob
 from g2d.policies import PolicyRecord, write_policy
@@ -74,7 +75,8 @@ ON_CORES = {
 
 
 def planned(rule: str, output: str, **wildcards: str) -> PlannedJob:
-    return PlannedJob(rule, wildcards, (f"results/{output}",))
+    costs = [f"results/{output.removesuffix('.parquet')}.cost.json"] if rule in EVALUATIONS else []
+    return PlannedJob(rule, wildcards, (f"results/{output}", *costs))
 
 
 @pytest.mark.parametrize("rule", ON_CORES)
@@ -84,8 +86,7 @@ def test_guesses_for_a_core_are_within_a_factor_of_two_of_what_a_grid_took(
     monkeypatch.setattr(guesses, "core_operations", lambda: 83e9)
     monkeypatch.setattr(guesses, "parameters", lambda source: 134.5e6)
     output, units, measured = ON_CORES[rule]
-    wildcards = {"model": SMOLLM2} | ({"benchmark": "arithmetic"} if "arithmetic" in output else {})
-    job = gpu_job(Grid(read(CONFIG / "smollm2.yaml")), planned(rule, f"{SMOLLM2}/{output}", **wildcards), CORE)
+    job = gpu_job(Grid(read(CONFIG / "smollm2.yaml")), planned(rule, f"{SMOLLM2}/{output}", model=SMOLLM2), CORE)
     assert job.guess is not None and job.units == units
     assert measured / 2 < 3600 * job.guess * job.units < measured * 2
 
@@ -122,7 +123,7 @@ def test_a_guess_worked_out_by_hand() -> None:
     passes = 100 * 2 * 0.5  # their tokens would take 61 s
     grid = Grid(config)
     policy = grid.at(f"{model}/seed0/grpo/g8/k200")
-    hours = guess(grid, "train_grpo", model, {}, 100 * 128, policy)
+    hours = guess(grid, "train_grpo", model, 100 * 128, policy)
     assert hours * 3600 == pytest.approx(60 + drawing + passes + 100)
 
 
@@ -130,7 +131,7 @@ def test_replies_to_open_ended_prompts_are_guessed_by_their_own_budget() -> None
     def hours(tokens: int, samples: int) -> float:
         prompts = OPEN_ENDED | {"max_completion_length": tokens, "samples_per_prompt": samples}
         grid = Grid(load(SMALL | {"rewards": {"polite": JUDGE}, "open_ended": prompts}))
-        return guess(grid, "sample_replies", next(iter(grid.runs)), {}, 0, None)
+        return guess(grid, "sample_replies", next(iter(grid.runs)), 0, None)
 
     assert hours(512, 2) < hours(512, 8)
     assert hours(512, 2) < hours(2048, 2)

@@ -19,6 +19,7 @@ VARIABLE = "G2D_TESTS_ACCESSES"  # file that processes append to: log of the job
 # digests.
 OF_EVERY_JOB = {"w": ("results/attempts/", "results/digests/"), "r": ("results/digests/",)}
 NO_INPUTS = {"build_report": r"results/plan\.json"}  # by rule; no job makes them
+KEPT = {"evaluate": "results/answers/", "sample_answers": "results/answers/"}  # by rule; it outlives the outputs
 
 
 def trace(file: str) -> None:
@@ -72,6 +73,7 @@ def undeclared(project: Project) -> list[tuple[str, str, str]]:
             if not (
                 any(path == file or path.startswith(f"{file}/") for file in declared)
                 or path.startswith(OF_EVERY_JOB[mode])
+                or path.startswith(KEPT.get(job["rule"], path + "/"))
                 or (mode == "r" and re.fullmatch(NO_INPUTS.get(job["rule"], ""), path))
                 or not (project.root / path).is_file()
             ):

@@ -52,7 +52,7 @@ def test_files_without_a_recorded_digest_are_read(own_micro_grid: Project) -> No
     evaluation = f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet"
     (grid.root / evaluation).unlink()
     grid.build("--quiet", "rules", "--", evaluation)
-    log = grid.results / "logs/evaluate/micro/seed0/dpo/g2/k2/arithmetic.log"
+    log = grid.results / "logs/evaluate/micro/seed0/dpo/g2/k2.log"
     assert "files that this job reads have no recorded digest" in log.read_text()
 
 

@@ -18,6 +18,7 @@ BASE = {"base": ["results/micro/base/policy.json"], "model": ["results/micro/bas
 CALIBRATION = "results/micro/calibration/cost.json"
 TRAINING_SET = "results/micro/calibration/train.jsonl"
 SEED = "results/micro/seed0"
+BENCHMARKS = ("arithmetic", "picks", "word-problems")  # of `everything`
 
 
 def record(folder: str) -> str:
@@ -137,15 +138,15 @@ def test_rft_reads_rollouts_and_pairs_only_for_chosen_completions(jobs: dict[str
     assert chosen == right | {"pairs": [f"{harvest}/pairs.jsonl"]}
 
 
-def test_a_policy_is_evaluated_after_the_check_of_the_benchmark(jobs: dict[str, Job]) -> None:
+def test_a_policy_is_evaluated_after_the_check_of_all_benchmarks(jobs: dict[str, Job]) -> None:
     for kind in ("eval", "samples"):
         read = inputs(jobs, f"{SEED}/dpo/g2/k2/{kind}/arithmetic.parquet")
         assert read == {
             "policy": [record("dpo/g2/k2")],
             "weights": weights("dpo/g2/k2"),
             "model": BASE["model"],
-            "benchmark": ["results/problems/arithmetic.jsonl"],
-            "leakage": ["results/problems/arithmetic.leakage.json"],
+            "benchmarks": [f"results/problems/{name}.jsonl" for name in BENCHMARKS],
+            "leakage": [f"results/problems/{name}.leakage.json" for name in BENCHMARKS],
         }
     assert inputs(jobs, "results/micro/base/eval/arithmetic.parquet")["policy"] == BASE["base"]
 

@@ -29,10 +29,10 @@ def test_the_dry_run_lists_gpu_hours_of_the_papers_grid(project: Project) -> Non
     done = project.snakemake("--profile", "slurm", "-n", "--quiet", "rules")
     assert done.returncode == 0, done.stdout
     assert re.search(r"^train_dpo +80$", done.stdout, re.M)
-    for stage, jobs in (("train_grpo", 60), ("evaluate", 204)):
+    for stage, jobs in (("train_grpo", 60), ("evaluate", 102)):
         assert re.search(rf"^{stage} +{jobs} +[\d.]+  guess$", done.stdout, re.M), done.stdout
     *_, total, last = done.stdout.rstrip().splitlines()
-    assert re.match(r"total +406 +[\d.]+$", total)
+    assert re.match(r"total +304 +[\d.]+$", total)
     assert last.startswith("This was a dry-run")
 
 

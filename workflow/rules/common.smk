@@ -30,9 +30,9 @@ try:
     from g2d.grid.grid import Grid
     from g2d.grid.runs import harvest_of
     from g2d.grid.runs import M0
-    from g2d.grid.versions import ORDER, VERSIONS
+    from g2d.grid.versions import EVALUATIONS, ORDER, VERSIONS
     from g2d.jobs import recover
-    from g2d.jobs.digests import recorded_files
+    from g2d.jobs.digests import ANSWERS, recorded_files
     from g2d.jobs.orphans import name_of
     from g2d.jobs.snakemake_jobs import PlannedJob, model_of, write_jobs
     from g2d.jobs.stage import RULE_NAMES, own_name

@@ -1,4 +1,5 @@
-# Evaluate every policy on every benchmark: one row per problem, or per sample.
+# Evaluate every policy on all benchmarks in one job, because an engine takes a minute to start. The job keeps finished
+# answers (docs/architecture.md).
 
 
 rule evaluate:
@@ -6,15 +7,15 @@ rule evaluate:
         policy="results/{policy}/policy.json",
         weights=policy_weights,
         model=m0_of,
-        benchmark="results/problems/{benchmark}.jsonl",
-        leakage="results/problems/{benchmark}.leakage.json",
+        benchmarks=benchmarks_in("eval"),
+        leakage=leakage_in("eval"),
     output:
-        rollouts="results/{policy}/eval/{benchmark}.parquet",
-        cost="results/{policy}/eval/{benchmark}.cost.json",
+        answers=expand("results/{{policy}}/eval/{benchmark}.parquet", benchmark=CONFIG.benchmarks),
+        costs=expand("results/{{policy}}/eval/{benchmark}.cost.json", benchmark=CONFIG.benchmarks),
     log:
-        "results/logs/evaluate/{policy}/{benchmark}.log",
+        "results/logs/evaluate/{policy}.log",
     benchmark:
-        "results/benchmarks/evaluate/{policy}/{benchmark}.tsv"
+        "results/benchmarks/evaluate/{policy}.tsv"
     conda:
         "../../envs/g2d.yaml"
     resources:
@@ -24,7 +25,7 @@ rule evaluate:
         settings=lambda w: GRID.fingerprints[model_of(w)].answers(),
         engine=engine_name,
     message:
-        "Evaluate {wildcards.policy} on {wildcards.benchmark}"
+        "Evaluate {wildcards.policy}"
     script:
         "../scripts/evaluate.py"
 
@@ -35,19 +36,19 @@ use rule evaluate as sample_answers with:
         policy="results/{policy}/policy.json",
         weights=policy_weights,
         model=m0_of,
-        benchmark="results/problems/{benchmark}.jsonl",
-        leakage="results/problems/{benchmark}.leakage.json",
+        benchmarks=benchmarks_in("samples"),
+        leakage=leakage_in("samples"),
     output:
-        rollouts="results/{policy}/samples/{benchmark}.parquet",
-        cost="results/{policy}/samples/{benchmark}.cost.json",
+        answers=expand("results/{{policy}}/samples/{benchmark}.parquet", benchmark=CONFIG.benchmarks),
+        costs=expand("results/{{policy}}/samples/{benchmark}.cost.json", benchmark=CONFIG.benchmarks),
     log:
-        "results/logs/sample_answers/{policy}/{benchmark}.log",
+        "results/logs/sample_answers/{policy}.log",
     benchmark:
-        "results/benchmarks/sample_answers/{policy}/{benchmark}.tsv"
+        "results/benchmarks/sample_answers/{policy}.tsv"
     params:
         settings=lambda w: GRID.fingerprints[model_of(w)].samples(),
     message:
-        "Sample {wildcards.policy} on {wildcards.benchmark}"
+        "Sample {wildcards.policy} on all benchmarks"
 
 
 # Replies to held-out open-ended prompts, for win rates against M0.

@@ -155,6 +155,31 @@ def policy_weights(wildcards):
     return weights_of(policy_at(wildcards.policy))
 
 
+def names_of_benchmarks(folder):
+    """Benchmarks of the configuration, then removed ones that have answers: removing one must not run the job again."""
+    answered = [file.stem for file in Path(folder).glob("*.parquet")]
+    removed = [name for name in answered if os.path.exists(f"results/problems/{name}.leakage.json")]
+    return sorted({*CONFIG.benchmarks, *removed})
+
+
+def benchmarks_in(folder):
+    """Problems of all benchmarks, for the answers in a folder of a policy."""
+
+    def benchmarks(wildcards):
+        names = names_of_benchmarks(f"results/{wildcards.policy}/{folder}")
+        return [f"results/problems/{name}.jsonl" for name in names]
+
+    return benchmarks
+
+
+def leakage_in(folder):
+    def leakage(wildcards):
+        names = names_of_benchmarks(f"results/{wildcards.policy}/{folder}")
+        return [f"results/problems/{name}.leakage.json" for name in names]
+
+    return leakage
+
+
 # Inputs of targets.
 
 

@@ -1,5 +1,6 @@
 # When Snakemake plans: functions that are called with its plan, and the plan as g2d sees it.
 
+import shutil
 from functools import partial
 
 from snakemake.common import NOTHING_TO_BE_DONE_MSG
@@ -68,6 +69,16 @@ def costs_of(job):
 def as_planned(job):
     """A job of Snakemake as `g2d status` and the hours see it."""
     return PlannedJob(own_name(job.rule.name), dict(job.wildcards.items()), (str(job.output[0]), *costs_of(job)))
+
+
+def forget_answers_of_forced_jobs(dag):
+    """Delete the finished answers of evaluations that `-R` makes again, because these jobs would keep them."""
+    if not workflow.is_main_process or workflow.executor_plugin.name == "touch":
+        return
+    for job in jobs_of_g2d(dag.needrun_jobs()):
+        if own_name(job.rule.name) in EVALUATIONS and dag.reason(job).forced:
+            folder = Path(job.output[0]).parent.relative_to(RESULTS)
+            shutil.rmtree(RESULTS / ANSWERS / folder, ignore_errors=True)
 
 
 def write_planned_jobs(dag):

@@ -21,7 +21,7 @@ from g2d.rewards.registry import kind_of
 from g2d.settings import Section, repeated
 
 # Names in a results folder, and in a model's folder, that are not models and regimes.
-RESERVED_FOLDERS = {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "report"}
+RESERVED_FOLDERS = {"problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "answers", "report"}
 RESERVED_FILES = {*("config.yaml", "plan.json", "jobs.json", "provenance.json", "report.html", "report.zip")}
 # Other folders beside runs, and names of policies and of starts of online entries.
 RESERVED_RUNS = {"harvest", "calibration", AUTO, "warmup", *POLICY_NAMES}

@@ -6,7 +6,7 @@ of adapters), the forward pass again for checkpointed activations, and the refer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import mean
@@ -96,9 +96,9 @@ def guess(
     grid: Grid,
     stage: str,
     model: str,
-    wildcards: Mapping[str, str],
     units: float,
     policy: Policy | None,
+    benchmarks: Sequence[str] = (),
     device: Device = CARD,
 ) -> float:
     """Return the hours of a job on a device; `units` are completions of an online training."""
@@ -106,16 +106,19 @@ def guess(
     settings = grid.settings[model]
     engine = settings.engine.name
     size = parameters(config.models[model])
+    sources = [config.problem_sources[name] for name in benchmarks] or [config.pool]
     if policy is None:
-        work = _drawing(grid, stage, model, wildcards)
+        works = [_drawing(grid, stage, model, source) for source in sources]
     else:
-        work = _training(settings, policy, units)
-    if not device.is_card:
-        source = config.problem_sources.get(wildcards.get("benchmark", "pool"), config.pool)
-        prompt, beginning = prompt_tokens(source, settings.prompt)
-        work = replace(work, prompt=prompt, beginning=beginning)
-        return (START_ON_CPU + core_seconds(work, size, core_operations())) / 3600
-    return (START[engine] + seconds(work, size, engine)) / 3600
+        works = [_training(settings, policy, units)]
+    total = START[engine] if device.is_card else START_ON_CPU
+    for work, source in zip(works, sources, strict=True):
+        if device.is_card:
+            total += seconds(work, size, engine)
+        else:
+            prompt, beginning = prompt_tokens(source, settings.prompt)
+            total += core_seconds(replace(work, prompt=prompt, beginning=beginning), size, core_operations())
+    return total / 3600
 
 
 def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Work:
@@ -152,7 +155,7 @@ def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Wo
     )
 
 
-def _drawing(grid: Grid, stage: str, model: str, wildcards: Mapping[str, str]) -> Work:
+def _drawing(grid: Grid, stage: str, model: str, source: ProblemSource) -> Work:
     settings = grid.settings[model]
     calibrate, harvest, evaluate, *replies = sampling_loads(grid, model)
     if stage == "harvest_rollouts":
@@ -173,7 +176,6 @@ def _drawing(grid: Grid, stage: str, model: str, wildcards: Mapping[str, str]) -
         group = 1
         if sampled and (stage == "sample_answers" or not sampled.beside_greedy):
             group = sampled.n
-        source = grid.config.problem_sources.get(wildcards.get("benchmark", ""))
         n_problems = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
         completions = n_problems * group
     rows = _rows(settings, completions, job.batch)

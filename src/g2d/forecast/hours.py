@@ -15,7 +15,7 @@ from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
 from g2d.grid.grid import Grid
 from g2d.grid.runs import OnlineRun, harvest_of
-from g2d.grid.versions import AUTO_STAGE, GPU_STAGES, OFFLINE_STAGES, ONLINE_STAGES
+from g2d.grid.versions import AUTO_STAGE, EVALUATIONS, GPU_STAGES, OFFLINE_STAGES, ONLINE_STAGES
 from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.snakemake_jobs import PlannedJob
 from g2d.policies.record import read_policy
@@ -26,7 +26,7 @@ Rates = dict[tuple[str, str], list[float]]  # hours per unit of every finished j
 
 @dataclass(frozen=True)
 class GpuJob:
-    """A job on a device; its hours are proportional to `units`, completions of an online training."""
+    """A job on a device; its hours are proportional to `units`, completions of an online training or benchmarks."""
 
     stage: str
     model: str
@@ -45,8 +45,9 @@ class Line:
     source: str
 
 
-def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD) -> GpuJob:
+def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD, results: str | Path = "results") -> GpuJob:
     policy = None
+    benchmarks: Sequence[str] = ()
     units = 1.0
     at_most = False
     if job.rule in (*ONLINE_STAGES, *OFFLINE_STAGES):
@@ -60,11 +61,23 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD) -> GpuJob:
         # An upper bound: auto-stop and iterations need fewer.
         units = steps * settings.completions_per_step(policy.group_size)
         at_most = getattr(settings, "iterations", 1) > 1
+    elif job.rule in EVALUATIONS:
+        benchmarks = benchmarks_to_answer(job, results)
+        units = len(benchmarks)
     work = GpuJob(job.rule, job.model, units, at_most)
     if grid.is_embedded(job.model) or not units:
         return work
-    hours = guess(grid, job.rule, job.model, job.wildcards, units, policy, device)
+    hours = guess(grid, job.rule, job.model, units, policy, benchmarks, device)
     return replace(work, guess=hours / units)
+
+
+def benchmarks_to_answer(job: PlannedJob, results: str | Path) -> list[str]:
+    """Return the benchmarks of an evaluation without costs, or all if none is missing, because then it runs again."""
+    missing = []
+    for cost in job.costs:
+        if not Path(results, Path(cost).relative_to("results")).exists():
+            missing.append(cost)
+    return [Path(cost).name.removesuffix(".cost.json") for cost in missing or job.costs]
 
 
 def holds_device(grid: Grid, job: PlannedJob) -> bool:
@@ -107,7 +120,7 @@ def hours_left(grid: Grid, jobs: Iterable[PlannedJob], results: str | Path, devi
     if not on_device:
         return []
     rates = measured_rates(results, grid.config.models, device.hours)
-    return estimate([gpu_job(grid, job, device) for job in on_device], rates)
+    return estimate([gpu_job(grid, job, device, results) for job in on_device], rates)
 
 
 def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:

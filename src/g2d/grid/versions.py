@@ -29,6 +29,7 @@ TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may con
 AUTO_STAGE = "train_grpo_auto"  # may stop before its last step
 ONLINE_STAGES = (*TO_K, AUTO_STAGE)
 OFFLINE_STAGES = tuple(f"train_{regime.name}" for regime in of_phase("offline"))
+EVALUATIONS = ("evaluate", "sample_answers")  # of a policy on all benchmarks
 
 # The version of a training is in the module of its method.
 _TRAININGS = {f"train_{name}": Stage(f"train_{name}", regime.version, gpu=True) for name, regime in REGIMES.items()}

@@ -19,7 +19,9 @@ from g2d.plain import say
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # the age of a folder that is an output
-NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "jobs.json", "report.html"}
+ANSWERS = "answers"  # finished answers, which `stages/evaluate_policy.py` seals by digest
+NO_OUTPUTS = {FOLDER, TRASH, ANSWERS, "logs", "benchmarks", "attempts"}
+NO_OUTPUTS |= {"config.yaml", "plan.json", "jobs.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:

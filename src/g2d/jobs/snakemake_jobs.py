@@ -46,7 +46,8 @@ class PlannedJob:
     """One job.
 
     Args:
-        done: files that exist when it has finished: its first output, and its costs, written last.
+        done: files that exist when it has finished: its first output, and its costs, written last. An evaluation has
+            costs per benchmark.
     """
 
     rule: str
@@ -59,7 +60,12 @@ class PlannedJob:
 
     @property
     def name(self) -> str:
-        return self.done[-1].rpartition(".")[0]
+        named = self.done[:2][-1]  # the first costs, if it has any
+        return named.rpartition(".")[0]
+
+    @property
+    def costs(self) -> tuple[str, ...]:
+        return self.done[1:]
 
     @property
     def folder(self) -> str:

@@ -57,7 +57,7 @@ def stage(snakemake: Snakemake) -> Iterator[Meter]:
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
         require_clock(snakemake.input)  # while a training can still continue in its work folder
-        if cost:
+        if cost and not snakemake.output.get("costs"):  # an evaluation writes its costs per benchmark
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         write_digests(snakemake.log[0], snakemake.output, read)
     except (Exception, Stopped) as error:

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.common.checkpoints import is_usable, job_digest, seal
 from g2d.regimes.common.stopping import work_folder
 from g2d.rewards.registry import TRUTH, require_numbers, words_of
-from g2d.rollouts.engine import Decoding
+from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.rollout import Rollout, merge_parts, part_of, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.sample import engine_for, sample_rollouts, with_rewards
 from g2d.rollouts.verifier_failures import require_judged
@@ -51,8 +52,11 @@ def generate_rollouts(
     if judged:
         rollouts = read_rollouts(judged[0])
     else:
-        with Verifier(snakemake.threads, file=own_file(verifier_of(snakemake.params.settings))) as verifier:
-            rollouts = _drawn(snakemake, meter, problems, decoding, verifier, token_ids)
+        sampler = PolicySampler(snakemake, decoding)
+        sampler.expect(problems)
+        with sampler.verifier() as verifier:
+            folder = Path(f"{snakemake.output.rollouts}.parts")
+            rollouts = sampler.sample(problems, folder, meter, verifier, token_ids=token_ids)
             if is_first:
                 require_judged(rollouts, problems, verifier.file)
     rows = with_rewards(rollouts, problems, reward, seed=decoding.seed, stream="harvest")
@@ -61,40 +65,64 @@ def generate_rollouts(
     write_rollouts(snakemake.output.rollouts, rows)
 
 
-def _drawn(
-    snakemake: Snakemake,
-    meter: Meter,
-    problems: Sequence[Problem],
-    decoding: Decoding,
-    verifier: Verifier,
-    token_ids: bool,
-) -> pd.DataFrame:
-    policy = read_own_policy(snakemake.input.policy)
-    prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
-    settings = load(snakemake.config).for_model(policy.model)
-    engine = engine_for(policy, settings.engine)
-    requests = [engine.request(problem.problem_id, conversation(problem, prompt)) for problem in problems]
-    engine.expect(requests, decoding.max_completion_length)
-    job = {
-        "version": snakemake.params.version,
-        "policy": as_json(policy),
-        "problems": [asdict(problem) for problem in problems],
-        "prompt": prompt.params(),
-        "decoding": asdict(decoding),
-        "engine": settings.engine.name,
-    }
-    if "verifier" in snakemake.params.settings:
-        job["verifier"] = snakemake.params.settings["verifier"]
-    return draw_in_parts(
-        Path(f"{snakemake.output.rollouts}.parts"),
-        problems,
-        lambda dealt: sample_rollouts(
-            policy, dealt, prompt, decoding, engine=engine, verifier=verifier, token_ids=token_ids
-        ),
-        samples_per_prompt=decoding.samples_per_prompt,
-        job=job,
-        meter=meter,
-    )
+class PolicySampler:
+    """Samples completions of `input.policy`, with one engine for all problems of a job."""
+
+    def __init__(self, snakemake: Snakemake, decoding: Decoding) -> None:
+        self.snakemake = snakemake
+        self.decoding = decoding
+        self.policy = read_own_policy(snakemake.input.policy)
+        self.prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
+        self.engine_settings = load(snakemake.config).for_model(self.policy.model).engine
+
+    @cached_property
+    def engine(self) -> Engine:
+        return engine_for(self.policy, self.engine_settings)
+
+    def verifier(self) -> Verifier:
+        return Verifier(self.snakemake.threads, file=own_file(verifier_of(self.snakemake.params.settings)))
+
+    def expect(self, problems: Sequence[Problem]) -> None:
+        """Make room in the engine for problems that are sampled later."""
+        requests = [self.engine.request(problem.problem_id, conversation(problem, self.prompt)) for problem in problems]
+        self.engine.expect(requests, self.decoding.max_completion_length)
+
+    def job(self, problems: Sequence[Problem]) -> dict[str, object]:
+        """Return everything that the rollouts depend on."""
+        decoding = asdict(self.decoding)
+        del decoding["batch_size"]  # it changes only speed and memory
+        job = {
+            "version": self.snakemake.params.version,
+            "policy": as_json(self.policy),
+            "problems": [asdict(problem) for problem in problems],
+            "prompt": self.prompt.params(),
+            "decoding": decoding,
+            "engine": self.engine_settings.name,
+        }
+        if "verifier" in self.snakemake.params.settings:
+            job["verifier"] = self.snakemake.params.settings["verifier"]
+        return job
+
+    def sample(
+        self, problems: Sequence[Problem], folder: Path, meter: Meter, verifier: Verifier, *, token_ids: bool = False
+    ) -> pd.DataFrame:
+        """Sample and judge rollouts; `folder` keeps finished parts if the job is stopped."""
+        return draw_in_parts(
+            folder,
+            problems,
+            lambda dealt: sample_rollouts(
+                self.policy,
+                dealt,
+                self.prompt,
+                self.decoding,
+                engine=self.engine,
+                verifier=verifier,
+                token_ids=token_ids,
+            ),
+            samples_per_prompt=self.decoding.samples_per_prompt,
+            job=self.job(problems),
+            meter=meter,
+        )
 
 
 # -------------------------------------------------------------------------------------------------------------- parts
