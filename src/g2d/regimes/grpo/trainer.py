@@ -25,6 +25,7 @@ from g2d.regimes.common.online import Sampler
 from g2d.regimes.common.prompt_choice import PromptChoice
 from g2d.regimes.common.trainers import copy_to_reference, evaluation_mode, reference_weights
 from g2d.regimes.common.training_rollouts import TrainingRollouts
+from g2d.regimes.common.trl_private import require_private_names
 from g2d.regimes.grpo.keys import Warmup
 from g2d.rollouts.continuous_batching import forward_parameters
 
@@ -35,6 +36,7 @@ try:
     from trl import GRPOTrainer
 finally:
     import_utils.is_vllm_available = is_vllm_available
+require_private_names(GRPOTrainer)
 
 # Files in a checkpoint:
 PROMPTS = "prompts.json"

@@ -15,6 +15,9 @@ from g2d.memory.workload import MicroBatches
 from g2d.regimes.common.by_length import Batch, PassesByLength
 from g2d.regimes.common.checkpoints import Checkpointed
 from g2d.regimes.common.offline import FixedReference, PretokenizedMixin
+from g2d.regimes.common.trl_private import require_private_names
+
+require_private_names(DPOTrainer)
 
 REFERENCE_KEYS = ("ref_chosen_logps", "ref_rejected_logps")
 IMPLIED_REWARDS = ("rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins")

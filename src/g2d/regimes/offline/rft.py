@@ -89,6 +89,9 @@ def train_rft(job: TrainingJob[Rft, list[RightCompletion]]) -> Trained:
 
         from g2d.regimes.common.by_length import PassesByLength
         from g2d.regimes.common.checkpoints import Checkpointed
+        from g2d.regimes.common.trl_private import require_private_names
+
+        require_private_names(SFTTrainer)
 
         class ExampleTrainer(Checkpointed, PassesByLength, SFTTrainer):
             """SFT; the loss is a mean over the tokens of a gradient step."""

@@ -18,12 +18,15 @@ from trl.trainer.utils import pad
 from g2d.memory.workload import MicroBatches
 from g2d.regimes.common.checkpoints import Checkpointed
 from g2d.regimes.common.offline import FixedReference, PretokenizedMixin
+from g2d.regimes.common.trl_private import require_private_names
 from g2d.rewards.reward import Status
 from g2d.rollouts.pairs import all_pairs, is_binary, is_open_ended, labels, lengths, one_pair
 
 if TYPE_CHECKING:
     import pandas as pd
     from transformers import PreTrainedModel
+
+require_private_names(DPOTrainer)
 
 Metrics = dict[str, float | None]  # None without such rollouts
 
