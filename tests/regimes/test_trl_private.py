@@ -59,9 +59,7 @@ def test_the_installed_versions_have_them(trainer: type) -> None:
 
 def test_a_method_with_other_parameters_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, inputs, texts: None)
-    with pytest.raises(
-        ImportError, match="trl .*: GRPOTrainer has changed: _calculate_rewards has the parameters inputs, texts"
-    ):
+    with pytest.raises(ImportError, match="_calculate_rewards has the parameters inputs, texts"):
         require_private_names(GRPOTrainer)
 
 
