@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from snakemake.iocontainers import InputFiles
 
 import g2d.regimes
 from g2d.jobs.files import sha256
@@ -19,29 +18,12 @@ from g2d.policies.model_keys import Lora
 from g2d.regimes.catalogue import REGIMES, of_phase
 from g2d.regimes.common import offline
 from g2d.regimes.common.checkpoints import TrainingStoppedError
-from g2d.regimes.common.regime import Entry, Regime, TrainingJob
+from g2d.regimes.common.regime import Regime
 from g2d.regimes.offline.pairs import PairKeys
-from g2d.rewards.controls import Random
 from tests.models import same_logits
+from tests.regimes.any_regime import LORAS, ONE_EPOCH, STEPS, job_of, log_of, weights
 from tests.regimes.harvests import Harvest, trained
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import saving, steps_of
-
-STEPS = 3
-# Keys of a short training, if the regime has them. Its other keys need defaults.
-SHORT: dict[str, Any] = {
-    "steps": [STEPS],
-    "max_steps": STEPS,
-    "learning_rate": 1e-3,
-    "per_device_batch_size": 2,
-    "gradient_accumulation_steps": 2,
-    "max_completion_length": 12,
-    "responses": 4,
-    "prompts_per_update": 2,
-}
-ONE_EPOCH = {"max_steps": None, "epochs": 1}
-NO_DROPOUT = Lora(dropout=0.0)
-LORAS = {"lora": NO_DROPOUT, "none": Lora.model_validate("none")}
 
 every_regime = pytest.mark.parametrize("regime", REGIMES.values(), ids=REGIMES)
 offline_regimes = pytest.mark.parametrize("regime", of_phase("offline"), ids=lambda regime: regime.name)
@@ -51,41 +33,6 @@ with_and_without_lora = pytest.mark.parametrize("lora", LORAS.values(), ids=LORA
 @pytest.fixture(scope="module")
 def harvest(tmp_path_factory: pytest.TempPathFactory) -> Harvest:
     return Harvest("qwen3", tmp_path_factory.mktemp("harvest"))
-
-
-def job_of(regime: Regime, harvest: Harvest, work: Path, lora: Lora = NO_DROPOUT, **keys: Any) -> TrainingJob[Any, Any]:
-    """A short training, with the data that the regime reads from the files of the harvest."""
-    values = {name: value for name, value in (SHORT | keys).items() if name in regime.settings.model_fields}
-    if issubclass(regime.settings, Entry):
-        values["regime"] = regime.name
-        if regime.phase == "offline":
-            values["steps"] = "all"
-    settings = regime.settings.model_validate(values)
-    job: TrainingJob[Any, Any] = TrainingJob(
-        harvest.base,
-        None,
-        settings,
-        seed=0,
-        work=work,
-        lora=lora,
-        k=STEPS,
-        group_size=4,
-        prompt=harvest.prompt,
-        reward=Random(reward="random"),
-        checkpointing=saving(work),
-    )
-    folder = harvest.folder
-    files = {name: str(folder / f"{name}.jsonl") for name in ("pairs", "problems")}
-    inputs = InputFiles(fromdict=files | {"rollouts": str(folder / "rollouts.parquet")})
-    return replace(job, data=regime.read(job, inputs))
-
-
-def log_of(regime: Regime, job: TrainingJob[Any, Any]) -> list[dict[str, Any]]:
-    return steps_of(regime.train(job).log)
-
-
-def weights(work: Path, lora: Lora) -> Path:
-    return work / lora.files[0]
 
 
 def test_every_regime_of_the_package_is_in_the_catalogue() -> None:

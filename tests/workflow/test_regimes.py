@@ -375,10 +375,11 @@ def test_a_further_regime_is_a_module_a_line_and_a_rule(with_module: Project, mi
 def test_a_rule_of_a_regime_that_is_not_in_the_catalogue_is_refused(with_module: Project) -> None:
     with with_rule(with_module):
         refusal = with_module.refused("-n")
-    assert "rule train_simpo: src/g2d/regimes/catalogue.py has no regime simpo: add it to ALL there" in refusal
+    assert "train_simpo: src/g2d/regimes/catalogue.py has no regime simpo: add it to ALL there" in refusal
 
 
 def test_a_regime_without_a_rule_is_refused(with_module: Project) -> None:
     with in_catalogue(with_module):
         refusal = with_module.refused("-n")
-    assert "has no rule: add it to workflow/rules/offline.smk" in refusal
+    assert "simpo: no rule trains this regime" in refusal
+    assert "add train_simpo to workflow/rules/offline.smk" in refusal

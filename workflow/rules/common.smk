@@ -136,9 +136,7 @@ def names(values):
 def runs_of(method):
     """Pattern of the names of a regime's runs."""
     if method not in REGIMES:
-        raise WorkflowError(
-            f"rule train_{method}: src/g2d/regimes/catalogue.py has no regime {method}: add it to ALL there"
-        )
+        raise WorkflowError(f"train_{method}: src/g2d/regimes/catalogue.py has no regime {method}: add it to ALL there")
     return names(GRID.names_of(method))
 
 

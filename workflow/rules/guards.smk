@@ -24,10 +24,11 @@ def require_rules_of_regimes():
     """Stop if no rule trains a regime of the catalogue; a module may leave rules out."""
     if not workflow.modifier.is_main_snakefile():
         return
+    names_of_rules = {one.name for one in workflow.rules}
     for name, regime in REGIMES.items():
-        if f"train_{name}" not in {rule.name for rule in workflow.rules}:
+        if f"train_{name}" not in names_of_rules:
             raise WorkflowError(
-                f"train_{name}: the regime {name} of src/g2d/regimes/catalogue.py has no rule: add it to "
+                f"{name}: no rule trains this regime of src/g2d/regimes/catalogue.py; add train_{name} to "
                 f"workflow/rules/{regime.phase}.smk"
             )
 

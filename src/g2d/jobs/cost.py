@@ -131,12 +131,13 @@ class Progress:
 
 @dataclass(slots=True)
 class Meter:
-    """Measures a job; `carried` is the cost up to the checkpoint of a resumed training."""
+    """Measures a job; `carried` is the cost of earlier processes up to the checkpoint of a resumed training."""
 
     job: str
     stage: str
     tokens_generated: int = 0  # including those in `carried`
     carried: Cost | None = None
+    saved: bool = False  # whether a checkpoint has costs of this process, so that `carried` stays
     threads: int | None = None
     progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from g2d.plain import say
+
+TO_FIT = (
+    "set training.gradient_checkpointing: true, lower max_completion_length or, with vLLM, "
+    "engine.training_gpu_memory_utilization, or use a card with more memory"
+)
+
 # Passes of an update have equal numbers of rows, rows of similar length, or whole groups.
 Passes = Literal["equal", "by_length", "groups"]
 
@@ -35,6 +42,7 @@ class Training:
     group: int = 1
     update: int | None = None  # units per gradient step; None: `rows` is fixed
     passes: Passes = "equal"
+    divisible: bool = True  # smaller passes have the same gradient; False: the loss has means over a pass
     checkpointing: bool = True  # one state per block is kept
     choose_checkpointing: bool = False  # fit on the card
     name: str = ""
@@ -63,6 +71,9 @@ class MicroBatches:
     autocast: bool = False  # to bfloat16, on a CPU
     whole_logits: bool = False  # compute all logits of a pass together
 
+    def with_rows(self, rows: int) -> MicroBatches:
+        return replace(self, rows=rows, tokens=-(-self.tokens * rows // self.rows))
+
     @property
     def arguments(self) -> dict[str, bool]:
         return {"checkpointing": self.checkpointing, "autocast": self.autocast}
@@ -75,3 +86,37 @@ class MicroBatches:
         if self.autocast:
             entries["precision"] = "bfloat16"
         return entries
+
+
+@dataclass
+class PassLimit:
+    """Most rows per pass of a training, lowered each time its card runs out of memory."""
+
+    rows: int | None = None  # None: as chosen
+    used: tuple[MicroBatches, Training] | None = None
+
+    def within(self, chosen: MicroBatches, training: Training) -> MicroBatches:
+        if self.rows is not None and chosen.rows > self.rows:
+            chosen = chosen.with_rows(self.rows)
+        self.used = chosen, training
+        return chosen
+
+    def halve(self) -> None:
+        """Lower the limit to a divisor of the rows in use; a RuntimeError if their passes cannot be divided."""
+        if self.used is None:
+            raise RuntimeError(f"out of memory before the first pass: {TO_FIT}")
+        chosen, training = self.used
+        if not training.divisible:
+            raise RuntimeError(
+                f"out of memory with per_device_batch_size={chosen.rows}, and the loss has means over the tokens of a "
+                f"pass: lower per_device_batch_size, which changes the result, {TO_FIT}"
+            )
+        smallest = max(1, training.group_rows // training.per_row)
+        if chosen.rows <= smallest:
+            unit = "row" if smallest == 1 else "group"
+            raise RuntimeError(f"out of memory with one {unit} per pass: {TO_FIT}")
+        rows = chosen.rows // 2
+        while chosen.rows % rows:
+            rows -= 1
+        say(f"out of memory: goes on with per_device_batch_size {rows} instead of {chosen.rows}, in the same steps")
+        self.rows = rows

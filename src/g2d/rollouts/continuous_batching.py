@@ -41,6 +41,7 @@ class ContinuousBatch:
 
     Args:
         stream: uniform numbers for the tokens of a sample, shape (max_completion_length,).
+        completed: finished samples are added to it; it keeps them if an error ends `complete`.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class ContinuousBatch:
         decoding: Decoding,
         stream: Callable[[Sample], np.ndarray],
         end_ids: Iterable[int],
+        completed: dict[Sample, list[int]] | None = None,
     ) -> None:
+        self.completed = {} if completed is None else completed
         self.model = model
         self.prompts = prompts
         self.decoding = decoding
@@ -66,11 +69,11 @@ class ContinuousBatch:
         columns = max(map(len, self.prompts)) - len(self.prefix) + self.decoding.max_completion_length
         self.rows = Rows(self.model, self.decoding, self.end_ids, n, columns, self.prefix)
         self.samples: list[Sample | None] = [None] * len(self.rows)
-        completed = self._pass_on(queue)
+        self._pass_on(queue)
         while any(sample is not None for sample in self.samples):
             self._draw(until_free=max(1, len(self.rows) // SHARE))
-            completed |= self._pass_on(queue)
-        return completed
+            self._pass_on(queue)
+        return self.completed
 
     def _draw(self, until_free: int) -> None:
         """Draw tokens until so many rows are free; a row is free when its completion has ended."""
@@ -79,22 +82,21 @@ class ContinuousBatch:
             self.rows.step(longest)
             longest += 1
 
-    def _pass_on(self, queue: deque[Sample]) -> dict[Sample, list[int]]:
+    def _pass_on(self, queue: deque[Sample]) -> None:
+        """Keep the completions of free rows, and give the rows to the next samples."""
         rows = self.rows
         free = rows.free.nonzero().flatten()
         drawn = zip(free.tolist(), rows.tokens[free].tolist(), rows.counts[free].tolist(), strict=True)
-        completed: dict[Sample, list[int]] = {}
         for row, tokens, count in drawn:
             sample = self.samples[row]
             if sample is not None:
-                completed[sample] = tokens[:count]
+                self.completed[sample] = tokens[:count]
                 self.samples[row] = None
         joining = [queue.popleft() for _ in range(min(len(free), len(queue)))]
         if joining:
             self._join(joining, free[: len(joining)])
         if len(joining) < len(free):
             self._close(free[len(joining) :])
-        return completed
 
     def _join(self, joining: list[Sample], rows: torch.Tensor) -> None:
         order: dict[int, int] = {}  # prompts that join, numbered

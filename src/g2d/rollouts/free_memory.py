@@ -1,11 +1,14 @@
-"""Check that vLLM's share of a GPU's memory is free."""
+"""Memory of a GPU: free what is unused, notice a lack of it, and check that vLLM's share is free."""
 
 from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 GIB = 2**30
+Result = TypeVar("Result")
 
 
 def free_unused() -> None:
@@ -14,6 +17,21 @@ def free_unused() -> None:
 
     gc.collect()
     torch.cuda.empty_cache()
+
+
+def unless_out_of_memory(run: Callable[[], Result]) -> Result | None:
+    """Return the result of `run`; None if the GPU ran out of memory, which is then free again.
+
+    The traceback of the error holds the tensors of every function that it left, so the memory is freed after the error.
+    """
+    import torch
+
+    try:
+        return run()
+    except torch.OutOfMemoryError:
+        pass
+    free_unused()
+    return None
 
 
 def require_free(share: float) -> None:

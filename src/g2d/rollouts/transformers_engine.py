@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +15,19 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
+from g2d.plain import say
 from g2d.policies.record import PolicyRecord, end_tokens, load_model, load_tokenizer
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample, is_supported
 from g2d.rollouts.engine import Decoding, ModelEngine, Sampled
+from g2d.rollouts.free_memory import unless_out_of_memory
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.weights_check import Reference, fixed_texts, log_probabilities, require_adapter, require_same
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+Stream = Callable[[Sample], np.ndarray]  # uniform numbers for the tokens of a sample
 
 
 class TransformersEngine(ModelEngine):
@@ -33,6 +40,7 @@ class TransformersEngine(ModelEngine):
         limit = getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", None)
         super().__init__(tokenizer, end_ids, (self.model.name_or_path, limit))
         self.tokenizer.padding_side = "left"
+        self.largest_batch = sys.maxsize  # completions that fit into the GPU's memory, as far as is known
         # Ignore the model's defaults, such as a repetition penalty.
         self.model.generation_config = GenerationConfig()
 
@@ -79,37 +87,67 @@ class TransformersEngine(ModelEngine):
         return [drawn[sample] for sample in samples]
 
     def _drawn(
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, stream: Stream, samples: Sequence[Sample]
+    ) -> dict[Sample, list[int]]:
+        """Return the tokens of every sample, from smaller batches whenever the GPU runs out of memory."""
+        drawn: dict[Sample, list[int]] = {}
+        while True:
+            left = [sample for sample in samples if sample not in drawn]
+            fitting = replace(decoding, batch_size=min(decoding.batch_size, self.largest_batch))
+            if unless_out_of_memory(partial(self._draw, prompts, fitting, stream, left, drawn)) is not None:
+                return drawn
+            self._halve(min(fitting.batch_size, len(samples)))
+
+    def _halve(self, batch_size: int) -> None:
+        if batch_size == 1:
+            raise RuntimeError(
+                "out of memory with one completion at a time: lower max_completion_length, or use a card with more "
+                "memory"
+            )
+        self.largest_batch = batch_size // 2
+        say(f"out of memory: goes on with batch_size {self.largest_batch} instead of {batch_size}; same rollouts")
+
+    def _draw(
         self,
         prompts: Sequence[Sequence[int]],
         decoding: Decoding,
-        stream: Callable[[Sample], np.ndarray],
+        stream: Stream,
         samples: Sequence[Sample],
+        drawn: dict[Sample, list[int]],
     ) -> dict[Sample, list[int]]:
-        drawn: dict[Sample, list[int]] = {}
+        """Add the tokens of samples to `drawn` as they are completed, and return it."""
         with torch.inference_mode():
             if is_supported(self.model):
-                batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids)
-                completed: dict[Sample, list[int]] = batch.complete(samples)
-                return completed
+                ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids, drawn).complete(samples)
+                return drawn
             for start in range(0, len(samples), decoding.batch_size):
-                batch_samples = samples[start : start + decoding.batch_size]
-                rows = [list(prompts[i]) for i, _ in batch_samples]
-                encoded = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
-                width = encoded["input_ids"].shape[1]
-                streams = np.stack([stream(sample) for sample in batch_samples])
-                uniforms = torch.from_numpy(streams).to(self.model.device)
-                generated = self.model.generate(
-                    **encoded.to(self.model.device),
-                    do_sample=False,  # the processor leaves one candidate
-                    logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
-                    max_new_tokens=decoding.max_completion_length,
-                    eos_token_id=sorted(self.end_ids),
-                    pad_token_id=self.tokenizer.pad_token_id,
-                )
-                for sample, tokens in zip(batch_samples, generated[:, width:].tolist(), strict=True):
-                    end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)
-                    drawn[sample] = tokens[: end + 1]
+                self._generate(prompts, decoding, stream, samples[start : start + decoding.batch_size], drawn)
         return drawn
+
+    def _generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        stream: Stream,
+        samples: Sequence[Sample],
+        drawn: dict[Sample, list[int]],
+    ) -> None:
+        """Add the tokens of a batch to `drawn`, by the model's `generate`."""
+        rows = [list(prompts[i]) for i, _ in samples]
+        encoded = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
+        width = encoded["input_ids"].shape[1]
+        uniforms = torch.from_numpy(np.stack([stream(sample) for sample in samples])).to(self.model.device)
+        generated = self.model.generate(
+            **encoded.to(self.model.device),
+            do_sample=False,  # the processor leaves one candidate
+            logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
+            max_new_tokens=decoding.max_completion_length,
+            eos_token_id=sorted(self.end_ids),
+            pad_token_id=self.tokenizer.pad_token_id,
+        )
+        for sample, tokens in zip(samples, generated[:, width:].tolist(), strict=True):
+            end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)
+            drawn[sample] = tokens[: end + 1]
 
 
 def only_the_chosen(

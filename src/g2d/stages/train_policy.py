@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, writ
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.common.checkpoints import empty, read_manifest
 from g2d.regimes.common.online import CHECKPOINT, ROLLOUTS
+from g2d.regimes.common.out_of_memory import train_within_memory
 from g2d.regimes.common.prompt_choice import PromptMix
 from g2d.regimes.common.regime import Regime, Trained, TrainingJob
 from g2d.regimes.common.stopping import work_folder
@@ -47,12 +49,13 @@ class GridTraining:
     def train(self) -> Trained:
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
+        train = partial(train_within_memory, self.regime.train)
         try:
             if getattr(job.settings, "auto", None) is None:
-                return self.regime.train(job)
+                return train(job)
             from g2d.regimes.grpo.auto_stop import train_until_decline
 
-            return train_until_decline(self.regime.train, job)
+            return train_until_decline(train, job)
         finally:
             finish_tracking()
 

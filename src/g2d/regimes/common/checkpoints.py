@@ -107,6 +107,7 @@ class Checkpoints:
         if self.microbatches is not None:
             write_json(draft / MICROBATCHES, asdict(self.microbatches))
         seal(draft, step, self.job, self.meter.spent())
+        self.meter.saved = True
         folder = self.folder / f"step-{step}"
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
@@ -137,8 +138,9 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, spent: object, where: str) -> None:
-    """Add a recorded cost to the meter."""
-    meter.carried = parse_record(Cost, spent, where)
+    """Add a recorded cost to the meter, unless it includes this process, which the meter still measures."""
+    if not meter.saved:
+        meter.carried = parse_record(Cost, spent, where)
 
 
 def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:

@@ -32,22 +32,24 @@ def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int
 def choose_microbatches(
     job: TrainingJob[object, object], checkpoints: Checkpoints, training: Training, lengths: Lengths
 ) -> MicroBatches:
-    """Choose micro-batches; checkpoints record them unless they are plain."""
+    """Choose micro-batches within `job.passes`; checkpoints record them unless they are plain."""
     workload = training.with_checkpointing(job.gradient_checkpointing)
     memory = card_memory()
     before = checkpoints.newest() or job.resume_from
-    if before is not None and (before / MICROBATCHES).is_file():
+    has_record = before is not None and (before / MICROBATCHES).is_file()
+    if before is not None and has_record:
         chosen = MicroBatches(**read_json(before / MICROBATCHES))
     elif memory is None:
         chosen = _on_cpu(job, workload, lengths, resumes=before is not None)
-        if not chosen.recorded:
-            return chosen
     elif before is not None:  # of a CPU, with plain passes
         chosen = MicroBatches(workload.units, workload.checkpointing)
     else:
         chosen = _on_gpu(job, workload, lengths[0], *memory)
-    checkpoints.microbatches = chosen
-    return chosen
+    within = job.passes.within(chosen, training)
+    is_plain = memory is None and not has_record and not chosen.recorded and within == chosen
+    if not is_plain:
+        checkpoints.microbatches = within
+    return within
 
 
 def _on_cpu(job: TrainingJob[object, object], training: Training, lengths: Lengths, *, resumes: bool) -> MicroBatches:

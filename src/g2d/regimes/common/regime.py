@@ -11,7 +11,7 @@ from pydantic import field_validator, model_validator
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.snakemake_jobs import Values
-from g2d.memory.workload import Training
+from g2d.memory.workload import PassLimit, Training
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import PolicyRecord, as_json
 from g2d.problems.prompts import Prompt
@@ -64,6 +64,7 @@ class TrainingJob(Generic[Settings_co, Data_co]):
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     tracking: Mapping[str, str] | None = None
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
+    passes: PassLimit = field(default_factory=PassLimit)
     version: int = 0  # attempts of other versions are not resumed
 
     k: int = 0  # last step of this training; offline: steps before the harvest

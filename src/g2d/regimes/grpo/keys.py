@@ -318,6 +318,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
             batch=drawn,
             completions=max(self.steps) * self.completions_per_step(group_size) // self.iterations,
             update=self.completions_per_step(group_size) if free else None,
+            divisible=not self.depends_on_passes,
             group=group_size,
         )
 

@@ -44,7 +44,7 @@ class Dpo(PairKeys):
     def workload(self, budget: int) -> Training:
         training = replace(super().workload(budget), reference=not self.precompute_reference)
         if self.nll_weight:  # a mean over the tokens of a pass
-            training = replace(training, update=None)
+            training = replace(training, update=None, divisible=False)
         return training
 
 
