@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-MADE_BY_A_TEST = ("g2d.regimes.toy", "g2d.tables.toy")
+MADE_BY_A_TEST = ("g2d.regimes.offline.simpo", "g2d.tables.toy")
 
 FROM = re.compile(r"\bfrom (g2d\b[\w.]*) import (\([^)]*\)|[\w, ]+)")
 QUOTED = re.compile(r"[\"'`](g2d\.\w+(?:\.\w+)+)[\"'`]")
