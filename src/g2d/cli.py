@@ -21,6 +21,7 @@ COMMANDS = {
     "plan": "g2d.forecast.plan",
     "verify": "g2d.verifier.verify_command",
     "recover": "g2d.jobs.recover",
+    "check-results": "g2d.jobs.check_results",
     "status": "g2d.status.command",
 }
 

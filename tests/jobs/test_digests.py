@@ -1,4 +1,4 @@
-"""`g2d recover --times`: time stamps set by content, in a folder that was copied without them."""
+"""Recorded digests: time stamps set by them, `g2d check-results`, and jobs that refuse changed files."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from g2d.jobs.digests import (
     ChangedError,
     changed_inputs,
     digest_file,
+    inputs_file,
+    keep_if_same,
     read_digests,
     remembered_digest,
     require_recorded,
@@ -37,8 +39,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file)
-    write_digests("results/logs/harvest_rollouts/m/k2.log", [POOL, HARVEST])
-    write_digests("results/logs/train_grpo/m/k2.log", [CHECKPOINT, "results/m/grpo/a-shard-that-is-gone.parquet"])
+    write_digests("results/logs/harvest_rollouts/m/k2.log", [HARVEST], {})
+    write_digests("results/logs/train_grpo/m/k2.log", [CHECKPOINT], {})
     return tmp_path
 
 
@@ -48,53 +50,100 @@ def stamps(folder: Path) -> set[float]:
 
 def test_the_lists_have_the_format_of_sha256sum(folder: Path) -> None:
     assert str(digest_file("results/logs/evaluate/m/t1.3/k2.log")) == "results/digests/evaluate/m/t1.3/k2.sha256"
-    assert {str(file) for file in read_digests(Path("results"))} == {POOL, HARVEST, f"{CHECKPOINT}/optimizer.pt"}
+    assert {str(file) for file in read_digests(Path("results"))} == {HARVEST, f"{CHECKPOINT}/optimizer.pt"}
     listed = b"".join(file.read_bytes() for file in (folder / "results/digests").rglob("*.sha256"))
     assert subprocess.run(["sha256sum", "--check", "--quiet"], input=listed, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("hours", [-5, 0, 24])  # the copy is older, is mixed, comes from a clock that was ahead
-def test_all_results_are_equally_old_afterwards(folder: Path, hours: float) -> None:
-    for i, path in enumerate(sorted(folder.rglob("*"))):
-        os.utime(path, (0, time.time() + hours * 3600 - i))
-    outside = (folder / POOL).stat().st_mtime
-    assert main(["recover", "--times"]) == 0
-    assert len(stamps(folder / "results")) == 1
-    assert stamps(folder / "results").pop() <= time.time()
-    assert (folder / POOL).stat().st_mtime == outside
-
-
 def test_files_with_and_without_a_digest_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recover", "--times"]) == 0
+    assert main(["check-results"]) == 0
     output = capsys.readouterr().out
-    assert "3 files are as their jobs left them, 0 differ" in output
-    assert "1 files have no digest" in output  # the pairs
+    assert "2 files are as their jobs wrote them, 0 differ, 0 are missing" in output
+    assert "1 files have no recorded digest" in output  # the pairs
 
 
-@pytest.mark.parametrize("file", [HARVEST, POOL, f"{CHECKPOINT}/optimizer.pt"])
-def test_changed_files_are_named_and_newer_than_all_others(
-    folder: Path, capsys: pytest.CaptureFixture[str], file: str
+def test_changed_and_missing_files_are_named_and_nothing_is_changed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / file).write_text("something else")
-    os.utime(folder / file, (0, 0))
-    assert main(["recover", "--times"]) == 1
-    words = "not what a job read" if file == POOL else "not what its job left"
-    assert f"{file}: {words}" in capsys.readouterr().out
-    older = min(stamps(folder / "results"))
-    assert (folder / file).stat().st_mtime > older
-    assert ((folder / CHECKPOINT / ".snakemake_timestamp").stat().st_mtime > older) == file.startswith(CHECKPOINT)
+    (folder / HARVEST).unlink()
+    (folder / CHECKPOINT / "optimizer.pt").write_text("something else")
+    before = stamps(folder)
+    assert main(["check-results"]) == 1
+    output = capsys.readouterr().out
+    assert f"{CHECKPOINT}/optimizer.pt: not what its job wrote" in output
+    assert f"with -R {CHECKPOINT}\n" in output
+    assert f"{HARVEST}: missing" in output
+    assert stamps(folder) == before
 
 
-def test_a_locked_folder_and_one_without_results_are_refused(
+def test_a_folder_without_results_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / ".snakemake/locks").mkdir(parents=True)
-    (folder / ".snakemake/locks/0.output.lock").write_text(PAIRS)
-    assert main(["recover", "--times"]) == 2
-    assert "the folder is locked: g2d recover first" in capsys.readouterr().err
     monkeypatch.chdir(folder / "results/m")
-    assert main(["recover", "--times"]) == 2
+    assert main(["check-results"]) == 2
     assert "no results folder in" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------------- time stamps
+
+LOG = "results/logs/build_pairs/m/k2.log"
+PAIRED = (LOG, [HARVEST, CHECKPOINT], [PAIRS])
+
+
+@pytest.fixture
+def paired(folder: Path) -> Path:
+    """A job that read a file and a folder, and whose output looks older than both."""
+    read = {file: sha256(file) for file in (HARVEST, f"{CHECKPOINT}/optimizer.pt")}
+    write_digests(LOG, [PAIRS], read)
+    os.utime(folder / PAIRS, (1000, 1000))
+    for input_ in (HARVEST, f"{CHECKPOINT}/.snakemake_timestamp"):
+        os.utime(folder / input_, (2000, 2000))
+    return folder
+
+
+def test_an_output_becomes_as_new_as_inputs_with_the_content_that_was_read(paired: Path) -> None:
+    assert keep_if_same(*PAIRED)
+    assert (paired / PAIRS).stat().st_mtime == 2000
+    assert not keep_if_same(*PAIRED)  # nothing to do
+
+
+@pytest.mark.parametrize("file", [HARVEST, f"{CHECKPOINT}/optimizer.pt", f"{CHECKPOINT}/new.pt"])
+def test_an_output_stays_older_than_an_input_with_other_content(paired: Path, file: str) -> None:
+    (paired / file).write_text("other content")
+    os.utime(paired / file, (2000, 2000))
+    assert not keep_if_same(*PAIRED)
+    assert (paired / PAIRS).stat().st_mtime == 1000
+
+
+def test_an_input_that_its_job_made_again_with_other_content_is_no_longer_what_was_read(paired: Path) -> None:
+    (paired / HARVEST).write_text("sampled again")
+    os.utime(paired / HARVEST, (3000, 3000))
+    write_digests("results/logs/harvest_rollouts/m/k2.log", [HARVEST], {})
+    assert not keep_if_same(*PAIRED)
+
+
+def test_an_emptied_checkpoint_has_the_content_that_was_read(paired: Path) -> None:
+    write_digests(LOG, [PAIRS], {HARVEST: sha256(HARVEST), f"{CHECKPOINT}/gone.pt": "0", **optimizer()})
+    assert keep_if_same(*PAIRED)
+
+
+def optimizer() -> dict[str, str]:
+    return {f"{CHECKPOINT}/optimizer.pt": sha256(f"{CHECKPOINT}/optimizer.pt")}
+
+
+def test_an_input_without_a_record_is_not_what_was_read(paired: Path) -> None:
+    inputs_file(LOG).unlink()
+    assert not keep_if_same(*PAIRED)
+
+
+def test_an_output_of_the_future_becomes_present(paired: Path) -> None:
+    ahead = time.time() + 3600
+    os.utime(paired / PAIRS, (ahead, ahead))
+    assert not keep_if_same(*PAIRED)
+    assert 2000 < (paired / PAIRS).stat().st_mtime <= time.time()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_damaged_list_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,9 +151,9 @@ def test_a_damaged_list_is_named(folder: Path, capsys: pytest.CaptureFixture[str
     reasons = {b"nonsense\n": ", line 1: no digest and file", b"": ": empty", b"\xff\n": ", line 1: not UTF-8"}
     for content, reason in reasons.items():
         listed.write_bytes(content)
-        assert main(["recover", "--times"]) == 2
+        assert main(["check-results"]) == 2
         output = capsys.readouterr().err
-        assert output.startswith(f"g2d recover: {listed}{reason}")
+        assert output.startswith(f"g2d check-results: {listed}{reason}")
         assert output.endswith("; delete it, and its files count as unknown\n")
 
 
@@ -145,7 +194,7 @@ def test_files_without_a_digest_are_counted_and_read(folder: Path, capsys: pytes
 def test_the_list_of_a_renamed_rule_refuses_nothing(folder: Path) -> None:
     """The list stays, with the digest of the file before the new rule made it again."""
     change(HARVEST)
-    write_digests("results/logs/harvest/m/k2.log", [HARVEST])
+    write_digests("results/logs/harvest/m/k2.log", [HARVEST], {})
     require_recorded([HARVEST])
 
 

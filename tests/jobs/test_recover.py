@@ -53,9 +53,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lock([*HALF, FINISHED, NEVER_STARTED])
     for name in (*HALF, FINISHED, ELSEWHERE, "results/m/absent.json"):
         snakemake()._mark_incomplete(name, None)
-    write_digests("results/logs/evaluate/finished.log", [FINISHED])
+    write_digests("results/logs/evaluate/finished.log", [FINISHED], {})
     write(HALF[0], "made again by another job")
-    write_digests("results/logs/evaluate/half.log", [HALF[0]])
+    write_digests("results/logs/evaluate/half.log", [HALF[0]], {})
     write(HALF[0])
     return tmp_path
 
@@ -136,7 +136,7 @@ OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["begin", "half", "finish", "seen", "edit", "rewrite"]), JOBS),
         st.tuples(st.just("touch"), JOBS, st.sampled_from([0, 10**9, 2 * 10**9])),
-        st.tuples(st.sampled_from(["copy", "times", "kill", "recover"])),
+        st.tuples(st.sampled_from(["copy", "kill", "recover"])),
     ),
     max_size=25,
 )
@@ -145,7 +145,7 @@ OPERATIONS = st.lists(
 @settings(max_examples=20, deadline=None)
 @given(OPERATIONS)
 def test_no_file_with_a_recorded_digest_is_ever_lost(operations: list[tuple[Any, ...]]) -> None:
-    """Operations in any order: copies without time stamps, `touch`, `--times`, edits, jobs, kills."""
+    """Operations in any order: copies without time stamps, `touch`, edits, jobs, kills."""
     with TemporaryDirectory() as root, chdir(root):
         Path("now").mkdir()
         os.chdir("now")
@@ -172,7 +172,7 @@ def do(operation: str, i: int = 0, time: int = 0) -> None:  # noqa: PLR0912 -- o
     elif operation == "finish":
         for file in outputs:
             write(file, f"whole {os.urandom(1).hex()}")
-        write_digests(f"results/logs/evaluate/{i}.log", outputs)
+        write_digests(f"results/logs/evaluate/{i}.log", outputs, {})
     elif operation == "seen":
         for file in outputs:
             snakemake()._unmark_incomplete(file)
@@ -191,9 +191,6 @@ def do(operation: str, i: int = 0, time: int = 0) -> None:  # noqa: PLR0912 -- o
         shutil.rmtree(here)
         (here.parent / "copy").rename(here)
         os.chdir(here)
-    elif operation == "times":
-        if not Path(".snakemake/locks").exists():
-            assert main(["recover", "--times"]) in (0, 1)
     elif operation == "kill":
         lock(file for job in range(3) for file in outputs_of(job))
     elif operation == "recover":

@@ -75,7 +75,7 @@ def test_inputs_are_recorded_as_before_the_job(tmp_path: Path) -> None:
     (tmp_path / "pool.jsonl").write_text("before")
     before = sha256(tmp_path / "pool.jsonl")
     run(tmp_path, "open('pool.jsonl', 'w').write('after')", read=["pool.jsonl"])
-    assert f"{before}  pool.jsonl\n" in (tmp_path / "digests/a.sha256").read_text()
+    assert f"{before}  pool.jsonl\n" in (tmp_path / "digests/a.inputs").read_text()
 
 
 def test_a_clock_that_is_behind_stops_a_job_before_it_begins_or_leaves_its_work(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_clock_that_is_behind_stops_a_job_before_it_begins_or_leaves_its_work(
     assert "pairs.jsonl: 120 minutes newer than this machine's clock" in done.stderr
     assert not (tmp_path / "cost.json").exists()
     done = run(tmp_path, "open('begun', 'w')", read=["pairs.jsonl"])
-    assert "g2d recover --times" in done.stderr
+    assert "find results -newermt now -exec touch {} +" in done.stderr
     assert not (tmp_path / "begun").exists()
 
 

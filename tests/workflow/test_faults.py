@@ -51,7 +51,7 @@ def with_a_disk(project: Project, script: str) -> str:
         [*unshare, "bash", "-c", script],
         cwd=project.root,
         env=os.environ
-        | {"PYTHONPATH": str(project.root / "src"), "G2D": f"{sys.executable} -m g2d.cli"}
+        | {"PYTHONPATH": str(project.root / "src")}
         | {"SNAKEMAKE": f"{sys.executable} -m snakemake --cores 1 --nocolor"},
         text=True,
         stdout=subprocess.PIPE,
@@ -94,12 +94,10 @@ def test_a_read_only_results_folder_is_named(grid: Project) -> None:
         grid,
         f"""
         mount --bind results results; mount -o remount,bind,ro results
-        $SNAKEMAKE {DPO}/policy.json && exit 1
-        $G2D recover --times && exit 1; true
+        $SNAKEMAKE {DPO}/policy.json && exit 1; true
         """,
     )
     assert "results/jobs.json: cannot be written (Read-only file system)" in output
-    assert "g2d recover: results: cannot be written (Read-only file system): " in output
 
 
 # -------------------------------------------------------------------------------------------------------------- files
@@ -330,7 +328,6 @@ def test_recover_keeps_results_that_a_killed_run_had_not_begun(
 ) -> None:
     """The copy has other time stamps and a changed setting makes its results stale; time stamps must not matter."""
     copied = Project(Path(shutil.copytree(grid.root, tmp_path / "copy", copy_function=shutil.copyfile)))
-    assert copied.g2d("recover", "--times").returncode == 0
     before = recorded(copied)
     copied.configure(micro_config | {"dpo": micro_config["dpo"] | {"learning_rate": 1e-4}})
     killed = start(copied)

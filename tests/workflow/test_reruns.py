@@ -176,7 +176,7 @@ CASES: dict[str, tuple[Change, Jobs]] = {
         touched("workflow/scripts/train.py", "workflow/rules/online.smk", "config/config.yaml"),
         {},
     ),
-    "touch a small result": (touched("results/micro/seed0/grpo/g2/k2/policy.json", "results/problems/pool.jsonl"), {}),
+    "touch a result": (touched("results/micro/seed0/grpo/g2/k2/policy.json", "results/problems/pool.jsonl"), {}),
     "upgrade a package": (edited("envs/g2d.yaml", "trl==", "trl==99."), {}),
     "update g2d to a version with new keys": (edited(*NEW_KEY), {}),
     "change a partition, a time limit or memory": (unchanged, {}),

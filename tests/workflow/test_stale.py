@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -106,6 +107,8 @@ def test_a_deleted_file_that_is_made_again_with_equal_content_runs_nothing_else(
 # --------------------------------------------------------------------------------------------------------- time stamps
 
 LARGE = ("--max-checksum-file-size", "0")  # Snakemake compares no content
+ROLLOUTS = f"{SEED}/harvest/g2/k2/rollouts.parquet"
+KEPT = r"^\d+ finished jobs stay: files look newer"
 
 
 def with_other_times(grid: Project) -> None:
@@ -118,43 +121,73 @@ def with_other_times(grid: Project) -> None:
     os.utime(grid.root / ROLLOUTS, (ahead, ahead))
 
 
-ROLLOUTS = f"{SEED}/harvest/g2/k2/rollouts.parquet"
-
-
-def test_results_copied_without_their_time_stamps_are_said_to_be_newer(grid: Project) -> None:
+def test_results_with_other_time_stamps_and_the_same_content_run_nothing(grid: Project) -> None:
     with_other_times(grid)
     plan = grid.snakemake("-n", *LARGE).stdout
-    assert "run again because a file looks newer than what was made from it" in plan
-    assert "g2d recover --times" in plan
+    assert re.search(KEPT, plan, re.M), plan
+    assert "Nothing to be done" in plan
+    again = grid.snakemake("-n", *LARGE).stdout
+    assert not re.search(KEPT, again, re.M), again
+    assert "Nothing to be done" in again
 
 
-def test_recover_sets_time_stamps_that_run_nothing(grid: Project) -> None:
+def test_a_folder_copied_without_time_stamps_runs_nothing(grid: Project, tmp_path: Path) -> None:
+    """`cp -r`, with large files."""
     with_other_times(grid)
-    done = grid.g2d("recover", "--times")
-    assert done.returncode == 0, done.stdout
-    assert ", 0 differ" in done.stdout
-    assert "no digest" not in done.stdout  # every output of every job has one
+    copied = Project(Path(shutil.copytree(grid.root, tmp_path / "copy", copy_function=shutil.copyfile)))
+    done = copied.build(*LARGE)
+    assert "Nothing to be done" in done, done
+    assert copied.g2d("check-results").returncode == 0
+
+
+def test_touched_results_run_nothing(grid: Project) -> None:
+    for file in (ROLLOUTS, "results/micro/base/model/.snakemake_timestamp", f"{SEED}/grpo/g2/k2/policy.json"):
+        (grid.root / file).touch()
     assert grid.planned(*LARGE) == {}
 
 
-def test_recover_names_a_file_that_really_differs_and_its_jobs_run(grid: Project) -> None:
+def test_a_file_that_differs_is_named_and_what_was_made_from_it_runs(grid: Project) -> None:
+    with_other_times(grid)
     changed = grid.root / ROLLOUTS
     changed.write_bytes(changed.read_bytes()[:-1])
-    os.utime(changed, (0, 0))
-    done = grid.g2d("recover", "--times")
+    done = grid.g2d("check-results")
     assert done.returncode == 1
-    assert f"{ROLLOUTS}: not what its job left" in done.stdout
-    assert grid.planned() == PAIRED
+    assert f"{ROLLOUTS}: not what its job wrote" in done.stdout
+    plan = grid.snakemake("-n", *LARGE).stdout
+    assert f"have changed since they were read, or their digest is not recorded (first: {ROLLOUTS})" in plan
+    assert grid.planned(*LARGE) == PAIRED
 
 
-def test_recover_sets_time_stamps_also_without_digests(grid: Project) -> None:
-    (grid.root / ROLLOUTS).touch()
-    shutil.rmtree(grid.root / ".snakemake")
+def test_a_result_that_its_job_made_again_with_other_content_is_read_again(grid: Project) -> None:
+    """Its own digest is recorded anew; the jobs that read it have recorded the old one."""
+    with_other_times(grid)
+    rollouts = grid.root / ROLLOUTS
+    before = rollouts.read_bytes()
+    rollouts.write_bytes(before[:-1])
+    recorded = grid.root / "results/digests/harvest_rollouts/micro/seed0/g2/k2.sha256"
+    old = recorded.read_text()
+    recorded.write_text(old.replace(sha256_of(before), sha256_of(before[:-1])))
+    assert recorded.read_text() != old
+    assert grid.planned(*LARGE) == PAIRED
+
+
+def sha256_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_results_without_recorded_digests_are_compared_by_time_stamps(grid: Project) -> None:
     shutil.rmtree(grid.results / "digests")
-    done = grid.g2d("recover", "--times")
-    assert done.returncode == 0
-    assert "files have no digest" in done.stdout
-    assert grid.planned() == {}
+    assert grid.planned(*LARGE) == {}
+    (grid.root / ROLLOUTS).touch()
+    assert grid.planned(*LARGE) == PAIRED
+
+
+def test_time_stamps_stay_while_another_snakemake_runs(grid: Project) -> None:
+    with_other_times(grid)
+    lock = grid.root / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_text(ROLLOUTS)
+    assert not re.search(KEPT, grid.snakemake("-n", *LARGE).stdout, re.M)
 
 
 # ------------------------------------------------------------------------------------------------------- configurations
@@ -271,7 +304,7 @@ def test_equal_content_runs_nothing_however_large_and_new_it_is(local_model: Pro
 
 
 def test_files_without_a_record_are_judged_by_their_time_stamps_as_before(local_model: Project) -> None:
-    record = local_model.root / "results/digests/load_problems/pool.sha256"
+    record = local_model.root / "results/digests/load_problems/pool.inputs"
     kept = record.read_bytes()
     record.unlink()
     pool = local_model.root / "pool.jsonl"

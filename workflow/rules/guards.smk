@@ -4,7 +4,7 @@
 import glob
 
 from g2d.checks.load import owner, read as read_config
-from g2d.jobs.digests import changed_inputs
+from g2d.jobs.digests import changed_inputs, keep_if_same
 from g2d.regimes.common.checkpoints import MANIFEST, is_whole
 
 JOBS_OF_TARGET = {
@@ -77,6 +77,32 @@ def force_edited_inputs():
         more = f" and {len(edited) - 9} more" if len(edited) > 9 else ""
         logger.info(f"Jobs run again because files have changed: {', '.join(edited[:9])}{more}")
     settings.forcerun = {*settings.forcerun, *forced}
+
+
+def keep_same_results(dag):
+    """Set time stamps so that no finished job runs again for inputs that are as it read them, also in a dry-run.
+
+    Return whether a time stamp was set. Files are only read if a job would run again because of time stamps.
+    """
+    if not any(looks_newer(dag, job) for job in jobs_of_g2d(dag.jobs)) or recover.is_locked(Path.cwd()):
+        return False
+    kept = 0
+    try:
+        for level in dag.toposorted():
+            for job in jobs_of_g2d(level):
+                if job.output and is_finished(job):
+                    dated = [file for file in job.input if not file.is_ancient]
+                    kept += keep_if_same(job.log[0], dated, dated_outputs(job))
+    except PermissionError as error:
+        logger.warning(f"{error.filename}: its time stamp cannot be set, so results that look older are made again")
+    except (OSError, ValueError) as error:
+        raise WorkflowError(plain(str(error), lines=True))
+    if kept:
+        logger.info(
+            f"{kept} finished jobs stay: files look newer than what was made from them, but have the same content (recorded "
+            "digests). Their time stamps have been set."
+        )
+    return kept > 0
 
 
 def edited_problems():

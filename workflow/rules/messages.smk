@@ -6,6 +6,7 @@ import time
 from snakemake.logging import DefaultFormatter, is_quiet_about
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import hours_left, report as report_hours
+from g2d.jobs.digests import is_as_read
 from g2d.status import changes
 
 
@@ -90,20 +91,21 @@ def say_what_changed(dag):
         logger.warning(replaced)
 
 
-def say_what_looks_newer(dag):
-    """Recommend `g2d recover --times` if time stamps of large files make finished jobs run again."""
+def say_which_results_changed(dag):
+    """Name a result that is not what a finished job read, or of which this is unknown."""
     if not workflow.is_main_process:
         return
-    newer = 0
+    changed = {}  # first such input by job
     for job in jobs_of_g2d(dag.needrun_jobs()):
-        updated = dag.reason(job).updated_input.intersection(job.input)
-        if any(file.startswith("results/") for file in updated) and is_finished(job):
-            newer += 1
-    if newer:
+        if looks_newer(dag, job):
+            for file in sorted(dag.reason(job).updated_input):
+                if not is_as_read(job.log[0], file):
+                    changed.setdefault(job, file)
+    if changed:
+        first = next(iter(changed.values()))
         logger.warning(
-            f"{newer} finished jobs are to run again because a file looks newer than what was made from it. If "
-            "this folder was copied without its time stamps (cp -r), stop and type g2d recover --times: it compares "
-            "every file with its recorded digest, runs nothing, and makes only changed files newer"
+            f"{len(changed)} finished jobs run again because results have changed since they were read, or their digest is "
+            f"not recorded (first: {first})"
         )
 
 

@@ -66,6 +66,18 @@ def costs_of(job):
     return [str(file) for file in job.output if file.endswith("cost.json")]
 
 
+def dated_outputs(job):
+    """Files of a finished job whose age Snakemake compares with that of its inputs: also the benchmark."""
+    benchmark = [job.benchmark] if job.benchmark and os.path.exists(job.benchmark) else []
+    return [*job.output, *benchmark]
+
+
+def looks_newer(dag, job):
+    """Whether a finished job is to run only because a result looks newer than what was made from it."""
+    updated = dag.reason(job).updated_input.intersection(job.input)
+    return any(file.startswith("results/") for file in updated) and is_finished(job)
+
+
 def as_planned(job):
     """A job of Snakemake as `g2d status` and the hours see it."""
     return PlannedJob(own_name(job.rule.name), dict(job.wildcards.items()), (str(job.output[0]), *costs_of(job)))

@@ -1,4 +1,4 @@
-"""SHA-256 digests of every job's outputs and external inputs.
+"""SHA-256 digests of every job's inputs and outputs.
 
 Snakemake compares large files by time stamps, but a copy may change these.
 """
@@ -9,34 +9,39 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from g2d.jobs.files import TRASH, disk_errors, read_json, read_lines, sha256, write_json, write_text
+from g2d.jobs.files import TRASH, read_json, read_lines, sha256, write_json, write_text
 from g2d.plain import say
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
-MARK = ".snakemake_timestamp"  # the age of a folder that is an output
+MARK = ".snakemake_timestamp"  # in a folder that is an output; its mtime counts as the folder's
 ANSWERS = "answers"  # finished answers, which `stages/evaluate_policy.py` seals by digest
 NO_OUTPUTS = {FOLDER, TRASH, ANSWERS, "logs", "benchmarks", "attempts"}
 NO_OUTPUTS |= {"config.yaml", "plan.json", "jobs.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:
+    """List of the outputs of the job with this log."""
     return Path(str(log).replace("logs/", f"{FOLDER}/", 1)).with_suffix(".sha256")
 
 
-def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
-    """Write the digests of a job's outputs, and of external inputs before it started (`read`)."""
+def inputs_file(log: str | Path) -> Path:
+    """List of the files that the job with this log read."""
+    return digest_file(log).with_suffix(".inputs")
+
+
+def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str]) -> None:
+    """Write the digests of a job's outputs, and of its inputs before it started (`read`)."""
     files = [str(file) for path in paths for file in _files(Path(path))]
-    digests = dict(read or {}) | remembered_digests(files)
-    write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
+    for listed, digests in ((inputs_file(log), read), (digest_file(log), remembered_digests(files))):
+        write_text(listed, "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """Return all digests; a ValueError names an unreadable list."""
+    """Return the digests of all outputs; a ValueError names an unreadable list."""
     digests = {}
     for entries in _read_lists(results).values():
         for file, digest in entries.items():
@@ -45,7 +50,7 @@ def read_digests(results: Path) -> dict[Path, str]:
 
 
 def _read_lists(results: Path) -> dict[str, dict[str, str]]:
-    """Return the digests of every list, by the list's path."""
+    """Return the digests of every list of outputs, by the list's path."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {str(listed): _read_list(listed) for listed in lists}
 
@@ -69,8 +74,11 @@ class ChangedError(ValueError):
     """A file's content is not the recorded one."""
 
 
-def require_recorded(files: Iterable[str]) -> None:
-    """Raise a ChangedError if a file does not have its recorded digest; print how many files have none."""
+def require_recorded(files: Iterable[str]) -> dict[str, str]:
+    """Return the digests of files and of those in folders; a ChangedError if one is not as its job recorded it.
+
+    Print how many have no recorded digest.
+    """
     recorded: dict[str, dict[str, str]] = {}  # list by file and digest; several lists if a rule was renamed
     for listed, digests in _read_lists(Path("results")).items():
         for file, digest in digests.items():
@@ -79,22 +87,23 @@ def require_recorded(files: Iterable[str]) -> None:
     for argument in files:
         for path in _files(Path(argument)):
             read[str(path)] = argument
-    _compare(read, recorded)
+    present = remembered_digests(read)
+    _compare(present, read, recorded)
     unknown = sum(name not in recorded for name in read)
     if unknown:
         say(f"{unknown} of {len(read)} files that this job reads have no recorded digest: they were not compared")
+    return present
 
 
-def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
+def _compare(present: Mapping[str, str], outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
     """Raise a ChangedError for the first changed file; `outputs` has each file's argument of `snakemake -R`."""
-    present = remembered_digests(file for file in outputs if file in recorded and Path(file).is_file())
-    changed = [file for file, digest in present.items() if digest not in recorded[file]]
+    changed = [file for file, digest in present.items() if digest not in recorded.get(file, [digest])]
     if not changed:
         return
     file = changed[0]
     more = ""
     if len(changed) > 1:
-        more = f" ({len(changed) - 1} more: g2d recover --times names all)"
+        more = f" ({len(changed) - 1} more: g2d check-results names all)"
     before, source = list(recorded[file].items())[-1]
     job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")
     digests = f"sha256 {present[file]}, recorded {before}"
@@ -106,7 +115,8 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
 
 
 def recorded_files(log: str | Path, files: Collection[str]) -> dict[str, str]:
-    listed = digest_file(log)
+    """Return the digests that the job with this log recorded of its inputs, if among these files."""
+    listed = inputs_file(log)
     if not files or not listed.exists():
         return {}
     digests = _read_list(listed)
@@ -178,32 +188,53 @@ def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
     return all(digests.get(file) == sha256(file) for file in files)
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    same: int
-    changed: list[Path]
-    unknown: int  # without a digest
+def keep_if_same(log: str, inputs: Iterable[str], outputs: Iterable[str]) -> bool:
+    """Make outputs as new as the newest input if they look older than inputs that are as the job read them.
+
+    Return whether they looked older. A time stamp in the future becomes the present.
+    """
+    files = [Path(output) for output in outputs]
+    now = time.time_ns()
+    for file in files:
+        if _age(file) > now:
+            _set_age(file, now)
+    oldest = min(map(_age, files))
+    newer = [file for file in inputs if Path(file).exists() and _age(Path(file)) > oldest]
+    if not newer or not all(is_as_read(log, file) for file in newer):
+        return False
+    newest = max(_age(Path(file)) for file in newer)
+    for file in files:
+        if _age(file) < newest:
+            _set_age(file, newest)
+    return True
 
 
-def set_times(results: Path) -> Times:
-    """Give all files one time stamp, and a later one to files that differ from their digest."""
-    digests = read_digests(results)
-    changed = sorted(file for file, digest in digests.items() if file.is_file() and sha256(file) != digest)
-    now = time.time()
-    entries = [results, *results.rglob("*")]
-    for entry in entries:
-        with disk_errors(entry):
-            os.utime(entry, (now - 1, now - 1), follow_symlinks=False)
-    for file in changed:
-        with suppress(PermissionError):  # of somebody else, from outside of the results: plans compare its digest
-            os.utime(file, (now, now))
-        for folder in file.parents:
-            mark = folder / MARK
-            if mark.exists():
-                os.utime(mark, (now, now))
-    outputs = {file for file in _files(results) if file.relative_to(results).parts[0] not in NO_OUTPUTS}
-    same = sum(file.is_file() for file in digests) - len(changed)
-    return Times(same, changed, unknown=len(outputs - digests.keys()))
+def outputs_in(results: Path) -> set[Path]:
+    """Return all files that jobs left."""
+    return {file for file in _files(results) if file.relative_to(results).parts[0] not in NO_OUTPUTS}
+
+
+def output_of(file: Path) -> Path:
+    """Return the output that a file belongs to: itself, or a folder."""
+    return next((folder for folder in file.parents if (folder / MARK).exists()), file)
+
+
+def is_as_read(log: str, path: str) -> bool:
+    """Return whether a job read these bytes; files that are gone from a folder do not count (emptied checkpoints)."""
+    files = [str(file) for file in _files(Path(path))]
+    recorded = recorded_files(log, files)
+    return bool(files) and remembered_digests(files) == recorded
+
+
+def _age(path: Path) -> int:
+    """Return the time stamp that Snakemake compares, in nanoseconds."""
+    mark = path / MARK
+    return (mark if mark.exists() else path).stat().st_mtime_ns
+
+
+def _set_age(path: Path, mtime: int) -> None:
+    mark = path / MARK
+    os.utime(mark if mark.exists() else path, ns=(mtime, mtime))
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from g2d.jobs.digests import as_recorded, read_digests, set_times
+from g2d.jobs.digests import as_recorded, read_digests
 from g2d.jobs.files import TRASH, to_trash
 from g2d.jobs.orphans import RUN
 from g2d.plain import say
@@ -42,19 +42,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=(__doc__ or "").partition("\n\n")[2],
     )
     parser.add_argument("--yes", action="store_true", help="do it; without this, only say what would be done")
-    parser.add_argument(
-        "--times",
-        action="store_true",
-        help="after a copy without time stamps: set them by content, so that only changed files are newer",
-    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     folder = Path.cwd()
     require_no_snakemake(folder)
-    if arguments.times:
-        return _set_times(folder)
     jobs = []
     if (folder / ".snakemake/slurm_logs").exists():
         jobs = unfinished_jobs(folder)
@@ -86,24 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(folder / LOCKS, ignore_errors=True)
     say("done: type the same command again")
     return 0
-
-
-def _set_times(folder: Path) -> int:
-    if is_locked(folder):
-        raise RuntimeError("the folder is locked: g2d recover first, without --times")
-    if not RESULTS.is_dir():
-        raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
-    times = set_times(RESULTS)
-    for file in times.changed:
-        if file.is_relative_to(RESULTS):
-            words = "not what its job left, and no job will read it: put it back, or delete it to have it made again"
-        else:
-            words = "not what a job read: put it back, or the next run makes again what depends on it"
-        say(f"{file}: {words}")
-    say(f"time stamps set; {times.same} files are as their jobs left them, {len(times.changed)} differ")
-    if times.unknown:
-        say(f"{times.unknown} files have no digest: taken as they are")
-    return 1 if times.changed else 0
 
 
 def is_locked(folder: Path) -> bool:

@@ -54,7 +54,7 @@ def stage(snakemake: Snakemake) -> Iterator[Meter]:
         with _stoppable():
             meter = Meter(job, rule, threads=snakemake.threads)
             with recorded(attempt_file(snakemake.log[0]), meter):
-                require_recorded(file for file in snakemake.input if file not in read)
+                read |= require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
         require_clock(snakemake.input)  # while a training can still continue in its work folder
         if cost and not snakemake.output.get("costs"):  # an evaluation writes its costs per benchmark
@@ -90,7 +90,7 @@ def require_clock(files: Iterable[str]) -> None:
     if behind > CLOCK_SKEW:
         raise RuntimeError(
             f"{newest}: {behind / 60:,.0f} minutes newer than this machine's clock: set the clock, or if an "
-            "earlier one was ahead, run g2d recover --times"
+            "earlier one was ahead: find results -newermt now -exec touch {} +"
         )
     time.sleep(max(behind, 0))
 
