@@ -11,7 +11,7 @@ import pytest
 from g2d.problems import Problem
 from g2d.rewards import registry
 from g2d.rewards.registry import judge, require_numbers
-from g2d.rewards.reward import Attempt, Judgement, Reward
+from g2d.rewards.reward import Judgement, Reward, VerifiedCompletion
 from g2d.settings import Section, key
 from g2d.verifier import Verification
 from tests.rewards.models import CONTEXT
@@ -27,28 +27,29 @@ class Odd(Section):
 
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> Judge:
-    """Judges groups of two with a reward that is given as a function of the attempts."""
+    """Judges groups of two with a reward that is given as a function of the completions."""
 
-    def judged(score: Callable[[Sequence[Attempt]], Any], texts: Sequence[str], binary: bool = False) -> Any:
-        reward = Reward("odd", 1, Odd, lambda settings, attempts, context: score(attempts), str, binary=binary)
+    def judged(score: Callable[[Sequence[VerifiedCompletion]], Any], texts: Sequence[str], binary: bool = False) -> Any:
+        reward = Reward("odd", 1, Odd, lambda settings, completions, context: score(completions), str, binary=binary)
         monkeypatch.setitem(registry.REWARDS, "odd", reward)
         problem = Problem("p", "?", "5", 1, None, "a test")
-        attempts = [
-            Attempt(problem, f"g{i // 2}", i % 2, text, Verification("incorrect", "1")) for i, text in enumerate(texts)
+        completions = [
+            VerifiedCompletion(problem, f"g{i // 2}", i % 2, text, Verification("incorrect", "1"))
+            for i, text in enumerate(texts)
         ]
-        return judge(Odd(), attempts, CONTEXT)
+        return judge(Odd(), completions, CONTEXT)
 
     return judged
 
 
-def numbers(attempts: Sequence[Attempt]) -> list[Judgement]:
-    return [Judgement(float(attempt.text)) for attempt in attempts]
+def numbers(completions: Sequence[VerifiedCompletion]) -> list[Judgement]:
+    return [Judgement(float(completion.text)) for completion in completions]
 
 
 def test_a_reward_that_is_no_usable_number_has_a_status(odd: Judge) -> None:
     values = [1.5, -1e18, math.nan, math.inf, -math.inf, None, 1e308]  # the last: more than a trainer's float32 holds
     texts = [str(i) for i in range(len(values))]
-    judgements = odd(lambda attempts: [Judgement(values[int(attempt.text)]) for attempt in attempts], texts)
+    judgements = odd(lambda completions: [Judgement(values[int(completion.text)]) for completion in completions], texts)
     assert [judgement.reward for judgement in judgements] == [1.5, -1e18, *[None] * 5]
     assert [judgement.status for judgement in judgements] == ["judged"] * 2 + ["not_finite"] * 5
 
@@ -61,20 +62,20 @@ def test_a_binary_reward_gives_0_or_1(odd: Judge) -> None:
 
 
 def test_each_problem_is_judged_by_the_reward_of_its_kind(odd: Judge) -> None:
-    odd(lambda attempts: [Judgement(0.25 * len(attempts)) for _ in attempts], ["", ""])  # registers it
+    odd(lambda completions: [Judgement(0.25 * len(completions)) for _ in completions], ["", ""])  # registers it
     both = registry.ByKind.model_construct(verifiable=registry.TRUTH, open_ended=Odd())
     with_answer, without = Problem("v", "?", "5", 1, None, ""), Problem("o", "?", None, None, None, "")
-    attempts = [
-        Attempt(problem, problem.problem_id, sample, "", Verification(verdict, None))
+    completions = [
+        VerifiedCompletion(problem, problem.problem_id, sample, "", Verification(verdict, None))
         for sample in range(2)
         for problem, verdict in ((with_answer, "correct"), (without, "no_reference"))
     ]
-    assert [judgement.reward for judgement in judge(both, attempts, CONTEXT)] == [1, 0.5, 1, 0.5]
+    assert [judgement.reward for judgement in judge(both, completions, CONTEXT)] == [1, 0.5, 1, 0.5]
 
 
 def test_the_last_error_of_a_reward_is_in_the_message(odd: Judge) -> None:
     failed = Judgement(None, "error", {"error": "KeyError: 'x'\x1b[2J"})
-    odd(lambda attempts: [failed for _ in attempts], ["", ""])
+    odd(lambda completions: [failed for _ in completions], ["", ""])
     for status in ("error", "without"):
         with pytest.raises(
             RuntimeError, match=rf"mine: no finite number .* \(2 {status}; KeyError: 'x'[^\x1b]*\): mend"

@@ -18,7 +18,7 @@ from g2d.jobs.files import read_json
 from g2d.problems import Problem
 from g2d.rewards.model import Scorer
 from g2d.rewards.registry import AnyReward, judge, reward_params, reward_settings, words_of
-from g2d.rewards.reward import Attempt, Judgement, UnusableError
+from g2d.rewards.reward import Judgement, UnusableError, VerifiedCompletion
 from g2d.settings import ConfigError, Section
 from g2d.verifier import Verification
 from tests.configs import MINIMAL
@@ -34,8 +34,10 @@ def settings(folder: Path, **more: Any) -> Section:
 
 def judged(folder: Path, texts: list[str], **more: Any) -> list[Judgement]:
     problem = Problem("p", "Name a fruit.", "", None, None, "a test")
-    attempts = [Attempt(problem, "p", i, text, Verification("no_boxed", None)) for i, text in enumerate(texts)]
-    return judge(settings(folder, **more), attempts, CONTEXT)
+    completions = [
+        VerifiedCompletion(problem, "p", i, text, Verification("no_boxed", None)) for i, text in enumerate(texts)
+    ]
+    return judge(settings(folder, **more), completions, CONTEXT)
 
 
 def by_hand(folder: Path, prompt: str, completion: str, limit: int | None = None) -> float:

@@ -20,7 +20,7 @@ from g2d.problems import Problem
 from g2d.regimes.common.stopping import stop_requests
 from g2d.rewards.python import PythonReward
 from g2d.rewards.registry import is_scalar, judge, kind_of, reward_params, reward_settings, words_of
-from g2d.rewards.reward import Attempt, Judgement
+from g2d.rewards.reward import Judgement, VerifiedCompletion
 from g2d.settings import ConfigError
 from g2d.verifier import Verification, VerifierError, pool
 from g2d.verifier.user_code import signature
@@ -45,8 +45,8 @@ def written(text: str, **keys: Any) -> PythonReward:
 
 def judged(settings: PythonReward, groups: int = 2) -> list[Judgement]:
     """Two completions of each of some problems, "a", "aa", "aaa", ..., the first of each right."""
-    attempts = [
-        Attempt(
+    to_score = [
+        VerifiedCompletion(
             Problem(f"p{n}", f"question {n}", str(n), 1, None, "a test"),
             f"p{n}",
             sample,
@@ -56,7 +56,7 @@ def judged(settings: PythonReward, groups: int = 2) -> list[Judgement]:
         for n in range(groups)
         for sample in range(2)
     ]
-    return judge(settings, attempts, CONTEXT)
+    return judge(settings, to_score, CONTEXT)
 
 
 def test_it_judges_and_comes_back_from_the_parameters_of_a_job() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from g2d.problems import Problem
 from g2d.rewards.controls import Format, Random, Wrong
 from g2d.rewards.registry import REWARDS, TRUTH, judge, reward_params, reward_settings
-from g2d.rewards.reward import Attempt, Context, group_name
+from g2d.rewards.reward import Context, VerifiedCompletion, group_name
 from g2d.settings import Section
 from g2d.verifier import Verifier
 
@@ -25,14 +25,16 @@ def verifier() -> Iterator[Verifier]:
         yield pool
 
 
-def attempts(verifier: Verifier, texts: Sequence[str], answer: str = "5", group: str = "p") -> list[Attempt]:
+def completions(
+    verifier: Verifier, texts: Sequence[str], answer: str = "5", group: str = "p"
+) -> list[VerifiedCompletion]:
     problem = Problem(group.split("#", maxsplit=1)[0], "What?", answer, 1, None, "a test")
     verified = verifier.verify([(answer, text) for text in texts], ["stop"] * len(texts))
-    return [Attempt(problem, group, i, text, verified[i]) for i, text in enumerate(texts)]
+    return [VerifiedCompletion(problem, group, i, text, verified[i]) for i, text in enumerate(texts)]
 
 
 def rewards(
-    reward: Section, judged: Sequence[Attempt], *, seed: int = 0, stream: str = "training"
+    reward: Section, judged: Sequence[VerifiedCompletion], *, seed: int = 0, stream: str = "training"
 ) -> list[float | None]:
     return [judgement.reward for judgement in judge(reward, judged, Context(seed, stream))]
 
@@ -57,7 +59,7 @@ TEXTS = [
     ],
 )
 def test_by_hand(verifier: Verifier, reward: Section, expected: list[int]) -> None:
-    assert rewards(reward, attempts(verifier, TEXTS)) == expected
+    assert rewards(reward, completions(verifier, TEXTS)) == expected
 
 
 def test_every_reward_of_the_registry_judges_nothing_and_comes_back_from_its_params() -> None:
@@ -80,7 +82,7 @@ def test_params_have_the_version() -> None:
 def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: random.Random) -> None:
     context = Context(seed, "training")
     problem = Problem("p", "?", "5", 1, None, "a test")
-    all_of_them = [Attempt(problem, group, i, "", None) for group in "pqr" for i in range(4)]  # type: ignore[arg-type]
+    all_of_them = [VerifiedCompletion(problem, group, i, "", None) for group in "pqr" for i in range(4)]  # type: ignore[arg-type]
     coins = {(a.group, a.sample): j.reward for a, j in zip(all_of_them, judge(COIN, all_of_them, context), strict=True)}
     some = shuffle.sample(all_of_them, 7)
     assert [judgement.reward for judgement in judge(COIN, some, context)] == [coins[a.group, a.sample] for a in some]
@@ -88,13 +90,13 @@ def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: ra
 
 def test_random_rewards_differ_between_visits_seeds_and_streams_and_have_their_rate(verifier: Verifier) -> None:
     texts = ["no answer"] * 2000
-    first = rewards(Random(reward="random", p=0.2), attempts(verifier, texts))
+    first = rewards(Random(reward="random", p=0.2), completions(verifier, texts))
     assert 0.17 < sum(filter(None, first)) / 2000 < 0.23  # 3.3 standard deviations
-    coins = rewards(COIN, attempts(verifier, texts))
+    coins = rewards(COIN, completions(verifier, texts))
     for other in (
-        rewards(COIN, attempts(verifier, texts, group=group_name("p", 1))),
-        rewards(COIN, attempts(verifier, texts), seed=1),
-        rewards(COIN, attempts(verifier, texts), stream="harvest"),
+        rewards(COIN, completions(verifier, texts, group=group_name("p", 1))),
+        rewards(COIN, completions(verifier, texts), seed=1),
+        rewards(COIN, completions(verifier, texts), stream="harvest"),
     ):
         agree = sum(a == b for a, b in zip(coins, other, strict=True)) / 2000
         assert 0.45 < agree < 0.55  # independent, neither equal nor opposite

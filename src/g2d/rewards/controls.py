@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from g2d.rewards.reward import Attempt, Context, Judgement, Reward
+from g2d.rewards.reward import Context, Judgement, Reward, VerifiedCompletion
 from g2d.settings import Section, key
 from g2d.verifier import last_boxed
 from g2d.verifier.verifier import UNFINISHED_THINKING
@@ -39,27 +39,27 @@ class Random(Section):
     p: float = key(0.5, "Probability of a reward.", gt=0, lt=1)
 
 
-def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+def _by_truth(settings: MathVerify, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
     """Reward right answers (G2D, section 2.1)."""
-    return [Judgement(attempt.verified.reward) for attempt in attempts]
+    return [Judgement(completion.verified.reward) for completion in completions]
 
 
-def _by_wrongness(settings: Wrong, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+def _by_wrongness(settings: Wrong, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
     """Reward wrong answers; texts without an answer get 0."""
-    return [Judgement(float(attempt.verified.verdict == "incorrect")) for attempt in attempts]
+    return [Judgement(float(completion.verified.verdict == "incorrect")) for completion in completions]
 
 
-def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    return [Judgement(float(_has_answer(attempt))) for attempt in attempts]
+def _by_format(settings: Format, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
+    return [Judgement(float(_has_answer(completion))) for completion in completions]
 
 
-def _has_answer(attempt: Attempt) -> bool:
-    return last_boxed(attempt.text) is not None and attempt.verified.verdict != UNFINISHED_THINKING
+def _has_answer(completion: VerifiedCompletion) -> bool:
+    return last_boxed(completion.text) is not None and completion.verified.verdict != UNFINISHED_THINKING
 
 
-def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+def _at_random(settings: Random, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
     # new at each visit of a prompt, repeated by a resumed run
-    return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
+    return [Judgement(float(context.uniform(completion) < settings.p)) for completion in completions]
 
 
 MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda settings: "true rewards")

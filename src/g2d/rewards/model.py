@@ -19,7 +19,7 @@ from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import does_not_exist, parse_json, read_json, text_value
 from g2d.jobs.model_folder import attention_of, has_chat_template, mistake_in_weights
 from g2d.problems.prompts import CLOCK, DATE, conversation_ids, with_values
-from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError
+from g2d.rewards.reward import Context, Judgement, Reward, UnusableError, VerifiedCompletion
 from g2d.settings import MistakeInKeyError, Revision, Section, key
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class RewardModel(Section):
         return self.id or str(self.path)
 
 
-def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    conversations = [(attempt.problem.prompt, attempt.text) for attempt in attempts]
+def score(settings: RewardModel, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
+    conversations = [(completion.problem.prompt, completion.text) for completion in completions]
     scores = scorer(settings)(conversations)
     judgements = []
     for found in scores:

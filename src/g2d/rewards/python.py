@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Literal
 
 from g2d.jobs.digests import remembered_digest
-from g2d.rewards.reward import Attempt, Context, Judgement, Reward, in_groups
+from g2d.rewards.reward import Context, Judgement, Reward, VerifiedCompletion, in_groups
 from g2d.settings import Section, key
 from g2d.verifier.pool import Limits, Pool, Reply, default_workers
 from g2d.verifier.user_code import UserCodeError, digest, signature
 
 # Arguments of the function; each is a list over the completions of a group.
-GIVEN: Mapping[str, Callable[[Attempt], str | None]] = {
-    "prompts": lambda attempt: attempt.problem.prompt,
-    "completions": lambda attempt: attempt.text,
-    "answers": lambda attempt: attempt.problem.answer,
-    "verdicts": lambda attempt: attempt.verified.verdict,
-    "problem_ids": lambda attempt: attempt.problem.problem_id,
+GIVEN: Mapping[str, Callable[[VerifiedCompletion], str | None]] = {
+    "prompts": lambda completion: completion.problem.prompt,
+    "completions": lambda completion: completion.text,
+    "answers": lambda completion: completion.problem.answer,
+    "verdicts": lambda completion: completion.verified.verdict,
+    "problem_ids": lambda completion: completion.problem.problem_id,
 }
 OF_REFERENCES = {"answers", "verdicts"}
 
@@ -47,28 +47,28 @@ class PythonReward(Section):
         return replace(PYTHON, name=self.file, binary=self.binary, needs_reference=needs_reference)
 
 
-def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+def score(settings: PythonReward, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
     """Call the function group by group, since a judgement may depend only on its group."""
     parameters = signature(settings.file, settings.function)
     names = list(GIVEN)
     if not parameters.kwarg:
         names = [name for name in GIVEN if name in _names(parameters)]
-    groups = in_groups(attempts)
+    groups = in_groups(completions)
     calls = [(_arguments(group, names),) for group in groups]
     pool = _pool(settings.file, settings.function, settings.time_limit, digest(settings.file))
     judged: dict[tuple[str, int], Judgement] = {}
     for group, reply in zip(groups, pool.replies(calls), strict=True):
         judgements = _judgements(reply, len(group))
-        for attempt, judgement in zip(group, judgements, strict=True):
-            judged[attempt.group, attempt.sample] = judgement
-    return [judged[attempt.group, attempt.sample] for attempt in attempts]
+        for completion, judgement in zip(group, judgements, strict=True):
+            judged[completion.group, completion.sample] = judgement
+    return [judged[completion.group, completion.sample] for completion in completions]
 
 
-def _arguments(group: Sequence[Attempt], names: Sequence[str]) -> dict[str, list[str | None]]:
+def _arguments(group: Sequence[VerifiedCompletion], names: Sequence[str]) -> dict[str, list[str | None]]:
     arguments: dict[str, list[str | None]] = {}
     for name in names:
         value_of = GIVEN[name]
-        arguments[name] = [value_of(attempt) for attempt in group]
+        arguments[name] = [value_of(completion) for completion in group]
     return arguments
 
 

@@ -19,7 +19,7 @@ from g2d.problems.problem import Kind
 from g2d.rewards.controls import FORMAT, MATH_VERIFY, RANDOM, WRONG, MathVerify
 from g2d.rewards.model import MODEL
 from g2d.rewards.python import PYTHON, PythonReward
-from g2d.rewards.reward import Attempt, Context, Judgement, Reward
+from g2d.rewards.reward import Context, Judgement, Reward, VerifiedCompletion
 from g2d.settings import Name, Section
 
 logger = logging.getLogger(__name__)
@@ -119,26 +119,26 @@ def reward_settings(params: dict[str, Any] | None) -> Section:
     return settings
 
 
-def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+def judge(settings: Section, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
     """Judge whole groups, each with the reward for its kind of problem."""
     if isinstance(settings, ByKind):
-        return _judge_by_kind(settings, attempts, context)
+        return _judge_by_kind(settings, completions, context)
     reward = kind_of(settings)
-    judgements = [_checked(judgement, reward.binary) for judgement in reward.score(settings, attempts, context)]
+    judgements = [_checked(judgement, reward.binary) for judgement in reward.score(settings, completions, context)]
     for judgement in judgements:
         if judgement.status == "error":
             _last_error[:] = [str(judgement.details["error"])]
     return judgements
 
 
-def _judge_by_kind(settings: ByKind, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+def _judge_by_kind(settings: ByKind, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
     judged: dict[tuple[str, int], Judgement] = {}
     for kind in ByKind.model_fields:
-        of_kind = [attempt for attempt in attempts if attempt.problem.kind == kind]
+        of_kind = [completion for completion in completions if completion.problem.kind == kind]
         judgements = judge(getattr(settings, kind), of_kind, context)
-        for attempt, judgement in zip(of_kind, judgements, strict=True):
-            judged[attempt.group, attempt.sample] = judgement
-    return [judged[attempt.group, attempt.sample] for attempt in attempts]
+        for completion, judgement in zip(of_kind, judgements, strict=True):
+            judged[completion.group, completion.sample] = judgement
+    return [judged[completion.group, completion.sample] for completion in completions]
 
 
 def require_numbers(statuses: Mapping[str, float], name: str) -> None:

@@ -20,7 +20,7 @@ class UnusableError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class VerifiedCompletion:
     """One completion of a problem. Its text is never executed or rendered."""
 
     problem: Problem  # with its plain id
@@ -42,9 +42,9 @@ class Context:
     seed: int  # seed of the run
     stream: str  # "training" or "harvest"
 
-    def uniform(self, attempt: Attempt) -> float:
+    def uniform(self, completion: VerifiedCompletion) -> float:
         """Return a random number in [0, 1), the same in every batch, shard and resumed run."""
-        words = ("reward", self.stream, str(self.seed), attempt.group, str(attempt.sample))
+        words = ("reward", self.stream, str(self.seed), completion.group, str(completion.sample))
         digest = hashlib.sha256("\0".join(words).encode()).digest()
         return int.from_bytes(digest[:7]) / 2**56
 
@@ -53,14 +53,14 @@ class Context:
 class Reward:
     """One kind of reward.
 
-    `score(settings, attempts, context)` gets whole groups and returns a judgement per attempt, in order. A judgement
-    may depend only on its group, the settings and the context.
+    `score(settings, completions, context)` gets whole groups and returns a judgement per completion, in order. A
+    judgement may depend only on its group, the settings and the context.
     """
 
     name: str  # used in the configuration and in tables
     version: int  # raise it when results change: trainings with the reward run again
     settings: type[Section]
-    score: Callable[[Any, Sequence[Attempt], Context], Sequence[Judgement]]
+    score: Callable[[Any, Sequence[VerifiedCompletion], Context], Sequence[Judgement]]
     words: Callable[[Any], str]  # phrase: "random rewards (p = 0.5)"
     binary: bool = True  # else any number, larger is better
     needs_reference: bool = True  # else it can judge open-ended problems
@@ -84,8 +84,8 @@ def plain_id(group: str) -> str:
     return group.split(AGAIN, maxsplit=1)[0]
 
 
-def in_groups(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    groups: dict[str, list[Attempt]] = {}
-    for attempt in attempts:
-        groups.setdefault(attempt.group, []).append(attempt)
+def in_groups(completions: Sequence[VerifiedCompletion]) -> list[list[VerifiedCompletion]]:
+    groups: dict[str, list[VerifiedCompletion]] = {}
+    for completion in completions:
+        groups.setdefault(completion.group, []).append(completion)
     return list(groups.values())

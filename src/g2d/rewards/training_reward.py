@@ -13,7 +13,7 @@ from typing import Any, get_args
 from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.rewards.registry import TRUTH, ByKind, is_scalar, judge, kind_of, parts
-from g2d.rewards.reward import Attempt, Context, Judgement, Status
+from g2d.rewards.reward import Context, Judgement, Status, VerifiedCompletion
 from g2d.settings import Section
 from g2d.verifier import Verification, shared_verifier
 from g2d.verifier.pool import default_workers
@@ -108,9 +108,9 @@ class TrainingReward:
         items = list(zip(references(problems, verifier), texts, strict=True))
         verified = verifier.verify(items, reasons, in_thinking=[self.in_thinking] * len(items))
         seen: Counter[str] = Counter()
-        attempts = []
+        to_score = []
         for problem, visit, text, found in zip(problems, group, texts, verified, strict=True):
-            attempts.append(Attempt(problem, visit, seen[visit], text, found))
+            to_score.append(VerifiedCompletion(problem, visit, seen[visit], text, found))
             seen[visit] += 1
         for name, n in seen.items():
             if self.settings != TRUTH and n != self.group_size:
@@ -118,7 +118,7 @@ class TrainingReward:
                     f"{n} completions of {name} were judged together instead of {self.group_size}: train with as many "
                     "completions a device as make whole groups"
                 )
-        return verified, judge(self.settings, attempts, Context(self.seed, "training"))
+        return verified, judge(self.settings, to_score, Context(self.seed, "training"))
 
     def _finish_reason(self, tokens: Sequence[int]) -> str:
         has_ended = bool(tokens) and tokens[-1] in self.eos_token_ids

@@ -15,7 +15,7 @@ from g2d.problems import Problem
 from g2d.problems.problem import references
 from g2d.problems.prompts import Prompt, conversation
 from g2d.rewards.registry import TRUTH, is_scalar, judge
-from g2d.rewards.reward import Attempt, Context, Status, plain_id
+from g2d.rewards.reward import Context, Status, VerifiedCompletion, plain_id
 from g2d.rollouts.engine import Completion, Decoding, Engine, ModelEngine, Request
 from g2d.rollouts.rollout import OF_REWARDS, FinishReason, Rollout
 from g2d.rollouts.rollout_keys import EngineSettings, Evaluation, Sampling
@@ -134,17 +134,17 @@ def with_rewards(
         return plain.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
     of_group = {problem.problem_id: replace(problem, problem_id=plain_id(problem.problem_id)) for problem in problems}
     columns = ["problem_id", "sample", "completion_text", "verdict", "extracted_answer"]
-    attempts: list[Attempt] = []
+    to_score: list[VerifiedCompletion] = []
     for name, sample, text, verdict, answer in rollouts[columns].itertuples(index=False, name=None):
         verified = Verification(verdict, None if pd.isna(answer) else answer)
-        attempts.append(Attempt(of_group[name], name, int(sample), text, verified))
-    judgements = judge(reward, attempts, Context(seed, stream))
+        to_score.append(VerifiedCompletion(of_group[name], name, int(sample), text, verified))
+    judgements = judge(reward, to_score, Context(seed, stream))
     rewards: list[float] = []
     statuses: list[Status] = []
     details: list[str | None] = []
     scalars: list[bool | None] = []
-    for attempt, judgement in zip(attempts, judgements, strict=True):
-        scalars.append(is_scalar(reward, attempt.problem.kind) or None)
+    for completion, judgement in zip(to_score, judgements, strict=True):
+        scalars.append(is_scalar(reward, completion.problem.kind) or None)
         rewards.append(math.nan if judgement.reward is None else judgement.reward)
         statuses.append(judgement.status)
         details.append(json.dumps(dict(judgement.details)) if judgement.details else None)

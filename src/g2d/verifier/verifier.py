@@ -68,7 +68,7 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _Completion:
     """A completion to judge."""
 
     reference: Reference
@@ -118,16 +118,16 @@ class Verifier:
             raise ValueError(f"{n} items but {len(reasons)} finish reasons")
         if len(begun) != n:
             raise ValueError(f"{n} items but {len(begun)} values of in_thinking")
-        attempts = [
-            _Attempt(reference, text, reason == "length", is_thinking(text, has_begun))
+        completions = [
+            _Completion(reference, text, reason == "length", is_thinking(text, has_begun))
             for (reference, text), reason, has_begun in zip(items, reasons, begun, strict=True)
         ]
         if self.file is None:
-            return self._by_math_verify(attempts)
-        return self._by_file(attempts)
+            return self._by_math_verify(completions)
+        return self._by_file(completions)
 
-    def _by_math_verify(self, attempts: Sequence[_Attempt]) -> list[Verification]:
-        extracted = [self._extract(attempt) for attempt in attempts]
+    def _by_math_verify(self, completions: Sequence[_Completion]) -> list[Verification]:
+        extracted = [self._extract(completion) for completion in completions]
         pairs = dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple))
         with self._pool.lock:
             judged = self._judge(pairs)
@@ -136,17 +136,17 @@ class Verifier:
             verifications.append(judged[entry] if isinstance(entry, tuple) else entry)
         return verifications
 
-    def _extract(self, attempt: _Attempt) -> Pair | Verification:
+    def _extract(self, completion: _Completion) -> Pair | Verification:
         """Return reference and answer, or the verification if they need not be compared."""
-        known = self._without_judging(attempt)
+        known = self._without_judging(completion)
         if known is not None:
             return Verification(known, None)
-        if attempt.is_unfinished:
+        if completion.is_unfinished:
             return Verification(UNFINISHED_THINKING, None)
-        answer = last_boxed(attempt.text)
+        answer = last_boxed(completion.text)
         if answer is None:
-            return Verification("truncated" if attempt.is_cut else "no_boxed", None)
-        reference = str(attempt.reference)
+            return Verification("truncated" if completion.is_cut else "no_boxed", None)
+        reference = str(completion.reference)
         if not (self.limits.allow(answer) and self.limits.allow(reference)):
             return Verification("limit", answer[: self.limits.max_answer_chars])
         return reference.strip(), answer
@@ -170,28 +170,28 @@ class Verifier:
             self._cache.popitem(last=False)
         return judged
 
-    def _by_file(self, attempts: Sequence[_Attempt]) -> list[Verification]:
-        known = [self._without_judging(attempt) for attempt in attempts]
+    def _by_file(self, completions: Sequence[_Completion]) -> list[Verification]:
+        known = [self._without_judging(completion) for completion in completions]
         asked = [
-            (attempt.reference, attempt.text)
-            for attempt, verdict in zip(attempts, known, strict=True)
+            (completion.reference, completion.text)
+            for completion, verdict in zip(completions, known, strict=True)
             if verdict is None
         ]
         replies = iter(self._pool.replies(asked))
         verifications = []
-        for attempt, before in zip(attempts, known, strict=True):
+        for completion, before in zip(completions, known, strict=True):
             verdict = self._verdict(next(replies)) if before is None else before
-            if verdict == "incorrect" and attempt.is_unfinished:
+            if verdict == "incorrect" and completion.is_unfinished:
                 verdict = UNFINISHED_THINKING
-            elif verdict == "incorrect" and attempt.is_cut:
+            elif verdict == "incorrect" and completion.is_cut:
                 verdict = "truncated"
             verifications.append(Verification(verdict, None))
         return verifications
 
-    def _without_judging(self, attempt: _Attempt) -> Verdict | None:
-        if attempt.reference is None:
+    def _without_judging(self, completion: _Completion) -> Verdict | None:
+        if completion.reference is None:
             return NO_REFERENCE
-        return "limit" if len(attempt.text) > self.limits.max_completion_chars else None
+        return "limit" if len(completion.text) > self.limits.max_completion_chars else None
 
     def _verdict(self, reply: Reply) -> Verdict:
         """Return the verdict of a worker's reply, and log the first failure of the user's function."""
