@@ -226,9 +226,11 @@ def test_one_completion_that_does_not_fit_is_an_error_with_the_key_to_change(dra
 
 @pytest.mark.parametrize("regime", [GRPO, SEMI_ONLINE], ids=["grpo", "semi_online_dpo"])
 def test_a_training_whose_rollouts_do_not_fit_at_once_is_the_same(
-    regime: Regime, harvest: Harvest, tmp_path: Path
+    regime: Regime, harvest: Harvest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reference of semi-online DPO scores two rows at once, so these fit."""
+    """The reference of semi-online DPO scores two rows at once, so these fit. Later steps begin with what fitted."""
     whole = steps_of(train(regime, job_of(regime, harvest, tmp_path / "whole")).log)
+    capsys.readouterr()
     with memory_for(2, training=False):
         assert steps_of(train(regime, job_of(regime, harvest, tmp_path / "halved")).log) == whole
+    assert capsys.readouterr().out.count("goes on with batch_size 2 instead of 4") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
@@ -137,6 +138,7 @@ class Sampler:
         self._live = live and self.vllm is None
         self._of_trainer: TransformersEngine | None = None
         self._m0: TransformersEngine | None = None
+        self._largest_batch = sys.maxsize  # of the last copy: completions that fit into the GPU's memory
         self._temporary = TemporaryDirectory(prefix="g2d-generator-", dir=in_memory() if self.vllm else None)
         self._start: Path | None = None
         if job.start is not None and job.start.trained:
@@ -193,7 +195,9 @@ class Sampler:
             with self._trainers_model() as engine:
                 yield engine
         else:
-            yield self._copy_of_policy()
+            engine = self._copy_of_policy()
+            yield engine
+            self._largest_batch = engine.largest_batch
 
     @contextmanager
     def _trainers_model(self) -> Iterator[TransformersEngine]:
@@ -227,7 +231,9 @@ class Sampler:
         else:
             model = apply_adapter(copy.deepcopy(self._m0.model), self.adapter)
             require_adapter(model, replace(self.job.base, adapter=str(self.adapter)))
-        return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
+        engine = TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
+        engine.largest_batch = self._largest_batch
+        return engine
 
     def sample(
         self, prompts: Sequence[Sequence[int]], names: Sequence[str]
