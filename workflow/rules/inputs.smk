@@ -23,9 +23,26 @@ def reads_of(wildcards):
 
 @cache
 def continued(policy):
-    """Policy whose checkpoint a training continues; if it has finished, the one that it really continued."""
+    """Policy whose checkpoint a training continues; if it has finished, the one that it really continued.
+
+    So another K makes no finished training stale.
+    """
+    planned = GRID.reads(policy).continues
+    finished = finished_record(policy)
+    if finished is None or finished.settings != GRID.settings_of(policy):
+        return planned
+    if finished.continued_from is None:
+        return None
+    return replace(policy, k=finished.continued_from)
+
+
+def finished_record(policy):
+    """Record of an online training that has finished. One that stops automatically continues nothing."""
+    file = RESULTS / policy.folder / "policy.json"
+    if policy.run.stops or not file.exists():
+        return None
     try:
-        return GRID.continued(policy)
+        return read_policy(file)
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
 
@@ -200,22 +217,21 @@ def evaluations_at(k):
 
 
 def training_settings(wildcards):
-    return GRID.fingerprints[wildcards.model].training(policy_of(wildcards))
+    return GRID.settings_of(policy_of(wildcards))
 
 
-def automatic_settings(wildcards):
-    w = wildcards
-    policy = policy_at(f"{w.model}/seed{w.seed}/{AUTO}/grpo/g{w.g}/k{w.k}")
-    return GRID.fingerprints[w.model].training(policy)
+def training_machine(wildcards, threads):
+    """Settings that change no result. Snakemake does not compare the params of a function of `threads`."""
+    return GRID.job_settings[wildcards.model].machine(policy_of(wildcards))
 
 
 def harvest_settings(wildcards):
     run = GRID.runs[wildcards.model][harvest_of(wildcards).run_name]
-    return GRID.fingerprints[wildcards.model].harvest(run)
+    return GRID.job_settings[wildcards.model].harvest(run)
 
 
 def engine_name(wildcards):
-    return GRID.fingerprints[model_of(wildcards)].engine
+    return GRID.job_settings[model_of(wildcards)].engine
 
 
 # GPUs.
@@ -230,5 +246,5 @@ def harvest_gpus(wildcards):
     harvest = harvest_of(wildcards)
     if not GRID.judged_again(harvest):
         return engine_gpus(wildcards)
-    reward = GRID.fingerprints[harvest.model].reward_for(GRID.runs[harvest.model][harvest.run_name])
+    reward = GRID.job_settings[harvest.model].reward_for(GRID.runs[harvest.model][harvest.run_name])
     return int(reward is not None and kind_of(reward).gpu)

@@ -142,7 +142,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 
 def _completions_trained(folder: Path) -> int:
     policy = read_policy(folder / "policy.json")
-    last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
+    last = policy.statistics.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
     return int(last - (policy.continued_from or 0)) * _completions_per_step(policy.settings)
 
 

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 
 from g2d.config.sections import Ablation, Config, ModelSettings
-from g2d.grid.fingerprint import Fingerprint
 from g2d.grid.runs import M0, Harvest, OfflineRun, OnlineRun, Point, Policy, Reads, Role, Run, TrainedRun
+from g2d.grid.settings import JobSettings, Settings
 from g2d.policies.model_keys import EmbeddedModel
-from g2d.policies.record import read_policy
 from g2d.regimes.common.regime import OnlineEntry
 from g2d.regimes.grpo.keys import AUTO, Warmup
 from g2d.regimes.offline.dpo import Dpo
@@ -27,18 +25,18 @@ class Grid:
     Attributes:
         settings: the settings of each model.
         runs: the runs of each model, by name.
-        fingerprints: the settings that the jobs of each model depend on.
+        job_settings: the settings of each model's jobs.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.settings: dict[str, ModelSettings] = {}
         self.runs: dict[str, dict[str, TrainedRun]] = {}
-        self.fingerprints: dict[str, Fingerprint] = {}
+        self.job_settings: dict[str, JobSettings] = {}
         for model in config.models:
             self.settings[model] = config.for_model(model)
             self.runs[model] = runs_of(config, self.settings[model])
-            self.fingerprints[model] = Fingerprint(config, self.settings[model])
+            self.job_settings[model] = JobSettings(config, self.settings[model])
 
     def is_embedded(self, model: str) -> bool:
         return isinstance(self.config.models[model], EmbeddedModel)
@@ -175,6 +173,10 @@ class Grid:
         later = [k for group_size, k in policy.run.points if group_size == policy.group_size and k > policy.k]
         return isinstance(policy.run, OnlineRun) and policy.k > 0 and bool(later)
 
+    def settings_of(self, policy: Policy) -> Settings:
+        """Return the settings of a training: params of its rule."""
+        return self.job_settings[policy.model].training(policy)
+
     def reads(self, policy: Policy) -> Reads:
         """Return what a training reads besides M0, problems and settings."""
         run = policy.run
@@ -189,22 +191,6 @@ class Grid:
             start = Policy(policy.model, run.source, policy.group_size, policy.k, policy.seed)
         harvest = self.harvest(policy.model, policy.seed, run.variant, (policy.group_size, policy.k))
         return Reads(start=start, harvest=harvest, matched_harvests=tuple(self._matched_harvests(policy, run)))
-
-    def continued(self, policy: Policy) -> Policy | None:
-        """Return the policy whose checkpoint a training continues: the recorded one if it has finished with these
-        settings, so that another K makes nothing stale.
-
-        Raises:
-            ValueError: the record of a finished policy cannot be read.
-        """
-        planned = self.reads(policy).continues
-        record = Path("results", policy.folder, "policy.json")
-        if not record.exists() or policy.run.stops:
-            return planned
-        finished = read_policy(record)
-        if finished.settings != self.fingerprints[policy.model].training(policy):
-            return planned
-        return None if finished.continued_from is None else replace(policy, k=finished.continued_from)
 
     def _matched_harvests(self, policy: Policy, run: OfflineRun) -> list[Harvest]:
         """Return the harvests that limit DPO's pairs (`match_pairs_to`). An ablation with a warm-up counts its own."""

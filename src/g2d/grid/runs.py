@@ -142,6 +142,12 @@ class OnlineRun(Run):
         """Whether a K continues the training of the K before."""
         return not isinstance(self.settings, Warmup) or self.settings.schedule != "per_k"
 
+    def settings_at(self, group_size: int, k: int) -> Warmup | OnlineEntry:
+        """Return the keys of one policy's training."""
+        if isinstance(self.settings, Warmup):
+            return self.settings.at(group_size, k, stops=self.stops)
+        return self.settings.at(k)
+
     def step_before(self, group_size: int, k: int) -> int | None:
         """Return the K whose checkpoint a training continues: the next smaller one, or None if it starts anew."""
         settings = self.settings
@@ -167,6 +173,10 @@ class OfflineRun(Run):
     @property
     def online(self) -> OnlineRun:
         return self.source
+
+    def settings_at(self, group_size: int, k: int) -> Dpo | OfflineEntry:
+        """Return the keys of one policy's training."""
+        return self.settings.at(k)
 
 
 M0 = Run("base", "base", "base")
