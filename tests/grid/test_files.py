@@ -49,7 +49,7 @@ def test_the_files_that_list_the_jobs_of_a_k_are_named() -> None:
     def jobs_at_50() -> None:
         grid = Grid(config)
         _ = [harvest.folder for harvest in grid.harvests if harvest.k == 50]
-        _ = [grid.reads(policy) for policy in grid.evaluated if policy.k == 50]
+        _ = [policy.reads for policy in grid.evaluated if policy.k == 50]
 
     files = named("which jobs does `snakemake k50` run?")
     assert files_called(jobs_at_50) <= files | {

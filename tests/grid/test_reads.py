@@ -51,9 +51,9 @@ def test_a_policy_that_is_not_asked_for_is_named(folder: str) -> None:
 def test_a_chain_continues_the_k_before() -> None:
     grid = configured()
     second, third, fourth, sixth = (policy(grid, f"grpo/g2/k{k}") for k in (2, 3, 4, 6))
-    assert grid.reads(second).continues is None
-    assert grid.reads(sixth).continues == fourth
-    assert grid.reads(third).continues == second  # no K of the grid, and still a policy
+    assert second.reads.continues is None
+    assert sixth.reads.continues == fourth
+    assert third.reads.continues == second  # no K of the grid, and still a policy
 
 
 def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
@@ -63,13 +63,11 @@ def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
         "longer": {"steps": [4], "warmup": {"learning_rate": 1e-3}, "dpo": {"match_pairs_to": 4}},
     }
     grid = configured(ablations=ablations)
-    counted = {
-        name: grid.reads(policy(grid, f"{name}/g0/k0")).matched_harvests for name in ("dpo", "n-matched", "fewest")
-    }
+    counted = {name: policy(grid, f"{name}/g0/k0").reads.matched_harvests for name in ("dpo", "n-matched", "fewest")}
     assert counted["dpo"] == ()
     assert counted["n-matched"] == (Harvest("demo", 2, 4, 0),)
     assert counted["fewest"] == tuple(Harvest("demo", g, k, 0) for g, k in ((0, 0), (2, 2), (2, 4), (2, 6)))
-    assert grid.reads(policy(grid, "longer/dpo/g2/k4")).matched_harvests == (Harvest("demo", 2, 4, 0, "longer"),)
+    assert policy(grid, "longer/dpo/g2/k4").reads.matched_harvests == (Harvest("demo", 2, 4, 0, "longer"),)
     assert settings_of(grid, "longer/grpo/g2/k4")["warmup"]["learning_rate"] == 1e-3
 
 
@@ -90,7 +88,7 @@ def test_an_entry_depends_only_on_its_keys_and_its_k() -> None:
         **{"per_device_batch_size": 4, "gradient_accumulation_steps": 4, "max_steps": None},
     }
     assert set(first) == {"rft", "lora", "prompt"}
-    reads = both[0].reads(policy(both[0], "right/g2/k4"))
+    reads = policy(both[0], "right/g2/k4").reads
     assert (reads.start, reads.harvest) == (policy(both[0], "grpo/g2/k4"), Harvest("demo", 2, 4, 0))
 
 
@@ -100,17 +98,17 @@ def test_an_online_entry_may_start_from_another() -> None:
         regimes={"first": online | {"responses": 4}, "then": online | {"start": "first", "start_step": 2}}
     )
     then = policy(grid, "then/g8/k4")
-    assert grid.reads(then).start == policy(grid, "first/g4/k2")
-    assert grid.reads(then).continues == policy(grid, "then/g8/k2")
+    assert then.reads.start == policy(grid, "first/g4/k2")
+    assert then.reads.continues == policy(grid, "then/g8/k2")
     assert then.online_steps == 2 + 4
-    assert grid.reads(policy(grid, "first/g4/k2")).start is None
+    assert policy(grid, "first/g4/k2").reads.start is None
 
 
 def test_a_warmup_that_stops_automatically_continues_nothing() -> None:
     grid = configured(warmup={"steps": [0, 2, 4], "horizon": 4, "auto": {"every": 2, "patience": 1}})
     stopped = policy(grid, "auto/grpo/g2/k4")
-    assert grid.reads(stopped).continues is None
-    harvest = grid.reads(policy(grid, "auto/dpo/g2/k4")).harvest
+    assert stopped.reads.continues is None
+    harvest = policy(grid, "auto/dpo/g2/k4").reads.harvest
     assert harvest == Harvest("demo", 2, 4, 0, "auto")
     assert grid.harvested(harvest) == stopped
 

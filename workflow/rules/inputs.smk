@@ -17,17 +17,13 @@ def policy_of(wildcards):
     return policy_at(f"{w.model}/seed{w.seed}/{run}/g{w.g}/k{w.k}")
 
 
-def reads_of(wildcards):
-    return GRID.reads(policy_of(wildcards))
-
-
 @cache
 def continued(policy):
     """Policy whose checkpoint a training continues; if it has finished, the one that it really continued.
 
     So another K makes no finished training stale.
     """
-    planned = GRID.reads(policy).continues
+    planned = policy.reads.continues
     finished = finished_record(policy)
     if finished is None or finished.settings != GRID.settings_of(policy):
         return planned
@@ -82,7 +78,7 @@ def weights_of(policy):
 
 def start_files(wildcards):
     """Record and weights of the policy that a training starts from, if not M0."""
-    start = reads_of(wildcards).start
+    start = policy_of(wildcards).reads.start
     if start is None or start.run == M0:
         return []
     return [f"results/{start.folder}/policy.json", *weights_of(start)]
@@ -109,7 +105,7 @@ def costs_before(wildcards):
     """Costs that a policy is charged for the jobs before it: calibration, its start, and the K before."""
     files = [f"results/{wildcards.model}/calibration/cost.json"]
     policy = policy_of(wildcards)
-    for before in (GRID.reads(policy).start, continued(policy)):
+    for before in (policy.reads.start, continued(policy)):
         if before:
             files.append(f"results/{before.folder}/cost.json")
     return files
@@ -157,7 +153,7 @@ def automatic_warmup(wildcards):
 
 def matched_pairs(wildcards):
     """Pairs of the harvests that limit how many pairs DPO trains on (`match_pairs_to`)."""
-    return [f"results/{harvest.folder}/pairs.jsonl" for harvest in reads_of(wildcards).matched_harvests]
+    return [f"results/{harvest.folder}/pairs.jsonl" for harvest in policy_of(wildcards).reads.matched_harvests]
 
 
 def chosen_pairs(wildcards):
@@ -165,7 +161,7 @@ def chosen_pairs(wildcards):
     policy = policy_of(wildcards)
     if not policy.run.settings.needs_pairs:
         return []
-    return f"results/{GRID.reads(policy).harvest.folder}/pairs.jsonl"
+    return f"results/{policy.reads.harvest.folder}/pairs.jsonl"
 
 
 def policy_weights(wildcards):

@@ -54,7 +54,7 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD, results: str | P
         policy = grid.at(job.folder)
     if policy is not None and isinstance(policy.run, OnlineRun):
         settings = policy.run.settings
-        before = grid.reads(policy).continues
+        before = policy.reads.continues
         steps = policy.k
         if before:
             steps -= before.k

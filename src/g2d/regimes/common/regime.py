@@ -96,6 +96,9 @@ class Trained:
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
+    if TYPE_CHECKING:
+        regime: str  # each entry declares it with its name
+
 
 class OfflineKeys(Section):
     """Keys of all trainings on a harvest, and what they need on a card."""
