@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,11 @@ from g2d.checks.load import load, read
 from g2d.checks.requirements import require_files, require_installed
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
-from g2d.policies import PolicyRecord
-from g2d.policies.model_keys import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.common.checkpoints import Checkpointing
-from g2d.regimes.common.regime import TrainingJob
-from g2d.regimes.grpo.auto_stop import train_until_decline
-from g2d.regimes.grpo.keys import AutoStop, Warmup
-from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
 from g2d.settings import ConfigError, key
 from tests.configs import CONFIG, MINIMAL
 
@@ -195,7 +188,7 @@ def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: di
             },
             "my.yaml: ablations.x.warmup.gradient_accumulation_steps: follows from prompts_per_step=8",
         ),
-        ({"warmup": {"schedule": "per_k", "auto": {}}}, "my.yaml: warmup: auto continues one trajectory"),
+        ({"warmup": {"schedule": "per_k", "auto": {}}}, "my.yaml: warmup: auto continues one training"),
         ({"warmup": {"sync_every": 5, "auto": {"every": 12}}}, "auto.every=12 is no multiple of warmup.sync_every=5"),
         ({"warmup": {"steps": [100], "auto": {}}}, "auto could never stop: a decline shows at step 200"),
         ({"warmup": {"auto": {"prompts": 2000}}}, "warmup.auto.prompts=2000 exceeds training_set.n=1500 of demo"),
@@ -425,13 +418,14 @@ def test_a_step_of_8_prompts_has_completions_in_proportion_to_the_group_size() -
 
 def test_a_step_of_8_prompts_has_the_parameters_of_16_completions_with_groups_of_2() -> None:
     """So the paper's reading re-runs no warm-up with G=2."""
-    by_prompts = BY_PROMPTS.trajectory(150, 2)
-    assert by_prompts == Warmup().trajectory(150, 2)
-    assert list(by_prompts) == list(Warmup().trajectory(150, 2))  # also in this order
+    by_prompts = BY_PROMPTS.at(2, 150).params()
+    assert by_prompts == Warmup().at(2, 150).params()
+    assert list(by_prompts) == list(Warmup().at(2, 150).params())  # also in this order
 
 
 def test_a_step_of_8_prompts_takes_twice_the_accumulation_steps_with_groups_of_4() -> None:
-    assert BY_PROMPTS.trajectory(150, 4) == Warmup().trajectory(150, 4) | {"gradient_accumulation_steps": 8}
+    twice = {"gradient_accumulation_steps": 8, "prompts_per_step": 8}
+    assert BY_PROMPTS.at(4, 150).params() == Warmup().at(4, 150).params() | twice
 
 
 def test_accumulation_steps_follow_from_prompts_group_size_and_batch() -> None:
@@ -456,11 +450,11 @@ def test_a_job_reads_its_step_back_from_its_parameters(
         warmup = Warmup(gradient_accumulation_steps=accumulation, group_sizes=[g], **keys)
     except ValueError:
         assume(False)
-    job = Warmup.model_validate(warmup.trajectory(150, g) | {"steps": [150], "group_sizes": [g]})
-    assert job.prompts_per_step is None
+    of_policy = warmup.at(g, 150)
+    job = Warmup.model_validate(of_policy.params())
+    assert job == of_policy
     assert job.completions_per_step(g) == warmup.completions_per_step(g)
     assert job.accumulation_steps(g) == warmup.accumulation_steps(g)
-    assert job.trajectory(150, g) == warmup.trajectory(150, g)
 
 
 # -------------------------------------------------------------------------------------------------------- neutral keys
@@ -476,7 +470,7 @@ class NewerDpo(Dpo):
 
 def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
     assert NewerDpo().params() == Dpo().params()
-    assert NewerWarmup().trajectory(150, 2) == Warmup().trajectory(150, 2)
+    assert NewerWarmup().at(2, 150).params() == Warmup().at(2, 150).params()
 
 
 def test_a_key_with_another_value_is_a_parameter() -> None:
@@ -500,7 +494,7 @@ def test_parameters_can_be_chosen_by_name() -> None:
 def test_a_batch_size_that_memory_decides_is_a_parameter_with_its_number() -> None:
     assert (Warmup().per_device_batch_size, Dpo().per_device_batch_size) == ("auto", "auto")
     assert Dpo().params() == Dpo(per_device_batch_size=4).params()
-    assert Warmup().trajectory(150, 2) == Warmup(per_device_batch_size=4).trajectory(150, 2)
+    assert Warmup().at(2, 150) == Warmup(per_device_batch_size=4).at(2, 150)
 
 
 def test_another_batch_size_is_another_parameter() -> None:
@@ -508,52 +502,10 @@ def test_another_batch_size_is_another_parameter() -> None:
 
 
 def test_a_batch_size_that_memory_decides_divides_the_rows_of_the_update() -> None:
-    six = Warmup(prompts_per_step=3).trajectory(150, 2)
-    assert six == Warmup(per_device_batch_size=2, gradient_accumulation_steps=3).trajectory(150, 2)
+    six = Warmup(prompts_per_step=3).at(2, 150)
+    assert six == Warmup(per_device_batch_size=2, gradient_accumulation_steps=3).at(2, 150)
 
 
 def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
     with pytest.raises(TypeError, match=r"the neutral value 0 of a key must be its default, not 1"):
         key(1, "A key.", neutral=0)
-
-
-class SeenError(Exception):
-    """The job that a training identifies its checkpoints by."""
-
-
-@pytest.fixture
-def identity_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Return the job that a training identifies its checkpoints by; it stops there."""
-
-    def see(_folder: Path, job: dict[str, Any], *_others: Any) -> None:
-        raise SeenError(job)
-
-    monkeypatch.setattr("g2d.regimes.common.offline.Checkpoints", see)
-    monkeypatch.setattr("g2d.regimes.common.online.Checkpoints", see)
-    monkeypatch.setattr("g2d.regimes.grpo.auto_stop._History", see)
-
-    def identity(train: Any, settings: Any, data: Sequence[Any] = (), **job: Any) -> dict[str, Any]:
-        base = PolicyRecord("m/base", "m", "base", "m")
-        with pytest.raises(SeenError) as seen:
-            train(TrainingJob(base, data, settings, seed=0, work=tmp_path, lora=Lora(), **job))
-        return seen.value.args[0]
-
-    return identity
-
-
-def test_checkpoints_of_a_stopped_dpo_outlive_a_new_key(identity_of: Callable[..., dict[str, Any]]) -> None:
-    pairs = [{"prompt_ids": [1], "chosen_ids": [2], "rejected_ids": [3]}]
-    assert identity_of(train_dpo, NewerDpo(), pairs) == identity_of(train_dpo, Dpo(), pairs)
-
-
-@pytest.mark.parametrize(
-    ("train", "auto"),
-    [(train_grpo, None), (partial(train_until_decline, train_grpo), AutoStop())],
-    ids=["fixed K", "early stopping"],
-)
-def test_checkpoints_of_a_stopped_warm_up_outlive_a_new_key(
-    identity_of: Callable[..., dict[str, Any]], train: Any, auto: AutoStop | None
-) -> None:
-    before = identity_of(train, Warmup(auto=auto), k=150, group_size=2)
-    assert identity_of(train, NewerWarmup(auto=auto), k=150, group_size=2) == before
-    assert identity_of(train, NewerWarmup(auto=auto, clip=0.1), k=150, group_size=2) != before

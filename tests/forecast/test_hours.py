@@ -156,8 +156,9 @@ def test_an_early_stopping_warmup_costs_at_most_its_schedule(tmp_path: Path) -> 
     assert "is for one H100 and within a factor of 3" in report([line])
     folder = tmp_path / "mine/seed0/auto/grpo/g2/k1000"
     folder.mkdir(parents=True)
-    settings = {"steps_trained": 250, "warmup": Warmup().trajectory(1000, 2)}
-    write_policy(folder / "policy.json", PolicyRecord("p", "mine", "g", "m0", 2, k=150, settings=settings))
+    settings = {"warmup": Warmup().at(2, 1000).params()}
+    stopped = PolicyRecord("p", "mine", "g", "m0", 2, k=150, settings=settings, statistics={"steps_trained": 250})
+    write_policy(folder / "policy.json", stopped)
     write_cost(folder / "cost.json", replace(COST, stage="train_grpo_auto", device_s=7200.0))
     assert measured_rates(tmp_path, ["mine"]) == {("train_grpo_auto", "mine"): [2 / (250 * 16)]}
 
@@ -178,7 +179,7 @@ def test_measured_rates_are_preferred_for_their_model() -> None:
 
 def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> None:
     folder = tmp_path / "mine/seed0/grpo/g4/k150"
-    settings = {"warmup": Warmup(prompts_per_step=8).trajectory(150, 4)}
+    settings = {"warmup": Warmup(prompts_per_step=8).at(4, 150).params()}
     policy = PolicyRecord("p", "mine", "grpo", "m0", group_size=4, k=150, seed=0, continued_from=50, settings=settings)
     folder.mkdir(parents=True)
     write_policy(folder / "policy.json", policy)

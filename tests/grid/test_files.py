@@ -49,11 +49,11 @@ def test_the_files_that_list_the_jobs_of_a_k_are_named() -> None:
     def jobs_at_50() -> None:
         grid = Grid(config)
         _ = [harvest.folder for harvest in grid.harvests if harvest.k == 50]
-        _ = [grid.reads(policy) for policy in grid.evaluated if policy.k == 50]
+        _ = [policy.reads for policy in grid.evaluated if policy.k == 50]
 
     files = named("which jobs does `snakemake k50` run?")
     assert files_called(jobs_at_50) <= files | {
-        "src/g2d/grid/fingerprint.py",  # one is made for each model, and asked by params only
+        "src/g2d/grid/settings.py",  # one object is made for each model, and asked by params only
     }
     assert len(files) <= 6
 
@@ -61,11 +61,10 @@ def test_the_files_that_list_the_jobs_of_a_k_are_named() -> None:
 def test_the_files_that_a_learning_rate_passes_are_named() -> None:
     grid = Grid(read(CONFIG / "config.yaml"))
     [policy, *_] = [policy for policy in grid.trained if policy.method == "grpo"]
-    fingerprint = grid.fingerprints[policy.model]
-    called = files_called(lambda: fingerprint.training(policy))
+    called = files_called(lambda: grid.settings_of(policy))
     files = named("where does `warmup.learning_rate` go?")
-    assert {"src/g2d/grid/fingerprint.py", "src/g2d/regimes/grpo/keys.py"} <= files & called
-    assert fingerprint.training(policy)["warmup"]["learning_rate"] == grid.config.warmup.learning_rate
+    assert {"src/g2d/grid/settings.py", "src/g2d/regimes/grpo/keys.py"} <= files & called
+    assert grid.settings_of(policy)["warmup"]["learning_rate"] == grid.config.warmup.learning_rate
     trainings = (ROOT / "src/g2d/regimes").rglob("*.py")
     readers = {file.relative_to(ROOT).as_posix() for file in trainings if ".learning_rate" in file.read_text()}
     assert readers == {"src/g2d/regimes/common/trainers.py"}

@@ -49,12 +49,12 @@ def test_a_chain_continues_the_largest_smaller_k() -> None:
 def test_independent_runs_continue_no_checkpoint() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
     assert Grid(config).runs["demo"]["grpo"].step_before(2, 4) is None
-    assert [config.warmup.trajectory(k, 2)["horizon"] for k in (2, 4)] == [2, 4]
+    assert [config.warmup.at(2, k).horizon for k in (2, 4)] == [2, 4]
 
 
-def test_a_chains_trajectory_does_not_depend_on_the_grid() -> None:
+def test_a_chains_settings_do_not_depend_on_the_grid() -> None:
     more = small(warmup={"steps": [0, 2, 3, 4], "horizon": 8})
-    assert small().warmup.trajectory(2, 2) == more.warmup.trajectory(4, 2)
+    assert small().warmup.at(2, 2) == more.warmup.at(2, 2)
 
 
 def test_without_k_0_there_is_no_plain_dpo() -> None:
@@ -75,7 +75,7 @@ def test_one_policy_per_group_size_and_seed_stops_early() -> None:
     assert Grid(config).variants == ["auto"]
     fixed = small(warmup=AUTO | {"auto": None})
     assert Grid(config).harvests == Grid(fixed).harvests
-    assert config.warmup.trajectory(4, 2) == fixed.warmup.trajectory(4, 2)
+    assert config.warmup.at(2, 4) == fixed.warmup.at(2, 4)
 
 
 def test_an_ablated_warmup_does_not_stop_early() -> None:
@@ -111,8 +111,8 @@ def test_an_ablated_warmup_has_separate_folders_and_a_separate_chain() -> None:
     grid = Grid(config)
     assert grid.runs["demo"]["long/grpo"].step_before(4, 6) == 3
     assert grid.runs["demo"]["grpo"].step_before(4, 4) is None  # a baseline that is trained at one K only
-    main = warmup_of(grid, "grpo").trajectory(4, 2)
-    longer = warmup_of(grid, "long/grpo").trajectory(4, 2)
+    main = warmup_of(grid, "grpo").at(4, 3).params()
+    longer = warmup_of(grid, "long/grpo").at(4, 3).params()
     assert {key for key in main if main[key] != longer[key]} == {"max_completion_length"}  # not the horizon
 
 

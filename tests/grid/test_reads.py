@@ -1,8 +1,7 @@
-"""What a training reads, before and after it has finished, and the settings that it depends on."""
+"""What a training reads, and the settings that it depends on."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ import yaml
 
 from g2d.checks.load import load, read
 from g2d.grid.grid import Grid
-from g2d.grid.runs import Harvest, OfflineRun, OnlineRun, Policy
-from g2d.policies.record import PolicyRecord, write_policy
+from g2d.grid.runs import Harvest, Policy
 from g2d.settings import ConfigError
-from g2d.stages.train_policy import settings_as_run
 from tests.configs import CONFIG, MINIMAL
 from tests.open_ended import HELD_OUT, JUDGE, POOL
 
@@ -30,18 +27,13 @@ def policy(grid: Grid, folder: str) -> Policy:
 
 
 def settings_of(grid: Grid, folder: str) -> Any:
-    return grid.fingerprints["demo"].training(policy(grid, folder))
+    return grid.settings_of(policy(grid, folder))
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_every_policy_is_found_by_its_folder_and_runs_with_the_settings_that_are_recorded(file: Path) -> None:
+def test_every_policy_is_found_by_its_folder(file: Path) -> None:
     grid = Grid(read(file))
-    for trained in grid.trained:
-        assert grid.at(trained.folder) == trained
-        assert isinstance(trained.run, OnlineRun | OfflineRun)
-        run = replace(trained.run, settings=settings_as_run(trained))
-        fingerprint = grid.fingerprints[trained.model]
-        assert fingerprint.training(replace(trained, run=run)) == fingerprint.training(trained), trained.folder
+    assert [grid.at(trained.folder) for trained in grid.trained] == grid.trained
 
 
 @pytest.mark.parametrize(
@@ -56,22 +48,12 @@ def test_a_policy_that_is_not_asked_for_is_named(folder: str) -> None:
         configured().at(folder)
 
 
-def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_chain_continues_the_k_before() -> None:
     grid = configured()
     second, third, fourth, sixth = (policy(grid, f"grpo/g2/k{k}") for k in (2, 3, 4, 6))
-    assert grid.continued(second) is None
-    assert grid.continued(sixth) == fourth
-    settings = settings_of(grid, "grpo/g2/k6")
-    done = PolicyRecord(sixth.folder, "demo", "grpo", "m", continued_from=3, settings=settings)
-    write_policy(f"results/{sixth.folder}/policy.json", done)
-    assert grid.continued(sixth) == third
-    assert grid.continued(third) == second  # no K of the grid, and still a policy
-    other = configured(warmup={"steps": [0, 2, 4, 6], "horizon": 8, "learning_rate": 1e-3})
-    # The existing policy had other settings, so it is trained again.
-    assert other.continued(policy(other, "grpo/g2/k6")) == fourth
+    assert second.reads.continues is None
+    assert sixth.reads.continues == fourth
+    assert third.reads.continues == second  # no K of the grid, and still a policy
 
 
 def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
@@ -81,13 +63,11 @@ def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
         "longer": {"steps": [4], "warmup": {"learning_rate": 1e-3}, "dpo": {"match_pairs_to": 4}},
     }
     grid = configured(ablations=ablations)
-    counted = {
-        name: grid.reads(policy(grid, f"{name}/g0/k0")).matched_harvests for name in ("dpo", "n-matched", "fewest")
-    }
+    counted = {name: policy(grid, f"{name}/g0/k0").reads.matched_harvests for name in ("dpo", "n-matched", "fewest")}
     assert counted["dpo"] == ()
     assert counted["n-matched"] == (Harvest("demo", 2, 4, 0),)
     assert counted["fewest"] == tuple(Harvest("demo", g, k, 0) for g, k in ((0, 0), (2, 2), (2, 4), (2, 6)))
-    assert grid.reads(policy(grid, "longer/dpo/g2/k4")).matched_harvests == (Harvest("demo", 2, 4, 0, "longer"),)
+    assert policy(grid, "longer/dpo/g2/k4").reads.matched_harvests == (Harvest("demo", 2, 4, 0, "longer"),)
     assert settings_of(grid, "longer/grpo/g2/k4")["warmup"]["learning_rate"] == 1e-3
 
 
@@ -97,11 +77,18 @@ def test_an_entry_depends_only_on_its_keys_and_its_k() -> None:
     first, second = (settings_of(grid, "right/g2/k4") for grid in both)
     assert first == second
     assert first["rft"] == {
-        **{"start": "warmup", "epochs": 2, "learning_rate": 5e-5, "lr_schedule": "cosine"},
-        **{"per_device_batch_size": 4, "gradient_accumulation_steps": 4},
+        **{
+            "regime": "rft",
+            "steps": [4],
+            "start": "warmup",
+            "epochs": 2,
+            "learning_rate": 5e-5,
+            "lr_schedule": "cosine",
+        },
+        **{"per_device_batch_size": 4, "gradient_accumulation_steps": 4, "max_steps": None},
     }
     assert set(first) == {"rft", "lora", "prompt"}
-    reads = both[0].reads(policy(both[0], "right/g2/k4"))
+    reads = policy(both[0], "right/g2/k4").reads
     assert (reads.start, reads.harvest) == (policy(both[0], "grpo/g2/k4"), Harvest("demo", 2, 4, 0))
 
 
@@ -111,17 +98,17 @@ def test_an_online_entry_may_start_from_another() -> None:
         regimes={"first": online | {"responses": 4}, "then": online | {"start": "first", "start_step": 2}}
     )
     then = policy(grid, "then/g8/k4")
-    assert grid.reads(then).start == policy(grid, "first/g4/k2")
-    assert grid.reads(then).continues == policy(grid, "then/g8/k2")
+    assert then.reads.start == policy(grid, "first/g4/k2")
+    assert then.reads.continues == policy(grid, "then/g8/k2")
     assert then.online_steps == 2 + 4
-    assert grid.reads(policy(grid, "first/g4/k2")).start is None
+    assert policy(grid, "first/g4/k2").reads.start is None
 
 
 def test_a_warmup_that_stops_automatically_continues_nothing() -> None:
     grid = configured(warmup={"steps": [0, 2, 4], "horizon": 4, "auto": {"every": 2, "patience": 1}})
     stopped = policy(grid, "auto/grpo/g2/k4")
-    assert grid.reads(stopped).continues is None
-    harvest = grid.reads(policy(grid, "auto/dpo/g2/k4")).harvest
+    assert stopped.reads.continues is None
+    harvest = policy(grid, "auto/dpo/g2/k4").reads.harvest
     assert harvest == Harvest("demo", 2, 4, 0, "auto")
     assert grid.harvested(harvest) == stopped
 
@@ -140,9 +127,9 @@ def test_another_reward_judges_the_harvest_of_m0_again_and_draws_its_own_later()
 def test_chosen_levels_are_a_setting_of_the_selection_and_sampled_ones_of_the_calibration() -> None:
     for sampled, of_calibration in (("all", None), ("pinned", [2])):
         grid = configured(calibration={"levels": [2], "sampled_levels": sampled}, training_set={"n": 100})
-        fingerprint = grid.fingerprints["demo"]
-        assert fingerprint.calibration()["calibration"].get("levels") == of_calibration
-        assert fingerprint.training_set()["calibration"]["levels"] == [2]
+        of_jobs = grid.job_settings["demo"]
+        assert of_jobs.calibration()["calibration"].get("levels") == of_calibration
+        assert of_jobs.training_set()["calibration"]["levels"] == [2]
 
 
 def test_prompts_are_a_setting_of_the_warmup_that_asks_open_ended_ones() -> None:
@@ -164,10 +151,10 @@ def test_the_verifier_is_a_setting_of_what_judges_and_of_nothing_else(
 
     def settings(**more: Any) -> dict[str, str]:
         grid = configured(**keys, **more)
-        fingerprint = grid.fingerprints["demo"]
-        found = {trained.run_name: repr(fingerprint.training(trained)) for trained in grid.trained}
-        found |= {"calibrate": repr(fingerprint.calibration()), "answers": repr(fingerprint.answers())}
-        return found | {"harvest": repr(fingerprint.harvest(grid.any_runs["grpo"])), "pairs": repr(fingerprint.pairs())}
+        of_jobs = grid.job_settings["demo"]
+        found = {trained.run_name: repr(of_jobs.training(trained)) for trained in grid.trained}
+        found |= {"calibrate": repr(of_jobs.calibration()), "answers": repr(of_jobs.answers())}
+        return found | {"harvest": repr(of_jobs.harvest(grid.any_runs["grpo"])), "pairs": repr(of_jobs.pairs())}
 
     Path("mine.py").write_text("def judge(problem, completion): ...\n")
     verifier = {"source": "python", "file": "mine.py"}
@@ -200,7 +187,7 @@ def test_the_reward_of_the_warm_up_holds_for_the_main_grid_and_whatever_names_no
     for folder, reward in (expected | {"fresh/g8/k2": "random"}).items():
         assert settings_of(grid, folder)["reward"]["reward"] == reward
     assert "reward" not in settings_of(grid, "grpo/g2/k4")["warmup"]  # another name is no other training
-    assert grid.fingerprints["demo"].harvest(grid.any_runs["grpo"])["reward"]["reward"] == "random"
+    assert grid.job_settings["demo"].harvest(grid.any_runs["grpo"])["reward"]["reward"] == "random"
     main = Harvest("demo", 0, 0, 0)
     assert grid.judged_again(main) is None
     assert grid.judged_again(Harvest("demo", 0, 0, 0, "control")) == main

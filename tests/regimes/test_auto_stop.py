@@ -103,7 +103,7 @@ def until_decline(work: Path, train: Callable[[TrainingJob], Trained] = train_gr
     assert trained.k is not None
     assert trained.probes is not None
     probes = [Probe(**probe) for probe in read_json(work / PROBES)["probes"]]
-    assert trained.recorded == {"steps_trained": probes[-1].step}
+    assert trained.statistics == {"steps_trained": probes[-1].step}
     assert trained.probes["step"].tolist() == [probe.step for probe in probes]
     return Outcome(trained.k, trained.log, trained.probes, probes, job.meter.tokens_generated)
 
@@ -285,7 +285,7 @@ def test_other_settings_restart_the_training(
     tmp_path: Path, straight: tuple[Outcome, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     work = Path(shutil.copytree(straight[1], tmp_path / "work"))
-    outcome = until_decline(work, auto=AUTO.model_copy(update={"every": 6}))
+    outcome = until_decline(work, auto=AUTO.model_copy(update={"every": 6}), key={"settings": {"auto": {"every": 6}}})
     assert "made under other settings, not used" in capfd.readouterr().out
     assert [probe.step for probe in outcome.probes] == [6]
     assert not (work / "k3").exists()

@@ -136,7 +136,7 @@ def test_a_trainer_that_ignores_passes_by_length_is_refused(tmp_path: Path) -> N
         tiny_policy(), rows, Rft.model_validate({"regime": "rft"}), lora=NO_DROPOUT, seed=0, work=tmp_path
     )
     with pytest.raises(TypeError, match="SFTTrainer: derive it from PassesByLength"):
-        offline.train_offline("rft", job, rows, data={}, statistics={}, trainer=plain, lengths=(3, 1))
+        offline.train_offline(job, rows, statistics={}, trainer=plain, lengths=(3, 1))
 
 
 def test_rft_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,6 @@ def test_passes_of_similar_length_learn_the_same(
 def test_without_data_it_leaves_m0(regime: Regime, lora: Lora, harvest: Harvest, tmp_path: Path) -> None:
     job = replace(job_of(regime, harvest, tmp_path, lora), data=[])
     left = regime.train(job)
-    assert (left.log, left.recorded["gradient_steps"]) == ([], 0)
+    assert (left.log, left.statistics["gradient_steps"]) == ([], 0)
     policy = replace(harvest.base, **lora.folders(tmp_path))
     assert same_logits(policy, harvest.base)

@@ -196,13 +196,6 @@ def test_both_regimes_ask_in_the_same_order(tmp_path: Path) -> None:
     assert Counter(names) == {name: 2 * n for name, n in expected.items()}
 
 
-def test_another_proportion_is_another_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with terminated_after(1), pytest.raises(TrainingStoppedError):
-        grpo(tmp_path / "stopped", k=3)
-    grpo(tmp_path / "stopped", k=3, prompt_mix=PromptMix(prompts="mixed", open_ended_share=0.25))
-    assert "step-2: made under other settings, not used" in capsys.readouterr().out
-
-
 BOXED = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")
 
 

@@ -65,9 +65,9 @@ def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], messa
 )
 def test_keys_that_fit_stay_through_the_parameters_of_a_job(keys: dict[str, Any]) -> None:
     warmup = Warmup.model_validate(CHAIN | keys)
-    again = Warmup.model_validate(warmup.trajectory(8, 2) | {"steps": [8], "group_sizes": [2]})
-    assert again.trajectory(8, 2) == warmup.trajectory(8, 2)
-    assert {*keys} - {"schedule", "horizon", "auto"} <= {*warmup.trajectory(8, 2)}
+    of_policy = warmup.at(2, 8, stops=warmup.auto is not None)
+    assert Warmup.model_validate(of_policy.params()) == of_policy
+    assert {name: value for name, value in of_policy if name in keys} == {name: getattr(warmup, name) for name in keys}
 
 
 MOVING = {"reference": "sync", "beta": 0.1}

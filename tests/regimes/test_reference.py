@@ -198,7 +198,7 @@ def test_a_loss_without_a_reference_scores_none(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(PairTrainer, "_compute_loss", watched)
     settings = WithoutReference.model_validate(one_step((N, 1)))
     job = TrainingJob(tiny_policy(), uneven(), settings, work=tmp_path, lora=lora, seed=0)
-    [row] = [row for row in train_pairs("own", job, per_token).log if "loss" in row]
+    [row] = [row for row in train_pairs(job, per_token).log if "loss" in row]
     means: dict[str, float] = {}
     for side in ("chosen", "rejected"):
         scores = [completion_logprobs(tiny_policy(), pair["prompt_ids"], pair[f"{side}_ids"]) for pair in uneven()]
@@ -213,4 +213,4 @@ def test_a_log_ratio_without_a_reference_is_refused(tmp_path: Path) -> None:
     settings = WithoutReference.model_validate(one_step((N, 1)))
     job = TrainingJob(tiny_policy(), pairs(N), settings, work=tmp_path, lora=Lora(), seed=0)
     with pytest.raises(TypeError, match="this loss has no reference: set `has_reference`"):
-        train_pairs("own", job, of_ratios)
+        train_pairs(job, of_ratios)

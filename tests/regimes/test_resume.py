@@ -217,8 +217,8 @@ def test_a_damaged_checkpoint_is_not_used(
 def test_a_checkpoint_of_other_settings_is_not_used(
     tmp_path: Path, stopped: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    other = DPO.model_copy(update={"beta": 0.2})
-    assert dpo(stopped, settings=other) == dpo(tmp_path / "fresh", settings=other)
+    other = {"settings": DPO.model_copy(update={"beta": 0.2}), "key": {"settings": {"dpo": {"beta": 0.2}}}}
+    assert dpo(stopped, **other) == dpo(tmp_path / "fresh", **other)
     output = capfd.readouterr().out
     assert "step-5: made under other settings, not used" in output
     assert "goes on" not in output

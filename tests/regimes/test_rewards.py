@@ -122,17 +122,6 @@ def test_a_verifier_of_the_users_judges_the_rollouts_of_a_training(tmp_path: Pat
     assert ((rows["verdict"] == "correct") == (rows["reward"] == 1)).all()
 
 
-@pytest.mark.parametrize("train", [grpo, semi_online])
-def test_an_attempt_under_another_verifier_is_not_gone_on_from(
-    tmp_path: Path, train: Callable[..., Any], capfd: pytest.CaptureFixture[str]
-) -> None:
-    given: dict[str, Any] = {"reward": TRUTH, "k": 4}
-    with terminated_after(1), pytest.raises(TrainingStoppedError):
-        train(tmp_path / "stopped", verifier=begins_with_first(tmp_path), **given)
-    train(tmp_path / "stopped", **given)
-    assert "made under other settings, not used" in capfd.readouterr().out
-
-
 @pytest.mark.parametrize("reward", [COIN, WRONG])
 def test_a_harvest_is_judged_alike_when_it_is_drawn_in_parts_and_later(tmp_path: Path, reward: Section) -> None:
     problems = easy(6)

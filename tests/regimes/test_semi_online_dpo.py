@@ -201,15 +201,6 @@ def test_a_training_from_a_start_resumes_with_the_same_bits(
     assert adapter_digest(tmp_path / "chained") == adapter_digest(tmp_path / "straight")
 
 
-def test_an_attempt_with_another_start_is_not_gone_on_from(
-    tmp_path: Path, start: PolicyRecord, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with terminated_after(1), pytest.raises(TrainingStoppedError):
-        semi_online(tmp_path / "stopped", started=start, lora=NO_DROPOUT)
-    semi_online(tmp_path / "stopped", lora=NO_DROPOUT)
-    assert "made under other settings, not used" in capfd.readouterr().out
-
-
 @dataclass
 class Chain:
     """A training to K=6, and the same in two jobs."""

@@ -265,13 +265,13 @@ def test_a_chain_keeps_its_passes_and_the_record_has_them(tmp_path: Path) -> Non
     second = trained(tmp_path / "second", k=4, resume_from=tmp_path / "first/checkpoint")
     assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
     for result in (straight, first, second):
-        assert result.recorded == {"shared_prompts": True, "precision": "bfloat16"}
+        assert result.statistics == {"shared_prompts": True, "precision": "bfloat16"}
     plain = trained(tmp_path / "plain", k=2, shared_prompts=False, precision="float32")
-    assert plain.recorded == {}
+    assert plain.statistics == {}
     assert numbers(plain.log) != numbers(first.log)
     assert numbers(plain.log)[0] == pytest.approx(numbers(first.log)[0], abs=0.05)
     # A checkpoint of a version that did not choose is continued as it began.
-    assert trained(tmp_path / "old", k=4, resume_from=tmp_path / "plain/checkpoint").recorded == {}
+    assert trained(tmp_path / "old", k=4, resume_from=tmp_path / "plain/checkpoint").statistics == {}
 
 
 def trained(work: Path, k: int, **options: Any) -> Trained:
@@ -284,4 +284,4 @@ def trained(work: Path, k: int, **options: Any) -> Trained:
 def test_the_record_says_so_if_a_model_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_prompts, "_obstacle", lambda _: "it has another attention")
     result = trained(tmp_path, k=2, precision="float32")
-    assert result.recorded == {}
+    assert result.statistics == {}

@@ -43,6 +43,6 @@ def test_a_training_does_not_see_them(tmp_path: Path) -> None:
 
     regime = replace(DPO, read=lambda job, inputs: [], train=train)
     job = TrainingJob(PolicyRecord("m/base", "m", "base", base="m"), None, Dpo(), lora=Lora(), seed=0, work=tmp_path)
-    GridTraining(SimpleNamespace(input=[]), regime, None, {}, job).train()
+    GridTraining(SimpleNamespace(input=[]), regime, job).train()
     assert seen["LOCAL_SCRATCH"] == "here"
     assert not FOREIGN.keys() & seen.keys()

@@ -329,7 +329,7 @@ def test_gpu_hours_to_go_follow_from_what_was_measured(results: Path) -> None:
     attempted(results, "ok", first, seconds=7200, started=9000, device="A100")
     write_policy(
         results / first / "policy.json",
-        PolicyRecord("p", "demo", "grpo", "m0", 0, k=100, settings={"warmup": config.warmup.trajectory(100, 2)}),
+        PolicyRecord("p", "demo", "grpo", "m0", 0, k=100, settings={"warmup": config.warmup.at(2, 100).params()}),
     )
     write_cost(results / first / "cost.json", cost(f"results/{first}/cost", "train_grpo", 7200, "A100"))
     attempted(results, "failed", second, seconds=360, started=1500, device="A100")

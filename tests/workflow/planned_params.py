@@ -1,8 +1,8 @@
 """Print what Snakemake would record of the parameters of every job: `python planned_params.py SNAKEMAKE_ARGUMENTS`.
 
 JSON: by rule, every distinct set of parameters (name and `repr`, as Snakemake compares them) and how many jobs have it.
-Versions of stages, names, titles and captions of tables and figures, and the whole configuration, which cheap jobs
-record, change on purpose and are left out.
+Left out are settings of the machine, which Snakemake does not compare, and what changes on purpose: versions of stages,
+names, titles and captions of tables and figures, and the whole configuration, which cheap jobs record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from snakemake.cli import main
 from snakemake.workflow import Workflow
 
-CHANGES_ON_PURPOSE = {"version", "titles", "tables", "figures", "captions", "description", "config"}
+LEFT_OUT = {"machine", "version", "titles", "tables", "figures", "captions", "description", "config"}
 
 planned: dict[str, Counter[tuple[tuple[str, str], ...]]] = {}
 build = Workflow._build_dag
@@ -26,7 +26,7 @@ build = Workflow._build_dag
 def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
     build(self, *args, **kwargs)
     for job in self.dag.jobs:
-        params = tuple((name, repr(value)) for name, value in job.params.items() if name not in CHANGES_ON_PURPOSE)
+        params = tuple((name, repr(value)) for name, value in job.params.items() if name not in LEFT_OUT)
         planned.setdefault(job.rule.name, Counter())[params] += 1
 
 

@@ -106,7 +106,7 @@ def test_a_changed_warmup_has_a_harvest_of_its_own(project: Project) -> None:
 def test_dpo_after_a_changed_warmup_trains_on_pairs_of_its_harvest(project: Project) -> None:
     pairs = lines(project, "per-k/harvest/g2/k2/pairs.jsonl")
     trained = read_policy(project.results / "micro/seed0/per-k/dpo/g2/k2/policy.json")
-    assert (trained.regime, trained.settings["n_pairs"]) == ("per-k/dpo", len(pairs))
+    assert (trained.regime, trained.statistics["n_pairs"]) == ("per-k/dpo", len(pairs))
 
 
 @pytest.fixture

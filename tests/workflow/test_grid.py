@@ -436,7 +436,7 @@ def test_n_matched_control_trains_on_as_many_pairs_as_the_other_k(micro_grid: Pr
     control = read_policy(micro_grid.results / "micro/seed0/n-matched/g0/k0/policy.json")
     of_control = len(lines(micro_grid, "harvest/g0/k0", "pairs.jsonl"))
     of_other = len(lines(micro_grid, "harvest/g2/k4", "pairs.jsonl"))
-    assert control.settings["n_pairs"] == min(of_control, of_other)
+    assert control.statistics["n_pairs"] == min(of_control, of_other)
 
 
 ADAPTERS = ("grpo/g2/k4", "dpo/g2/k4", "from-warmup/g2/k2")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from g2d.checks.load import load
+from g2d.grid.grid import Grid
+from g2d.policies.record import PolicyRecord, write_policy
 from tests.rewards.models import reward_model
 from tests.workflow.conftest import Project
 from tests.workflow.test_dry_run import everything
@@ -51,6 +56,23 @@ def inputs(jobs: dict[str, Job], output: str) -> dict[str, list[str]]:
     named = {name: files for name, files in job["named"]["input"].items() if files}
     assert sorted(job["input"]) == sorted(file for files in named.values() for file in files)
     return named
+
+
+def test_a_finished_training_keeps_the_k_that_it_continued(project: Project, micro_config: dict[str, Any]) -> None:
+    """So adding a K makes no finished one stale. With other settings it runs again, from the K before."""
+    grid = Grid(load(micro_config))
+    fourth = grid.at("micro/seed0/grpo/g2/k4")
+    file = project.root / record("grpo/g2/k4")
+    # On a CPU the training of a pretrained model also has statistics.
+    finished = PolicyRecord(fourth.folder, "micro", "grpo", "m", continued_from=1, statistics={"shared_prompts": True})
+    file.parent.mkdir(parents=True)
+    try:
+        for settings, k in ((grid.settings_of(fourth), 1), ({}, 2)):
+            write_policy(file, replace(finished, settings=settings))
+            planned = inputs(jobs_by_output(project, micro_config), record("grpo/g2/k4"))
+            assert planned["checkpoint"] == [f"{SEED}/grpo/g2/k{k}/checkpoint"]
+    finally:
+        shutil.rmtree(file.parent)
 
 
 def test_grpo_continues_the_k_before_and_is_charged_for_it(jobs: dict[str, Job]) -> None:

@@ -367,7 +367,7 @@ def test_a_further_regime_is_a_module_a_line_and_a_rule(with_module: Project, mi
     record = read_json(project.root / folder / "policy.json")
     assert (record["regime"], record["k"]) == ("simpo", 2)
     assert record["settings"]["simpo"]["gamma"] == 1
-    assert record["settings"]["n_pairs"] > 0
+    assert record["statistics"]["n_pairs"] > 0
     assert (project.root / folder / "adapter/adapter_model.safetensors").is_file()
     shutil.rmtree((project.root / folder).parents[1])
 

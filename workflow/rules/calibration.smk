@@ -119,7 +119,7 @@ rule calibrate:
         gpu=engine_gpus,
     params:
         version=VERSIONS["calibrate"],
-        settings=lambda w: GRID.fingerprints[w.model].calibration(),
+        settings=lambda w: GRID.job_settings[w.model].calibration(),
         engine=engine_name,
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
@@ -142,7 +142,7 @@ rule select_training_set:
         "../../envs/g2d.yaml"
     params:
         version=VERSIONS["select_training_set"],
-        settings=lambda w: GRID.fingerprints[w.model].training_set(),
+        settings=lambda w: GRID.job_settings[w.model].training_set(),
     message:
         "Choose the training levels of {wildcards.model} and draw its training set"
     script:
@@ -165,6 +165,6 @@ use rule calibrate as calibrate_temperature with:
     benchmark:
         "results/benchmarks/calibrate/{model}/t{temperature}.tsv"
     params:
-        settings=lambda w: GRID.fingerprints[w.model].calibration(w.temperature),
+        settings=lambda w: GRID.job_settings[w.model].calibration(w.temperature),
     message:
         "Calibrate the difficulty of every level for {wildcards.model} at temperature {wildcards.temperature}"

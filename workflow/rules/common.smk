@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +39,7 @@ try:
     from g2d.jobs.stage import RULE_NAMES, own_name
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
+    from g2d.policies.record import read_policy
     from g2d.plain import plain, say
     from g2d.policies.model_keys import model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files

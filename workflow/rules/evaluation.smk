@@ -22,7 +22,7 @@ rule evaluate:
         gpu=engine_gpus,
     params:
         version=VERSIONS["evaluate"],
-        settings=lambda w: GRID.fingerprints[model_of(w)].answers(),
+        settings=lambda w: GRID.job_settings[model_of(w)].answers(),
         engine=engine_name,
     message:
         "Evaluate {wildcards.policy}"
@@ -46,7 +46,7 @@ use rule evaluate as sample_answers with:
     benchmark:
         "results/benchmarks/sample_answers/{policy}.tsv"
     params:
-        settings=lambda w: GRID.fingerprints[model_of(w)].samples(),
+        settings=lambda w: GRID.job_settings[model_of(w)].samples(),
     message:
         "Sample {wildcards.policy} on all benchmarks"
 
@@ -72,7 +72,7 @@ rule sample_replies:
         gpu=engine_gpus,
     params:
         version=VERSIONS["sample_replies"],
-        settings=lambda w: GRID.fingerprints[model_of(w)].replies(),
+        settings=lambda w: GRID.job_settings[model_of(w)].replies(),
         engine=engine_name,
     message:
         "Have {wildcards.policy} reply to the held-out prompts"

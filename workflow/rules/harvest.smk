@@ -47,7 +47,7 @@ rule build_pairs:
         "../../envs/g2d.yaml"
     params:
         version=VERSIONS["build_pairs"],
-        settings=lambda w: GRID.fingerprints[w.model].pairs(),
+        settings=lambda w: GRID.job_settings[w.model].pairs(),
     message:
         "Pair the rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

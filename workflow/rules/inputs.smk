@@ -17,15 +17,28 @@ def policy_of(wildcards):
     return policy_at(f"{w.model}/seed{w.seed}/{run}/g{w.g}/k{w.k}")
 
 
-def reads_of(wildcards):
-    return GRID.reads(policy_of(wildcards))
-
-
 @cache
 def continued(policy):
-    """Policy whose checkpoint a training continues; if it has finished, the one that it really continued."""
+    """Policy whose checkpoint a training continues; if it has finished, the one that it really continued.
+
+    So another K makes no finished training stale.
+    """
+    planned = policy.reads.continues
+    finished = finished_record(policy)
+    if finished is None or finished.settings != GRID.settings_of(policy):
+        return planned
+    if finished.continued_from is None:
+        return None
+    return replace(policy, k=finished.continued_from)
+
+
+def finished_record(policy):
+    """Record of an online training that has finished. One that stops automatically continues nothing."""
+    file = RESULTS / policy.folder / "policy.json"
+    if policy.run.stops or not file.exists():
+        return None
     try:
-        return GRID.continued(policy)
+        return read_policy(file)
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
 
@@ -65,7 +78,7 @@ def weights_of(policy):
 
 def start_files(wildcards):
     """Record and weights of the policy that a training starts from, if not M0."""
-    start = reads_of(wildcards).start
+    start = policy_of(wildcards).reads.start
     if start is None or start.run == M0:
         return []
     return [f"results/{start.folder}/policy.json", *weights_of(start)]
@@ -92,7 +105,7 @@ def costs_before(wildcards):
     """Costs that a policy is charged for the jobs before it: calibration, its start, and the K before."""
     files = [f"results/{wildcards.model}/calibration/cost.json"]
     policy = policy_of(wildcards)
-    for before in (GRID.reads(policy).start, continued(policy)):
+    for before in (policy.reads.start, continued(policy)):
         if before:
             files.append(f"results/{before.folder}/cost.json")
     return files
@@ -140,7 +153,7 @@ def automatic_warmup(wildcards):
 
 def matched_pairs(wildcards):
     """Pairs of the harvests that limit how many pairs DPO trains on (`match_pairs_to`)."""
-    return [f"results/{harvest.folder}/pairs.jsonl" for harvest in reads_of(wildcards).matched_harvests]
+    return [f"results/{harvest.folder}/pairs.jsonl" for harvest in policy_of(wildcards).reads.matched_harvests]
 
 
 def chosen_pairs(wildcards):
@@ -148,7 +161,7 @@ def chosen_pairs(wildcards):
     policy = policy_of(wildcards)
     if not policy.run.settings.needs_pairs:
         return []
-    return f"results/{GRID.reads(policy).harvest.folder}/pairs.jsonl"
+    return f"results/{policy.reads.harvest.folder}/pairs.jsonl"
 
 
 def policy_weights(wildcards):
@@ -200,22 +213,21 @@ def evaluations_at(k):
 
 
 def training_settings(wildcards):
-    return GRID.fingerprints[wildcards.model].training(policy_of(wildcards))
+    return GRID.settings_of(policy_of(wildcards))
 
 
-def automatic_settings(wildcards):
-    w = wildcards
-    policy = policy_at(f"{w.model}/seed{w.seed}/{AUTO}/grpo/g{w.g}/k{w.k}")
-    return GRID.fingerprints[w.model].training(policy)
+def training_machine(wildcards, threads):
+    """Settings that change no result. Snakemake does not compare the params of a function of `threads`."""
+    return GRID.job_settings[wildcards.model].machine(policy_of(wildcards))
 
 
 def harvest_settings(wildcards):
     run = GRID.runs[wildcards.model][harvest_of(wildcards).run_name]
-    return GRID.fingerprints[wildcards.model].harvest(run)
+    return GRID.job_settings[wildcards.model].harvest(run)
 
 
 def engine_name(wildcards):
-    return GRID.fingerprints[model_of(wildcards)].engine
+    return GRID.job_settings[model_of(wildcards)].engine
 
 
 # GPUs.
@@ -230,5 +242,5 @@ def harvest_gpus(wildcards):
     harvest = harvest_of(wildcards)
     if not GRID.judged_again(harvest):
         return engine_gpus(wildcards)
-    reward = GRID.fingerprints[harvest.model].reward_for(GRID.runs[harvest.model][harvest.run_name])
+    reward = GRID.job_settings[harvest.model].reward_for(GRID.runs[harvest.model][harvest.run_name])
     return int(reward is not None and kind_of(reward).gpu)

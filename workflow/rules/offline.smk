@@ -32,6 +32,7 @@ rule train_dpo:
     params:
         version=VERSIONS["train_dpo"],
         settings=training_settings,
+        machine=training_machine,
     message:
         "Train {wildcards.variant}{wildcards.run} on the pairs of {wildcards.model} at K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

@@ -1,7 +1,6 @@
 # Stage 1: GRPO on the training set, from M0; and the other online trainings. The script of all trainings calls the
 # method's `train`.
 
-STOPPED = f"results/{{model}}/seed{{seed}}/{AUTO}/grpo/g{{g}}/k{{k}}"
 ABLATED_WARMUPS = [run.variant for run in GRID.any_runs.values() if run.role == "ablation" and run.method == "grpo"]
 
 
@@ -36,6 +35,7 @@ rule train_grpo:
     params:
         version=VERSIONS["train_grpo"],
         settings=training_settings,
+        machine=training_machine,
     message:
         "Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, G={wildcards.g}, seed {wildcards.seed}"
     script:
@@ -50,23 +50,23 @@ use rule train_grpo as train_grpo_auto with:
         base="results/{model}/base/policy.json",
         model="results/{model}/base/model",
     output:
-        rollouts=f"{STOPPED}/rollouts.parquet",
-        probes=f"{STOPPED}/probes.csv",
-        policy=f"{STOPPED}/policy.json",
-        weights=f"{STOPPED}/{WEIGHTS}",
-        weights_config=f"{STOPPED}/{WEIGHTS_CONFIG}",
-        card=f"{STOPPED}/{CARD}",
-        metrics=f"{STOPPED}/metrics.jsonl",
-        cost=f"{STOPPED}/cost.json",
+        rollouts=f"{OF_GRPO}/rollouts.parquet",
+        probes=f"{OF_GRPO}/probes.csv",
+        policy=f"{OF_GRPO}/policy.json",
+        weights=f"{OF_GRPO}/{WEIGHTS}",
+        weights_config=f"{OF_GRPO}/{WEIGHTS_CONFIG}",
+        card=f"{OF_GRPO}/{CARD}",
+        metrics=f"{OF_GRPO}/metrics.jsonl",
+        cost=f"{OF_GRPO}/cost.json",
     log:
-        "results/logs/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.log",
+        "results/logs/train_grpo_auto/{model}/seed{seed}/{variant}g{g}/k{k}.log",
     benchmark:
-        "results/benchmarks/train_grpo_auto/{model}/seed{seed}/g{g}/k{k}.tsv"
+        "results/benchmarks/train_grpo_auto/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     wildcard_constraints:
+        variant=f"{AUTO}/",
         model=names(sorted({warmup.model for warmup in GRID.automatic_warmups})),
     params:
         version=VERSIONS["train_grpo_auto"],
-        settings=automatic_settings,
     message:
         "Warm {wildcards.model} up until H and mu decline, at most to K={wildcards.k}, G={wildcards.g}, "
         "seed {wildcards.seed}"
@@ -98,7 +98,6 @@ use rule train_grpo as train_semi_online_dpo with:
         run=runs_of("semi_online_dpo"),
     params:
         version=VERSIONS["train_semi_online_dpo"],
-        settings=training_settings,
     message:
         "Train {wildcards.model} on fresh pairs to K={wildcards.k} ({wildcards.run}), G={wildcards.g}, "
         "seed {wildcards.seed}"

@@ -54,7 +54,7 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD, results: str | P
         policy = grid.at(job.folder)
     if policy is not None and isinstance(policy.run, OnlineRun):
         settings = policy.run.settings
-        before = grid.reads(policy).continues
+        before = policy.reads.continues
         steps = policy.k
         if before:
             steps -= before.k
@@ -142,7 +142,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 
 def _completions_trained(folder: Path) -> int:
     policy = read_policy(folder / "policy.json")
-    last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
+    last = policy.statistics.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
     return int(last - (policy.continued_from or 0)) * _completions_per_step(policy.settings)
 
 

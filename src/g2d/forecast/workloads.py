@@ -132,7 +132,7 @@ def disk_use(grid: Grid, model: str, shape: ModelShape) -> Disk:
         if not isinstance(run, OnlineRun) or run.stops:  # an auto-stop leaves no checkpoint
             continue
         left.add(policy)
-        continued.add(grid.reads(policy).continues)
+        continued.add(policy.reads.continues)
         workload = run.settings.workload(policy.group_size)
         copies = max(copies, workload.own_copy or workload.adapters == 2)
     if shape.trains_all:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from graphlib import TopologicalSorter
 from itertools import product
-from pathlib import Path
 
 from g2d.config.sections import Ablation, Config, ModelSettings
-from g2d.grid.fingerprint import Fingerprint
-from g2d.grid.runs import M0, Harvest, OfflineRun, OnlineRun, Point, Policy, Reads, Role, Run, TrainedRun
+from g2d.grid.runs import M0, Harvest, OfflineRun, OnlineRun, Point, Policy, Role, Run, TrainedRun
+from g2d.grid.settings import JobSettings, Settings
 from g2d.policies.model_keys import EmbeddedModel
-from g2d.policies.record import read_policy
 from g2d.regimes.common.regime import OnlineEntry
 from g2d.regimes.grpo.keys import AUTO, Warmup
 from g2d.regimes.offline.dpo import Dpo
@@ -27,18 +26,18 @@ class Grid:
     Attributes:
         settings: the settings of each model.
         runs: the runs of each model, by name.
-        fingerprints: the settings that the jobs of each model depend on.
+        job_settings: the settings of each model's jobs.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.settings: dict[str, ModelSettings] = {}
         self.runs: dict[str, dict[str, TrainedRun]] = {}
-        self.fingerprints: dict[str, Fingerprint] = {}
+        self.job_settings: dict[str, JobSettings] = {}
         for model in config.models:
             self.settings[model] = config.for_model(model)
             self.runs[model] = runs_of(config, self.settings[model])
-            self.fingerprints[model] = Fingerprint(config, self.settings[model])
+            self.job_settings[model] = JobSettings(config, self.settings[model])
 
     def is_embedded(self, model: str) -> bool:
         return isinstance(self.config.models[model], EmbeddedModel)
@@ -175,47 +174,9 @@ class Grid:
         later = [k for group_size, k in policy.run.points if group_size == policy.group_size and k > policy.k]
         return isinstance(policy.run, OnlineRun) and policy.k > 0 and bool(later)
 
-    def reads(self, policy: Policy) -> Reads:
-        """Return what a training reads besides M0, problems and settings."""
-        run = policy.run
-        if isinstance(run, OnlineRun):
-            before = run.step_before(policy.group_size, policy.k)
-            continues = None if before is None else replace(policy, k=before)
-            return Reads(continues=continues, start=policy.start)
-        if not isinstance(run, OfflineRun):
-            return Reads()
-        start = None
-        if run.settings.start == "warmup":
-            start = Policy(policy.model, run.source, policy.group_size, policy.k, policy.seed)
-        harvest = self.harvest(policy.model, policy.seed, run.variant, (policy.group_size, policy.k))
-        return Reads(start=start, harvest=harvest, matched_harvests=tuple(self._matched_harvests(policy, run)))
-
-    def continued(self, policy: Policy) -> Policy | None:
-        """Return the policy whose checkpoint a training continues: the recorded one if it has finished with these
-        settings, so that another K makes nothing stale.
-
-        Raises:
-            ValueError: the record of a finished policy cannot be read.
-        """
-        planned = self.reads(policy).continues
-        record = Path("results", policy.folder, "policy.json")
-        if not record.exists() or policy.run.stops:
-            return planned
-        finished = read_policy(record)
-        if finished.settings != self.fingerprints[policy.model].training(policy):
-            return planned
-        return None if finished.continued_from is None else replace(policy, k=finished.continued_from)
-
-    def _matched_harvests(self, policy: Policy, run: OfflineRun) -> list[Harvest]:
-        """Return the harvests that limit DPO's pairs (`match_pairs_to`). An ablation with a warm-up counts its own."""
-        match = run.settings.match_pairs_to if isinstance(run.settings, Dpo) else None
-        if match is None:
-            return []
-        source = run.source
-        if source.role != "ablation":
-            source = self.runs[policy.model]["grpo"].online
-        points = [point for point in source.harvest_points if match in (point[1], "min")]
-        return [self.harvest(policy.model, policy.seed, source.variant, point) for point in points]
+    def settings_of(self, policy: Policy) -> Settings:
+        """Return the settings of a training: params of its rule."""
+        return self.job_settings[policy.model].training(policy)
 
     # -------------------------------------------------------------------------------------------------------- harvests
 
@@ -225,12 +186,8 @@ class Grid:
         harvests: list[Harvest] = []
         for model, runs in self.runs.items():
             for seed in self.config.seeds:
-                harvests += [self.harvest(model, seed, "", point) for point in runs["dpo"].points]
+                harvests += [Harvest(model, *point, seed) for point in runs["dpo"].points]
         return harvests
-
-    def harvest(self, model: str, seed: int | None, variant: str, point: Point) -> Harvest:
-        assert seed is not None
-        return Harvest(model, *point, seed, variant)
 
     def harvested(self, harvest: Harvest) -> Policy:
         """Return pi_K: the policy that a harvest samples, M0 at K=0."""
@@ -315,7 +272,7 @@ def group_sizes(runs: Iterable[Run]) -> list[int]:
 def _expanded(config: Config, settings: ModelSettings) -> Iterator[TrainedRun]:
     points = _main_points(settings.warmup)
     main = _main_warmup(config, settings.warmup, points)
-    yield _dpo("dpo", "dpo", settings.dpo, points, main)
+    yield _dpo("dpo", "dpo", settings.dpo, points, main, matched=main)
     if settings.warmup.auto is not None:
         yield from _automatic(settings, main)
     yield from _entries(config, settings, main, points)
@@ -343,11 +300,31 @@ def _main_warmup(config: Config, warmup: Warmup, points: tuple[Point, ...]) -> O
     trained = [at for at in points if at[1] > 0]
     trained += [(group_size, last) for group_size in sizes if (group_size, last) not in trained]
     reward = _reward(config, warmup.reward)
-    return OnlineRun("grpo", "grpo", "grpo", tuple(trained), tuple(evaluated), settings=warmup, reward=reward)
+    return OnlineRun(
+        name="grpo",
+        method="grpo",
+        role="grpo",
+        points=tuple(trained),
+        evaluated=tuple(evaluated),
+        settings=warmup,
+        reward=reward,
+    )
 
 
-def _dpo(name: str, role: Role, settings: Dpo, points: tuple[Point, ...], source: OnlineRun) -> OfflineRun:
-    return OfflineRun(name, "dpo", role, points, points, source.variant, settings=settings, source=source)
+def _dpo(
+    name: str, role: Role, settings: Dpo, points: tuple[Point, ...], source: OnlineRun, *, matched: OnlineRun
+) -> OfflineRun:
+    return OfflineRun(
+        name=name,
+        method="dpo",
+        role=role,
+        points=points,
+        evaluated=points,
+        variant=source.variant,
+        settings=settings,
+        source=source,
+        matched=matched,
+    )
 
 
 def _automatic(settings: ModelSettings, main: OnlineRun) -> Iterator[TrainedRun]:
@@ -355,7 +332,7 @@ def _automatic(settings: ModelSettings, main: OnlineRun) -> Iterator[TrainedRun]
     points = tuple((group_size, settings.warmup.total_steps) for group_size in settings.warmup.group_sizes)
     warmup = replace(main, name=f"{AUTO}/grpo", role="auto", points=points, evaluated=(), variant=AUTO)
     yield warmup
-    yield _dpo(f"{AUTO}/dpo", "auto", settings.dpo, points, warmup)
+    yield _dpo(f"{AUTO}/dpo", "auto", settings.dpo, points, warmup, matched=main)
 
 
 def _entries(
@@ -369,11 +346,11 @@ def _entries(
             steps = settings.steps_of(name, entry)
             chosen = tuple(at for at in points if at[1] in steps)
             yield OfflineRun(
-                name,
-                entry.regime,
-                "entry",
-                chosen,
-                chosen,
+                name=name,
+                method=entry.regime,
+                role="entry",
+                points=chosen,
+                evaluated=chosen,
                 entry_name=name,
                 entry=entry,
                 settings=entry,
@@ -383,35 +360,35 @@ def _entries(
 
 def _online_entries(config: Config, warmup: Warmup, main: OnlineRun) -> dict[str, OnlineRun]:
     """Return the online entries by name; one that starts from another's policy comes after it."""
+    entries = {name: entry for name, entry in config.regimes.items() if isinstance(entry, OnlineEntry)}
+    starts = {name: {entry.start} & entries.keys() for name, entry in entries.items()}
     runs: dict[str, OnlineRun] = {}
-
-    def add(name: str) -> OnlineRun:
-        entry = config.regimes[name]
-        start: tuple[OnlineRun, Point] | None = None
-        if entry.start == "warmup":
-            start = (main, (warmup.group_sizes[0], entry.start_step))
-        elif entry.start != "base":
-            before = runs.get(entry.start) or add(entry.start)
-            start = (before, (config.regimes[entry.start].responses, entry.start_step))
+    for name in TopologicalSorter(starts).static_order():
+        entry = entries[name]
         points = tuple((entry.responses, k) for k in entry.steps)
         runs[name] = OnlineRun(
-            name,
-            entry.regime,
-            "entry",
-            points,
-            points,
+            name=name,
+            method=entry.regime,
+            role="entry",
+            points=points,
+            evaluated=points,
             entry_name=name,
             entry=entry,
             settings=entry,
-            start=start,
+            start=_start_of(entry, {"warmup": main} | runs),
             reward=_reward(config, entry.reward, warmup.reward),
         )
-        return runs[name]
-
-    for name, entry in config.regimes.items():
-        if isinstance(entry, OnlineEntry) and name not in runs:
-            add(name)
     return runs
+
+
+def _start_of(entry: OnlineEntry, runs: Mapping[str, OnlineRun]) -> tuple[OnlineRun, Point] | None:
+    """Return the run and the point that an online entry starts from; None for M0."""
+    if entry.start_step is None:
+        return None
+    run = runs[entry.start]
+    settings = run.settings
+    group_size = settings.group_sizes[0] if isinstance(settings, Warmup) else settings.responses
+    return run, (group_size, entry.start_step)
 
 
 def _ablation(config: Config, settings: ModelSettings, name: str, main: OnlineRun) -> Iterator[TrainedRun]:
@@ -435,12 +412,12 @@ def _ablated_warmup(config: Config, settings: ModelSettings, name: str) -> Onlin
     warmup = settings.ablated_warmup(name, ablation)
     points = tuple((warmup.group_sizes[0], k) for k in warmup.steps if k > 0)
     return OnlineRun(
-        f"{name}/grpo",
-        "grpo",
-        "ablation",
-        points,
-        points if "grpo" in ablation.policies else (),
-        name,
+        name=f"{name}/grpo",
+        method="grpo",
+        role="ablation",
+        points=points,
+        evaluated=points if "grpo" in ablation.policies else (),
+        variant=name,
         entry_name=name,
         entry=ablation,
         settings=warmup,
@@ -451,7 +428,7 @@ def _ablated_warmup(config: Config, settings: ModelSettings, name: str) -> Onlin
 def _ablated_dpo(settings: ModelSettings, name: str, ablation: Ablation, folder: str, source: OnlineRun) -> OfflineRun:
     steps = settings.steps_of(name, ablation)
     points = tuple(at for at in source.harvest_points if at[1] in steps)
-    run = _dpo(folder, "ablation", settings.ablated_dpo(name, ablation), points, source)
+    run = _dpo(folder, "ablation", settings.ablated_dpo(name, ablation), points, source, matched=source)
     return replace(run, entry_name=name, entry=ablation)
 
 

@@ -54,6 +54,10 @@ class Run:
         """The online training behind it: itself, or the one whose policies it harvests; None for M0."""
         return None
 
+    def reads(self, policy: Policy) -> Reads:
+        """Return the results that the training of one of its policies reads, besides M0 and problems."""
+        return Reads()
+
     @property
     def section(self) -> str:
         """Where its keys are in the configuration."""
@@ -125,6 +129,11 @@ class OnlineRun(Run):
     def online(self) -> OnlineRun:
         return self
 
+    def reads(self, policy: Policy) -> Reads:
+        before = self.step_before(policy.group_size, policy.k)
+        continues = None if before is None else replace(policy, k=before)
+        return Reads(continues=continues, start=policy.online_start)
+
     @property
     def harvest_points(self) -> tuple[Point, ...]:
         """G and K of its harvests: the first group size of GRPO only, and M0 (K=0)."""
@@ -141,6 +150,12 @@ class OnlineRun(Run):
     def is_chain(self) -> bool:
         """Whether a K continues the training of the K before."""
         return not isinstance(self.settings, Warmup) or self.settings.schedule != "per_k"
+
+    def settings_at(self, group_size: int, k: int) -> Warmup | OnlineEntry:
+        """Return the keys of one policy's training."""
+        if isinstance(self.settings, Warmup):
+            return self.settings.at(group_size, k, stops=self.stops)
+        return self.settings.at(k)
 
     def step_before(self, group_size: int, k: int) -> int | None:
         """Return the K whose checkpoint a training continues: the next smaller one, or None if it starts anew."""
@@ -159,14 +174,32 @@ class OfflineRun(Run):
     Args:
         settings: keys of the training, with an ablation's values filled in.
         source: the run whose policies are harvested.
+        matched: the run whose harvests limit the pairs (`match_pairs_to`), if DPO's keys say so.
     """
 
     settings: Dpo | OfflineEntry = field(kw_only=True, compare=False)
     source: OnlineRun = field(kw_only=True, compare=False)
+    matched: OnlineRun | None = field(default=None, kw_only=True, compare=False)
 
     @property
     def online(self) -> OnlineRun:
         return self.source
+
+    def reads(self, policy: Policy) -> Reads:
+        start = replace(policy, run=self.source) if self.settings.start == "warmup" else None
+        harvest = _harvest(policy, self.variant, (policy.group_size, policy.k))
+        return Reads(start=start, harvest=harvest, matched_harvests=tuple(self._matched_harvests(policy)))
+
+    def _matched_harvests(self, policy: Policy) -> list[Harvest]:
+        match = self.settings.match_pairs_to if isinstance(self.settings, Dpo) else None
+        if match is None or self.matched is None:
+            return []
+        points = [point for point in self.matched.harvest_points if match in (point[1], "min")]
+        return [_harvest(policy, self.matched.variant, point) for point in points]
+
+    def settings_at(self, group_size: int, k: int) -> Dpo | OfflineEntry:
+        """Return the keys of one policy's training."""
+        return self.settings.at(k)
 
 
 M0 = Run("base", "base", "base")
@@ -235,7 +268,12 @@ class Policy:
         return self.run.role
 
     @property
-    def start(self) -> Policy | None:
+    def reads(self) -> Reads:
+        """Results that its training reads, besides M0 and problems."""
+        return self.run.reads(self)
+
+    @property
+    def online_start(self) -> Policy | None:
         """The policy that its online phase started from, if not M0."""
         online = self.run.online
         if online is None or online.start is None:
@@ -254,9 +292,9 @@ class Policy:
     @property
     def online_steps(self) -> int:
         """All online steps before the policy, including the steps of policies that it started from."""
-        if self.start is None:
+        if self.online_start is None:
             return self.shown_k
-        return self.start.online_steps + self.shown_k
+        return self.online_start.online_steps + self.shown_k
 
     @property
     def folder(self) -> str:
@@ -292,6 +330,12 @@ class Harvest:
     def folder(self) -> str:
         variant = f"{self.variant}/" if self.variant else ""
         return f"{self.model}/seed{self.seed}/{variant}harvest/g{self.group_size}/k{self.k}"
+
+
+def _harvest(policy: Policy, variant: str, point: Point) -> Harvest:
+    """Return the harvest of a point, of the model and seed of a policy."""
+    assert policy.seed is not None
+    return Harvest(policy.model, *point, policy.seed, variant)
 
 
 def harvest_of(wildcards: Mapping[str, str]) -> Harvest:

@@ -51,7 +51,8 @@ class PolicyRecord:
     weights_sha256: str | None = None  # digest of trained weights, or a local M0
     continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued
     started_from: str | None = None  # policy_id; None for M0
-    settings: dict[str, Any] = field(default_factory=dict)  # resolved, of its stage
+    settings: dict[str, Any] = field(default_factory=dict)  # params of its job
+    statistics: dict[str, Any] = field(default_factory=dict)  # of its training: pairs, gradient steps, rounding
     base_files: dict[str, str] | None = None  # digests of `BASE_FILES` by name
     effect_left: float | None = None  # share of the adapter's effect after two roundings
     weights: str | None = None  # folder of fully trained weights

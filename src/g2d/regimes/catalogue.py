@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any
@@ -28,6 +29,11 @@ ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, 
 
 def of_phase(phase: Phase) -> list[Regime]:
     return [regime for regime in REGIMES.values() if regime.phase == phase]
+
+
+def regime_of(settings: Mapping[str, object]) -> Regime:
+    """Return the regime whose keys are in the settings of a training."""
+    return next(regime for regime in REGIMES.values() if regime.settings_name in settings)
 
 
 AnyEntry: Any = Annotated[reduce(or_, [regime.settings for regime in ENTRIES]), Field(discriminator="regime")]

@@ -91,7 +91,7 @@ def provenance(
             weights[policy.policy_id] = policy.weights_sha256
         if policy.effect_left is not None:
             effects[policy.policy_id] = policy.effect_left
-        if policy.settings.get("gradient_steps") == 0:
+        if policy.statistics.get("gradient_steps") == 0:
             untrained.append(policy.policy_id)
     record: Provenance = {
         "workflow": {"g2d": __version__, **commit(workflow), "stage_versions": dict(VERSIONS)},

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from g2d.checks.load import load
-from g2d.grid.grid import Grid
-from g2d.grid.runs import OfflineRun, OnlineRun, Policy
+from g2d.grid.settings import MachineSettings, Settings
 from g2d.jobs.cost import Meter
 from g2d.jobs.environment import forget_launcher, require_one_gpu
 from g2d.jobs.files import install, sha256
 from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.jobs.stage import stage
-from g2d.policies.model_keys import ADAPTER_FOLDER, ALL_FOLDER
+from g2d.policies.model_keys import ADAPTER_FOLDER, ALL_FOLDER, Lora
 from g2d.policies.record import PolicyRecord, read_own_policy, read_policy, write_policy
-from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.common.checkpoints import empty, read_manifest
+from g2d.problems.prompts import Prompt
+from g2d.regimes.catalogue import regime_of
+from g2d.regimes.common.checkpoints import empty, job_key, read_manifest
 from g2d.regimes.common.online import CHECKPOINT, ROLLOUTS
 from g2d.regimes.common.out_of_memory import train_within_memory
 from g2d.regimes.common.prompt_choice import PromptMix
@@ -29,9 +28,9 @@ from g2d.regimes.common.regime import Regime, Trained, TrainingJob
 from g2d.regimes.common.stopping import work_folder
 from g2d.regimes.common.tracking import finish_tracking, tracking_arguments
 from g2d.regimes.common.trainers import write_metrics
-from g2d.regimes.grpo.keys import Warmup
 from g2d.rewards.registry import reward_settings
-from g2d.settings import Section
+from g2d.rollouts.rollout_keys import HarvestSettings
+from g2d.settings import AUTO, Section
 from g2d.verifier.verifier_keys import verifier_of
 
 # Files and folders of a policy in the work folder of its training.
@@ -42,8 +41,6 @@ PARTS = (ADAPTER_FOLDER, ALL_FOLDER, CHECKPOINT, ROLLOUTS)
 class GridTraining:
     snakemake: Snakemake
     regime: Regime
-    policy: Policy
-    params: dict[str, object]  # settings that the result depends on
     job: TrainingJob[Any, Any]
 
     def train(self) -> Trained:
@@ -65,7 +62,7 @@ class GridTraining:
 
         output = self.snakemake.output
         job = self.job
-        folder = Path(output.policy).parent
+        folder = policy_folder(self.snakemake)
         write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
@@ -79,10 +76,11 @@ class GridTraining:
         continued_from = None
         if job.resume_from:
             continued_from = read_manifest(job.resume_from)["step"]
+        model, _, *run, _, _ = job.policy_id.split("/")
         record = PolicyRecord(
             policy_id=job.policy_id,
-            model=self.policy.model,
-            regime=self.policy.run_name,
+            model=model,
+            regime="/".join(run),
             base=job.base.base,
             group_size=job.group_size,
             k=k,
@@ -94,7 +92,8 @@ class GridTraining:
             weights_sha256=sha256(output.weights),
             continued_from=continued_from,
             started_from=job.start.policy_id if job.start else None,
-            settings=self.params | dict(trained.recorded),
+            settings=self.snakemake.params.settings,
+            statistics=dict(trained.statistics),
             effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, folder / ADAPTER_FOLDER),
         )
         write_policy(output.policy, record)
@@ -108,71 +107,63 @@ def training(snakemake: Snakemake) -> Iterator[GridTraining]:
     When all outputs exist, the work folder is deleted, and with `checkpoints.keep: last` the checkpoint that the
     training continued is emptied.
     """
-    folder = Path(snakemake.output.policy).parent
-    params = snakemake.params.settings
     try:
-        with work_folder(folder / "work") as work:
+        with work_folder(policy_folder(snakemake) / "work") as work:
             with stage(snakemake) as meter:
                 require_one_gpu()
-                grid = Grid(load(snakemake.config))
-                policy = grid.at(folder.relative_to("results").as_posix())
-                job = _job(snakemake, grid, policy, params, work=work, meter=meter)
-                yield GridTraining(snakemake, REGIMES[policy.method], policy, params, job)
+                job = _job(snakemake, work=work, meter=meter)
+                yield GridTraining(snakemake, regime_of(snakemake.params.settings), job)
             if job.resume_from is not None and job.checkpointing.keep == "last":
                 empty(job.resume_from)
     except (OSError, RuntimeError) as error:  # of the work folder; `stage` handles all others
         sys.exit(f"{snakemake.rule}: {error}")
 
 
-def _job(
-    snakemake: Snakemake, grid: Grid, policy: Policy, params: Mapping[str, Any], *, work: Path, meter: Meter
-) -> TrainingJob[Any, None]:
-    # Settings are read from the configuration; `params` has them too, to compare. From `params` come the reward and the
-    # verifier, with the digests that their files had when the job was planned, and the kinds of prompts of a warm-up.
-    config = grid.config
-    settings = grid.settings[policy.model]
-    training = settings.training
-    assert policy.seed is not None
+def _job(snakemake: Snakemake, *, work: Path, meter: Meter) -> TrainingJob[Any, None]:
+    # Settings are what Snakemake compared: this job's params.
+    settings = snakemake.params.settings
+    machine = MachineSettings.model_validate(snakemake.params.machine)
+    wildcards = snakemake.wildcards
+    policy_id = policy_folder(snakemake).relative_to("results").as_posix()
     start = snakemake.input.get("start")
     checkpoint = snakemake.input.get("checkpoint")
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=settings_as_run(policy),
-        seed=policy.seed,
+        settings=keys_of(settings, machine),
+        seed=int(wildcards["seed"]),
+        k=int(wildcards["k"]),
+        group_size=int(wildcards["g"]),
+        policy_id=policy_id,
         work=work,
-        lora=settings.lora,
+        key=job_key(snakemake.params, wildcards, snakemake.input),
         start=read_own_policy(start[0]) if start else None,
-        checkpointing=config.checkpoints,
-        gradient_checkpointing=training.gradient_checkpointing,
-        shared_prompts=training.shared_prompts,
-        precision=training.precision,
-        tracking=tracking_arguments(config.logging, policy.folder),
-        meter=meter,
-        version=snakemake.params.version,
-        k=policy.k,
-        group_size=policy.group_size,
-        prompt=settings.prompt,
-        prompt_mix=PromptMix.model_validate(params.get("prompts", {})),
-        reward=reward_settings(params.get("reward")),
-        verifier=verifier_of(params),
-        engine=settings.engine,
         resume_from=Path(checkpoint[0]) if checkpoint else None,
-        harvest=settings.harvest,
-        policy_id=policy.folder,
+        lora=Lora.model_validate(settings["lora"]),
+        prompt=Prompt.model_validate(settings["prompt"]),
+        prompt_mix=PromptMix.model_validate(settings.get("prompts", {})),
+        reward=reward_settings(settings.get("reward")),
+        verifier=verifier_of(settings),
+        harvest=HarvestSettings.model_validate(settings.get("harvest", {})),
+        engine=machine.engine,
+        checkpointing=machine.checkpoints,
+        gradient_checkpointing=machine.training.gradient_checkpointing,
+        shared_prompts=machine.training.shared_prompts,
+        precision=machine.training.precision,
+        tracking=tracking_arguments(machine.logging, policy_id),
+        meter=meter,
         workers=snakemake.threads,
     )
 
 
-def settings_as_run(policy: Policy) -> Section:
-    """Return the settings of a policy's run for its G and K only."""
-    run = policy.run
-    assert isinstance(run, OnlineRun | OfflineRun)
-    changes: dict[str, object] = {}
-    if isinstance(run, OnlineRun):
-        changes = {"steps": [policy.k], "horizon": run.settings.total_steps}
-    if isinstance(run.settings, Warmup):
-        changes["group_sizes"] = [policy.group_size]
-        changes["horizon"] = run.settings.schedule_length(policy.k)
-        changes["auto"] = run.settings.auto if run.stops else None
-    return run.settings.model_copy(update=changes)
+def keys_of(settings: Settings, machine: MachineSettings) -> Section:
+    """Return the keys of a training's method."""
+    regime = regime_of(settings)
+    keys = regime.settings.model_validate(settings[regime.settings_name])
+    if machine.rows_as_fit:
+        return keys.model_copy(update={"per_device_batch_size": AUTO})
+    return keys
+
+
+def policy_folder(snakemake: Snakemake) -> Path:
+    return Path(snakemake.output.policy).parent

@@ -84,8 +84,9 @@ def _of_online(entries: Sequence[Policy], policies: Sequence[Policy]) -> Iterato
         for other in online[:n]:
             if (other.online_steps, other.group_size) == (policy.online_steps, policy.group_size):
                 yield policy, other
-        if policy.start and policy.start.over_seeds in policies:
-            yield policy, policy.start.over_seeds
+        start = policy.online_start
+        if start and start.over_seeds in policies:
+            yield policy, start.over_seeds
 
 
 def _by_role(policies: Iterable[Policy]) -> ByRole:

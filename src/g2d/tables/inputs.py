@@ -190,8 +190,8 @@ class Inputs:
         for policy, cost in self.costs.items():
             record = self.records.get(policy)
             spent[policy] = spent_on(cost.records, self.path)
-            if record is not None and "n_pairs" in record.settings:
-                spent[policy]["n_pairs"] = record.settings["n_pairs"]
+            if record is not None and "n_pairs" in record.statistics:
+                spent[policy]["n_pairs"] = record.statistics["n_pairs"]
         return spent
 
     @cached_property

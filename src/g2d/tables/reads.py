@@ -68,8 +68,9 @@ def shown_harvests(grid: Grid) -> list[Harvest]:
     for policy in grid.evaluated:
         is_first = policy.seed == grid.config.seeds[0]
         main = grid.runs[policy.model]["grpo"].other_reward
-        if policy.method == "dpo" and is_first and policy.run.other_reward != main:
-            controls.append(grid.harvest(policy.model, policy.seed, policy.run.variant, (policy.group_size, policy.k)))
+        harvest = policy.reads.harvest
+        if policy.method == "dpo" and harvest and is_first and policy.run.other_reward != main:
+            controls.append(harvest)
     return grid.harvests + controls
 
 

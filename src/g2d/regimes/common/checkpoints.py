@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter
-from g2d.jobs.digests import MARK
+from g2d.jobs.digests import MARK, remembered_digest
 from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_json
+from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import MicroBatches
 from g2d.plain import say
 from g2d.policies.record import load_into, require_whole_adapter
@@ -71,15 +72,38 @@ class Manifest(TypedDict):
     spent: NotRequired[dict[str, object]]  # `Cost` so far; results lack it, because they must not depend on time
 
 
+# Inputs that are no data: earlier costs, and M0's folder, of which the record `base` has the digests.
+NO_DATA = {"costs", "model"}
+
+
+def job_key(params: Values, wildcards: Mapping[str, str], inputs: Values) -> dict[str, object]:
+    """Return what a training's result depends on. Checkpoints are only used by a job with the same key."""
+    data = {name: files for name, files in inputs.items() if name not in NO_DATA}
+    return {
+        "version": params.version,
+        "settings": params.settings,
+        "seed": int(wildcards["seed"]),
+        "group_size": int(wildcards["g"]),
+        "k": int(wildcards["k"]),
+        "inputs": {name: _digests(files) for name, files in data.items()},
+    }
+
+
+def _digests(files: str | Sequence[str]) -> list[str]:
+    """Return the digests of an input's files. A checkpoint's manifest has those of its files."""
+    digests: list[str] = []
+    for file in [files] if isinstance(files, str) else files:
+        path = Path(file, MANIFEST) if Path(file).is_dir() else Path(file)
+        digests.append(remembered_digest(path))
+    return digests
+
+
 class Checkpoints:
-    """Checkpoints of one job; `job` is everything the result depends on, as JSON.
+    """Checkpoints of the job with a key. Checkpoints of other jobs are not used."""
 
-    Checkpoints of other jobs are not used.
-    """
-
-    def __init__(self, folder: Path, job: Mapping[str, object], meter: Meter) -> None:
+    def __init__(self, folder: Path, key: Mapping[str, object], meter: Meter) -> None:
         self.folder = folder
-        self.job = job_digest(job)
+        self.job = job_digest(key)
         self.meter = meter
         self.draft = folder / "trainer"
         self.microbatches: MicroBatches | None = None  # new checkpoints record them
@@ -116,8 +140,8 @@ class Checkpoints:
         say(f"checkpoint at step {step}")
 
 
-def job_digest(job: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+def job_digest(key: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
 def step_of(checkpoint: Path) -> int:

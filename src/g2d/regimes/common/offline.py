@@ -10,7 +10,7 @@ from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import MicroBatches
 from g2d.plain import say
 from g2d.policies.model_keys import lora_config
-from g2d.policies.record import as_json, load_tokenizer
+from g2d.policies.record import load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.regimes.common.checkpoints import Checkpoints, train
 from g2d.regimes.common.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
@@ -55,11 +55,9 @@ class TrainerFactory(Protocol):
 
 
 def train_offline(
-    regime: str,
     job: OfflineJob,
     rows: Sequence[Row],
     *,
-    data: Mapping[str, object],
     statistics: Mapping[str, object],
     trainer: TrainerFactory,
     lengths: Lengths,
@@ -67,7 +65,6 @@ def train_offline(
     """Train on rows and leave `Lora.files` in the work folder; without rows, the start is left unchanged.
 
     Args:
-        data: training data as JSON; a checkpoint is only used with the same data.
         statistics: statistics of the data, for the record of the policy.
 
     Raises:
@@ -77,9 +74,7 @@ def train_offline(
     if not rows:
         return untrained(job, statistics)
     settings = job.settings
-    start = as_json(job.start) if job.start else None
-    everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
-    checkpoints = Checkpoints(job.work, everything, job.meter)
+    checkpoints = Checkpoints(job.work, job.key, job.meter)
     workload = settings.workload(lengths[1])
     microbatches = choose_microbatches(job, checkpoints, workload, lengths)
     update = settings.rows_per_step

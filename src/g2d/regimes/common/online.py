@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
@@ -22,13 +22,10 @@ from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.common.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.common.microbatches import choose_microbatches, recorded
-from g2d.regimes.common.prompt_choice import VERIFIABLE
 from g2d.regimes.common.regime import Trained, TrainingJob
 from g2d.regimes.common.trainers import LogRow, evaluation_mode, export_trained, merged, read_log, save_trained
-from g2d.rewards.registry import TRUTH, reward_params
 from g2d.rollouts.engine import Decoding, Engine, require_room
 from g2d.rollouts.weights_check import Reference, checked, fixed_texts, is_due, require_adapter, trainer_reference
-from g2d.verifier.verifier_keys import verifier_params
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -50,7 +47,6 @@ class OnlineSettings(Protocol):
     @property
     def max_completion_length(self) -> int: ...
     def workload(self, group_size: int) -> Training: ...
-    def identity(self, job: TrainingJob[object, object]) -> dict[str, object]: ...
 
 
 OnlineJob = TrainingJob[OnlineSettings, list[Problem]]
@@ -64,28 +60,12 @@ def read_prompts(job: TrainingJob[object, None], inputs: Values) -> list[Problem
     return problems
 
 
-def identity(job: OnlineJob) -> dict[str, object]:
-    return {
-        **job.identity,
-        "problems": [asdict(problem) for problem in job.data],
-        "prompt": job.prompt.params(),
-        "engine": job.engine.name,
-        **verifier_params(job.verifier),
-        **job.settings.identity(job),
-    }
-
-
 def begin(job: OnlineJob) -> tuple[Checkpoints, MicroBatches]:
     """Return a training's checkpoints and the passes of its updates; a ValueError if `resume_from` is damaged or a
     prompt does not fit the model."""
-    everything = identity(job)
-    everything["k"] = job.k
-    everything["start"] = require_intact(job.resume_from) if job.resume_from else None
-    if job.reward != TRUTH:
-        everything["reward"] = reward_params(job.reward)
-    if job.prompt_mix != VERIFIABLE:
-        everything["prompts"] = job.prompt_mix.params()
-    checkpoints = Checkpoints(job.work, everything, job.meter)
+    if job.resume_from is not None:
+        require_intact(job.resume_from)
+    checkpoints = Checkpoints(job.work, job.key, job.meter)
     lengths = (require_prompts_fit(job), job.settings.max_completion_length)
     workload = job.settings.workload(job.group_size)
     return checkpoints, choose_microbatches(job, checkpoints, workload, lengths)

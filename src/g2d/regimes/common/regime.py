@@ -13,7 +13,7 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import PassLimit, Training
 from g2d.policies.model_keys import Lora
-from g2d.policies.record import PolicyRecord, as_json
+from g2d.policies.record import PolicyRecord
 from g2d.problems.prompts import Prompt
 from g2d.regimes.common.checkpoints import Checkpointing
 from g2d.regimes.common.prompt_choice import VERIFIABLE, OnlineKeys, PromptMix
@@ -41,6 +41,11 @@ class Regime:
     label: str  # in legends and cards
     section: str = ""  # instead of entries in `regimes`
 
+    @property
+    def settings_name(self) -> str:
+        """Name of its keys in the settings of a training, such as warmup or rft."""
+        return self.section or self.name
+
 
 Settings_co = TypeVar("Settings_co", covariant=True)  # section of the regime
 Data_co = TypeVar("Data_co", covariant=True)  # result of `Regime.read`
@@ -65,7 +70,7 @@ class TrainingJob(Generic[Settings_co, Data_co]):
     tracking: Mapping[str, str] | None = None
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
     passes: PassLimit = field(default_factory=PassLimit)
-    version: int = 0  # attempts of other versions are not resumed
+    key: Mapping[str, object] = field(default_factory=dict)  # `job_key`
 
     k: int = 0  # last step of this training; offline: steps before the harvest
     group_size: int = 0
@@ -74,27 +79,26 @@ class TrainingJob(Generic[Settings_co, Data_co]):
     reward: Section = TRUTH
     verifier: PythonVerifier | None = None  # None: Math-Verify
     engine: EngineSettings = field(default_factory=EngineSettings)
-    resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
+    resume_from: Path | None = None  # checkpoint of the same training at a smaller K
 
     harvest: HarvestSettings = field(default_factory=HarvestSettings)
     policy_id: str = ""
     workers: int = 1  # verifier processes
 
-    @property
-    def identity(self) -> dict[str, object]:
-        return {"version": self.version, "base": as_json(self.base), "lora": self.lora.params(), "seed": self.seed}
-
 
 @dataclass(frozen=True)
 class Trained:
     log: list[LogRow]  # row per gradient step, including those before `resume_from`
-    recorded: Mapping[str, object] = field(default_factory=dict)  # entries for the record of the policy
+    statistics: Mapping[str, object] = field(default_factory=dict)  # for the record of the policy
     k: int | None = None  # if training stopped automatically
     probes: pd.DataFrame | None = None
 
 
 class Entry(Section):
     """Base class of the entries of `regimes`."""
+
+    if TYPE_CHECKING:
+        regime: str  # each entry declares it with its name
 
 
 class OfflineKeys(Section):
@@ -119,6 +123,10 @@ class OfflineKeys(Section):
     def rows_per_step(self) -> int:
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
+    def at(self, k: int) -> Self:
+        """Return the keys of one policy's training."""
+        return self
+
     def sequences(self, samples: int, pairable: float) -> float:
         """Return approximate sequences per prompt and epoch; `pairable` is a share of prompts."""
         return pairable
@@ -137,6 +145,9 @@ class OfflineEntry(OfflineKeys, Entry):
     """Policies trained offline on the harvest of pi_K, one per K."""
 
     steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
+
+    def at(self, k: int) -> Self:
+        return self.model_copy(update={"steps": [k]})
 
     @field_validator("steps")
     @classmethod
@@ -192,15 +203,9 @@ class OnlineEntry(PromptMix, OnlineKeys, Entry):
     def total_steps(self) -> int:
         return self.horizon if self.horizon is not None else max(self.steps)
 
-    def trajectory(self) -> dict[str, object]:
-        params = self.params(without={"steps", "regime", "reward"})
-        return params | {"horizon": self.total_steps}
-
-    def identity(self, job: TrainingJob[object, object]) -> dict[str, object]:
-        values: dict[str, object] = {self.regime: self.trajectory()}  # type: ignore[attr-defined]
-        if job.start is not None:
-            values["started_from"] = as_json(job.start)
-        return values
+    def at(self, k: int) -> Self:
+        """Return the keys of one policy's training, without the name of its reward, which is resolved elsewhere."""
+        return self.model_copy(update={"steps": [k], "horizon": self.total_steps, "reward": None})
 
     def completions_per_prompt(self, group_size: int) -> int:
         return self.responses

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from g2d.plain import say
 from g2d.policies.model_keys import ADAPTER_FOLDER, ALL_FOLDER
 from g2d.policies.record import PolicyRecord
 from g2d.regimes.common.checkpoints import KEPT_STEP, TrainingStoppedError, carry, job_digest
-from g2d.regimes.common.online import CHECKPOINT, ROLLOUTS, completions_tokens, identity
+from g2d.regimes.common.online import CHECKPOINT, ROLLOUTS, completions_tokens
 from g2d.regimes.common.regime import Trained
 from g2d.regimes.common.stopping import stop_requests
 from g2d.regimes.common.trainers import read_log
@@ -92,9 +92,8 @@ def train_until_decline(train: Callable[[WarmupJob], object], job: WarmupJob) ->
     """Train until the policy's harvest declines, at most to K; leave the best probe's policy in the work folder."""
     auto = job.settings.auto
     assert auto is not None
-    everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
     to_a_step = replace(job, settings=job.settings.model_copy(update={"auto": None}))
-    history = _History(job.work, everything, job.meter, job.settings.completions_per_generation(job.group_size))
+    history = _History(job.work, job.key, job.meter, job.settings.completions_per_generation(job.group_size))
     for step in range(auto.every, job.k + 1, auto.every):
         if history.reached >= step:
             continue
@@ -103,7 +102,7 @@ def train_until_decline(train: Callable[[WarmupJob], object], job: WarmupJob) ->
         segment = history.segment(step)
         with stop_requests() as requests:
             before = history.segment(history.reached) / CHECKPOINT if history.reached else None
-            train(replace(to_a_step, k=step, work=segment, resume_from=before))
+            train(replace(to_a_step, k=step, key={**job.key, "k": step}, work=segment, resume_from=before))
         if requests:  # `train` ends normally if the signal comes in its last step
             raise TrainingStoppedError(f"stopped by {requests[0]} at step {step}{KEPT_STEP}")
         free_unused()
@@ -142,9 +141,9 @@ def probe_rollouts(job: WarmupJob, policy: PolicyRecord, n_prompts: int) -> list
 
 
 class _History:
-    def __init__(self, work: Path, job: dict[str, object], meter: Meter, completions_per_generation: int) -> None:
+    def __init__(self, work: Path, key: Mapping[str, object], meter: Meter, completions_per_generation: int) -> None:
         self.work = work
-        self.job = job_digest(job)
+        self.job = job_digest(key)
         self.meter = meter
         self.completions_per_generation = completions_per_generation
         self.probes: list[Probe] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
@@ -14,9 +14,6 @@ from g2d.regimes.common.prompt_choice import OnlineKeys
 from g2d.regimes.common.trainers import OptimizerKeys
 from g2d.rewards.registry import RewardName
 from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
-
-if TYPE_CHECKING:
-    from g2d.regimes.common.regime import TrainingJob
 
 
 class Objective(Section):
@@ -264,7 +261,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
         if self.auto is None:
             return
         if self.schedule != "chain":
-            yield "auto continues one trajectory from probe to probe: set schedule to chain, or auto to null"
+            yield "auto continues one training from probe to probe: set schedule to chain, or auto to null"
         if self.reward is not None:
             yield "auto stops by the share of right rollouts, which reward does not train: set one of them to null"
         if self.auto.every % self.sync_every:
@@ -279,13 +276,24 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     def schedule_length(self, k: int) -> int:
         return self.total_steps if self.schedule == "chain" else k
 
-    def trajectory(self, k: int, group_size: int) -> dict[str, object]:
-        params = self.params(without={"steps", "group_sizes", "auto", "prompts_per_step", "reward"})
-        return params | {
-            "horizon": self.schedule_length(k),
-            "per_device_batch_size": self.rows_per_pass(group_size),
-            "gradient_accumulation_steps": self.accumulation_steps(group_size),
-        }
+    def at(self, group_size: int, k: int, *, stops: bool = False) -> Warmup:
+        """Return the keys of one policy's training.
+
+        A step has the same completions, whichever of `prompts_per_step` and `gradient_accumulation_steps` was given.
+        The name of the reward is left out: it is resolved elsewhere.
+        """
+        return self.model_copy(
+            update={
+                "steps": [k],
+                "group_sizes": [group_size],
+                "horizon": self.schedule_length(k),
+                "per_device_batch_size": self.rows_per_pass(group_size),
+                "gradient_accumulation_steps": self.accumulation_steps(group_size),
+                "prompts_per_step": self.prompts_each_step(group_size),
+                "reward": None,
+                "auto": self.auto if stops else None,
+            }
+        )
 
     def completions_per_step(self, group_size: int) -> int:
         if self.prompts_per_step is not None:
@@ -345,12 +353,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
     def continued_every(self) -> int:
         """Steps between checkpoints from which a training can resume bit for bit."""
         return self.sync_every * self.updates_between_generations
-
-    def identity(self, job: TrainingJob[object, object]) -> dict[str, object]:
-        return {
-            "warmup": self.trajectory(job.k, job.group_size),
-            "group_size": job.group_size,
-        }
 
     def accumulation_steps(self, group_size: int) -> int:
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)

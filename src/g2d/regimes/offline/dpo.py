@@ -73,7 +73,7 @@ def read_dpo(job: TrainingJob[object, None], inputs: Values) -> list[Pair]:
 
 def train_dpo(job: TrainingJob[Dpo, list[Pair]]) -> Trained:
     dpo = job.settings
-    return train_pairs("dpo", job, dpo_loss, nll_weight=dpo.nll_weight, precompute_reference=dpo.precompute_reference)
+    return train_pairs(job, dpo_loss, nll_weight=dpo.nll_weight, precompute_reference=dpo.precompute_reference)
 
 
 DPO = Regime(

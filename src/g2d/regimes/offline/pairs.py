@@ -60,7 +60,6 @@ def read_own_pairs(job: TrainingJob[object, None], inputs: Values) -> list[Pair]
 
 
 def train_pairs(
-    regime: str,
     job: TrainingJob[Keys, list[Pair]],
     loss: PairLoss[Keys],
     *,
@@ -102,10 +101,8 @@ def train_pairs(
     prompts = [pair["prompt_ids"] for pair in pairs]
     completions = [pair["chosen_ids"] for pair in pairs] + [pair["rejected_ids"] for pair in pairs]
     return train_offline(
-        regime,
         job,
         rows,
-        data={"pairs": rows},
         statistics={"n_pairs": len(rows)},
         trainer=trainer,
         lengths=longest(prompts, completions),

@@ -101,10 +101,8 @@ def train_rft(job: TrainingJob[Rft, list[RightCompletion]]) -> Trained:
     prompts = [example["prompt_ids"] for example in examples]
     completions = [example["completion_ids"] for example in examples]
     return train_offline(
-        "rft",
         job,
         rows,
-        data={"examples": rows},
         statistics={"n_completions": len(rows)},
         trainer=trainer,
         lengths=longest(prompts, completions),

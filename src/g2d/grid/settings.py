@@ -1,4 +1,4 @@
-"""Settings that a job depends on: params of its rule. A job is stale if they change."""
+"""Settings of jobs, as params of their rules: a job runs with them, and is stale if they change."""
 
 from __future__ import annotations
 
@@ -7,19 +7,35 @@ from typing import Any
 from g2d.config.sections import Config, ModelSettings
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy, Run
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.common.checkpoints import Checkpointing
 from g2d.regimes.common.prompt_choice import PromptMix
-from g2d.regimes.common.regime import OnlineEntry
+from g2d.regimes.common.tracking import Logging
+from g2d.regimes.common.training_keys import TrainingKeys
 from g2d.regimes.grpo.keys import Warmup
 from g2d.rewards.registry import TRUTH, ByKind, reward_params
-from g2d.rollouts.rollout_keys import Evaluation, Sampling
-from g2d.settings import Section
+from g2d.rollouts.rollout_keys import EngineSettings, Evaluation, Sampling
+from g2d.settings import AUTO, Section
 from g2d.verifier.verifier_keys import verifier_params
 
 Settings = dict[str, Any]  # by section or method
 
 
-class Fingerprint:
-    """The settings that the jobs of one model depend on.
+class MachineSettings(Section):
+    """Settings of a training that change its speed and memory: params that Snakemake does not compare.
+
+    Args:
+        rows_as_fit: whether `per_device_batch_size` is auto. The settings of the job have a number in its place.
+    """
+
+    engine: EngineSettings
+    training: TrainingKeys
+    checkpoints: Checkpointing
+    logging: Logging
+    rows_as_fit: bool
+
+
+class JobSettings:
+    """The settings of one model's jobs.
 
     Args:
         config: the configuration.
@@ -96,39 +112,31 @@ class Fingerprint:
 
     # ------------------------------------------------------------------------------------------------------- trainings
 
+    def machine(self, policy: Policy) -> Settings:
+        """Return the settings of a training that its result does not depend on."""
+        run = policy.run
+        assert isinstance(run, OnlineRun | OfflineRun)
+        settings = MachineSettings(
+            engine=self.settings.engine,
+            training=self.settings.training,
+            checkpoints=self.config.checkpoints,
+            logging=self.config.logging,
+            rows_as_fit=getattr(run.settings, "per_device_batch_size", None) == AUTO,
+        )
+        return settings.model_dump(mode="json")
+
     def training(self, policy: Policy) -> Settings:
+        """Return what a training's result depends on, besides its inputs."""
         run = policy.run
+        assert isinstance(run, OnlineRun | OfflineRun)
+        keys = run.settings_at(policy.group_size, policy.k)
+        settings = {REGIMES[run.method].settings_name: keys.params(), **self.sections("lora", "prompt")}
         if isinstance(run, OfflineRun):
-            return self._offline(run)
-        assert isinstance(run, OnlineRun)
-        if isinstance(run.settings, OnlineEntry):
-            return self._online_entry(run, run.settings)
+            return settings
+        settings |= {"engine": self.engine} | self.verifier | self._reward(run)
         if run.stops:
-            return self._automatic(policy, run.settings)
-        return self._warmup(policy, run.settings)
-
-    def _offline(self, run: OfflineRun) -> Settings:
-        values = run.settings.params(without={"steps", "regime"})
-        section = REGIMES[run.method].section
-        if section:
-            return {section: values, **self.sections("lora")}
-        return {run.method: values, **self.sections("lora", "prompt")}
-
-    def _online_entry(self, run: OnlineRun, entry: OnlineEntry) -> Settings:
-        values = {run.method: entry.trajectory(), "engine": self.engine}
-        return values | self.sections("lora", "prompt") | self.verifier | self._reward(run)
-
-    def _warmup(self, policy: Policy, warmup: Warmup) -> Settings:
-        run = policy.run
-        settings = {"warmup": warmup.trajectory(policy.k, policy.group_size), "engine": self.engine}
-        settings |= self.verifier | self.sections("lora", "prompt")
+            settings |= self.sections("harvest")  # of its probes
         prompts = run.prompt_mix.params(only={*PromptMix.model_fields})
-        if prompts:
+        if prompts and isinstance(keys, Warmup):  # an entry has them among its keys
             settings["prompts"] = prompts
-        return settings | self._reward(run)
-
-    def _automatic(self, policy: Policy, warmup: Warmup) -> Settings:
-        assert warmup.auto is not None
-        settings: Settings = {"warmup": warmup.trajectory(policy.k, policy.group_size), "engine": self.engine}
-        settings |= self.verifier | {"auto": warmup.auto.params()}
-        return settings | self.sections("harvest", "lora", "prompt")
+        return settings
