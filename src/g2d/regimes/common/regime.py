@@ -66,10 +66,10 @@ class TrainingJob(Generic[Settings_co, Data_co]):
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, if activations do not fit
     shared_prompts: bool | Literal["auto"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    passes: PassLimit = field(default_factory=PassLimit)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     tracking: Mapping[str, str] | None = None
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
-    passes: PassLimit = field(default_factory=PassLimit)
     key: Mapping[str, object] = field(default_factory=dict)  # `job_key`
 
     k: int = 0  # last step of this training; offline: steps before the harvest
