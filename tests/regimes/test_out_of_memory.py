@@ -1,4 +1,4 @@
-"""A GPU that runs out of memory: trainings and samplers go on with fewer rows at once, and the same results."""
+"""If a GPU runs out of memory, trainings and samplers continue with fewer rows per pass, and have the same results."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_training_that_halves_its_passes_has_the_bits_of_one_that_begins_with_
     assert "out of memory" not in capsys.readouterr().out
     with memory_for(sequences(regime, 2)) as seen:
         halved = train(regime, job_of(regime, harvest, tmp_path / "halved", **LARGE))
-    assert capsys.readouterr().out.count("goes on with per_device_batch_size 2 instead of 4, in the same steps") == 1
+    assert capsys.readouterr().out.count("out of memory: per_device_batch_size 4 -> 2;") == 1
     assert max(seen) <= sequences(regime, 2)
     assert steps_of(halved.log) == steps_of(small.log)
     assert [sha256(weights(tmp_path / name, NO_DROPOUT)) for name in ("halved", "small")] == [
@@ -92,7 +92,7 @@ def test_a_training_that_halves_its_passes_has_the_bits_of_one_that_begins_with_
 
 
 @pytest.mark.parametrize("regime", [GRPO, DPO], ids=["grpo", "dpo"])
-def test_it_goes_on_from_the_newest_checkpoint(
+def test_it_resumes_from_the_newest_checkpoint(
     regime: Regime, harvest: Harvest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first step has one pass of 4 rows."""
@@ -204,8 +204,8 @@ def test_a_sampler_that_halves_its_batch_draws_the_same(draw: Draw, capsys: pyte
     assert max(seen) <= 4
     said = [line for line in capsys.readouterr().out.splitlines() if "out of memory" in line]
     assert said == [
-        "out of memory: goes on with batch_size 9 instead of 18; same rollouts",
-        "out of memory: goes on with batch_size 4 instead of 9; same rollouts",
+        "out of memory: batch_size 18 -> 9; rollouts stay the same",
+        "out of memory: batch_size 9 -> 4; rollouts stay the same",
     ]
 
 
@@ -233,4 +233,4 @@ def test_a_training_whose_rollouts_do_not_fit_at_once_is_the_same(
     capsys.readouterr()
     with memory_for(2, training=False):
         assert steps_of(train(regime, job_of(regime, harvest, tmp_path / "halved")).log) == whole
-    assert capsys.readouterr().out.count("goes on with batch_size 2 instead of 4") == 1
+    assert capsys.readouterr().out.count("out of memory: batch_size 4 -> 2;") == 1

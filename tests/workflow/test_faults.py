@@ -70,7 +70,7 @@ def test_a_training_that_runs_out_of_memory_ends_with_smaller_passes(grid: Proje
     with grid.edited(trainer, first_line, limit + first_line):
         grid.build("--quiet", "rules", "--", f"{DPO}/policy.json")
     log = (grid.results / "logs/train_dpo/micro/seed0/dpo/g2/k2.log").read_text()
-    assert "out of memory: goes on with per_device_batch_size 2 instead of 4, in the same steps" in log
+    assert "out of memory: per_device_batch_size 4 -> 2; gradient steps stay the same" in log
     steps = [len((project.root / DPO / "metrics.jsonl").read_text().splitlines()) for project in (grid, micro_grid)]
     assert steps[0] == steps[1] > 0
     assert not (grid.root / DPO / "work").exists()

@@ -118,5 +118,5 @@ class PassLimit:
         rows = chosen.rows // 2
         while chosen.rows % rows:
             rows -= 1
-        say(f"out of memory: goes on with per_device_batch_size {rows} instead of {chosen.rows}, in the same steps")
+        say(f"out of memory: per_device_batch_size {chosen.rows} -> {rows}; gradient steps stay the same")
         self.rows = rows

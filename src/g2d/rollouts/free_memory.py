@@ -20,9 +20,9 @@ def free_unused() -> None:
 
 
 def unless_out_of_memory(run: Callable[[], Result]) -> Result | None:
-    """Return the result of `run`; None if the GPU ran out of memory, which is then free again.
+    """Return the result of `run`. If the GPU runs out of memory, free the memory of `run` and return None.
 
-    The traceback of the error holds the tensors of every function that it left, so the memory is freed after the error.
+    The traceback of the error keeps the tensors of `run` alive, so memory can only be freed after the `except` block.
     """
     import torch
 

@@ -105,7 +105,7 @@ class TransformersEngine(ModelEngine):
                 "memory"
             )
         self.largest_batch = batch_size // 2
-        say(f"out of memory: goes on with batch_size {self.largest_batch} instead of {batch_size}; same rollouts")
+        say(f"out of memory: batch_size {batch_size} -> {self.largest_batch}; rollouts stay the same")
 
     def _draw(
         self,

@@ -16,9 +16,9 @@ Data = TypeVar("Data")
 def train_within_memory(
     train: Callable[[TrainingJob[Settings, Data]], Trained], job: TrainingJob[Settings, Data]
 ) -> Trained:
-    """Train; whenever the GPU runs out of memory, go on with half the rows per pass from the newest checkpoint.
+    """Train, and resume from the newest checkpoint with half the rows per pass each time the GPU runs out of memory.
 
-    Smaller passes have the same gradient. A RuntimeError if they cannot be divided further.
+    The gradient steps stay the same. Raises a RuntimeError if the passes cannot be divided further.
     """
     tokens_before = job.meter.tokens_generated
     while True:
@@ -26,4 +26,4 @@ def train_within_memory(
         if trained is not None:
             return trained
         job.passes.halve()
-        job.meter.tokens_generated = tokens_before  # a checkpoint has the count of its steps
+        job.meter.tokens_generated = tokens_before  # a checkpoint adds the tokens of its steps
