@@ -17,6 +17,12 @@ def policy_of(wildcards):
     return policy_at(f"{w.model}/seed{w.seed}/{run}/g{w.g}/k{w.k}")
 
 
+def automatic_policy(wildcards):
+    """Policy of a warm-up that stops automatically."""
+    w = wildcards
+    return policy_at(f"{w.model}/seed{w.seed}/{AUTO}/grpo/g{w.g}/k{w.k}")
+
+
 def reads_of(wildcards):
     return GRID.reads(policy_of(wildcards))
 
@@ -204,9 +210,7 @@ def training_settings(wildcards):
 
 
 def automatic_settings(wildcards):
-    w = wildcards
-    policy = policy_at(f"{w.model}/seed{w.seed}/{AUTO}/grpo/g{w.g}/k{w.k}")
-    return GRID.fingerprints[w.model].training(policy)
+    return GRID.fingerprints[wildcards.model].training(automatic_policy(wildcards))
 
 
 def harvest_settings(wildcards):
@@ -232,3 +236,31 @@ def harvest_gpus(wildcards):
         return engine_gpus(wildcards)
     reward = GRID.fingerprints[harvest.model].reward_for(GRID.runs[harvest.model][harvest.run_name])
     return int(reward is not None and kind_of(reward).gpu)
+
+
+# Time limits on a cluster.
+
+
+@cache
+def rates_here():
+    """Measured hours of finished jobs; only the Snakemake that submits jobs reads them."""
+    if not workflow.is_main_process:
+        return {}
+    return mean_rates(measured_rates(RESULTS, CONFIG.models))
+
+
+def run_minutes(wildcards, attempt, rulename):
+    """Minutes that a job requests, of the steps that it runs or the benchmarks that it answers."""
+    stage = own_name(rulename)
+    policy = None
+    benchmarks = []
+    if stage == AUTO_STAGE:
+        policy = automatic_policy(wildcards)
+    elif stage in (*TO_K, *OFFLINE_STAGES):
+        policy = policy_of(wildcards)
+    elif stage in EVALUATIONS:
+        folder = "eval" if stage == "evaluate" else "samples"
+        costs = [f"results/{wildcards.policy}/{folder}/{name}.cost.json" for name in CONFIG.benchmarks]
+        benchmarks = to_answer(costs, RESULTS)
+    work = work_of(GRID, stage, model_of(wildcards), policy, benchmarks)
+    return limits.run_minutes(work, rates_here(), attempt)
