@@ -3,8 +3,9 @@
     python benchmarks/gpu.py --out /tmp/g2d-gpu [--wheels FOLDER] [--minutes 8] [--parts NAME ...] [--smollm2 FOLDER]
     python benchmarks/gpu.py --out /tmp/g2d-gpu --device cpu --tiny     # test of the script
 
-The machine needs CUDA, torch and transformers; it may have no network and a read-only checkout. Missing packages come
-from `--wheels` (`benchmarks/wheelhouse.py` collects them) and are installed below `--out`, the folder of all output.
+The machine needs CUDA, torch and transformers, and vLLM for the parts that begin with `vllm`; it may have no network
+and a read-only checkout. Missing packages come from `--wheels` (`benchmarks/wheelhouse.py` collects them) and are
+installed below `--out`, the folder of all output.
 This script makes the environment; `gpu_parts.py` measures in it, and has the other arguments.
 """
 

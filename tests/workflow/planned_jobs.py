@@ -1,7 +1,7 @@
 """Print the jobs of a plan and what they are made from: `python planned_jobs.py SNAKEMAKE_ARGUMENTS`.
 
 JSON: a list of jobs. Each has its rule and wildcards, inputs and outputs (also by name), its log, the `repr` of its
-parameters, its GPUs and the numbers of the jobs that it needs.
+parameters, its GPUs, its time limit in minutes and the numbers of the jobs that it needs.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
             "output": list(job.output),
             "log": list(job.log),
             "gpus": job.resources.get("gpu", 0),
+            "minutes": job.resources.get("runtime"),
             "needs": [numbers[other] for other in self.dag.dependencies[job]],
         }
         for job in numbers

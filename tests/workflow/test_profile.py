@@ -13,6 +13,7 @@ import pytest
 from snakemake.iocontainers import InputFiles
 from snakemake.resources import Resource
 
+from g2d.forecast.limits import LEAST
 from g2d.grid.versions import GPU_STAGES
 from tests.workflow.conftest import REPOSITORY, Project, read_profile
 
@@ -34,6 +35,30 @@ def test_the_dry_run_lists_gpu_hours_of_the_papers_grid(project: Project) -> Non
     *_, total, last = done.stdout.rstrip().splitlines()
     assert re.match(r"total +304 +[\d.]+$", total)
     assert last.startswith("This was a dry-run")
+
+
+def minutes_of(jobs: list[dict[str, Any]], rule: str) -> dict[str, int]:
+    """Time limits of the jobs of a rule, by output."""
+    return {job["output"][0]: job["minutes"] for job in jobs if job["rule"] == rule}
+
+
+def test_requested_hours_of_the_papers_grid_are_at_most_five_times_the_forecast(project: Project) -> None:
+    dry_run = project.snakemake("--profile", "slurm", "-n", "--quiet", "rules").stdout
+    [forecast] = re.findall(r"^total +304 +([\d.]+)$", dry_run, re.M)
+    jobs = project.planned_jobs("--profile", "slurm")
+    requested = sum(job["minutes"] for job in jobs if job["gpus"]) / 60
+    assert 3 < requested / float(forecast) < 5
+    chain = minutes_of(jobs, "train_grpo")
+    by_k = {k: chain[f"results/qwen2.5-7b-instruct/seed0/grpo/g2/k{k}/checkpoint"] for k in (150, 300, 1000)}
+    assert by_k[300] == by_k[150]  # both run 150 steps
+    assert 1.5 < by_k[1000] / by_k[300] < 2  # 300 steps, after those to K=700
+
+
+def test_a_time_limit_of_the_user_replaces_the_forecasts(project: Project) -> None:
+    mine = ["--configfile", "config/config.yaml", "--set-resources", "train_dpo:runtime=77"]
+    jobs = project.planned_jobs("--profile", "slurm", *mine)
+    assert set(minutes_of(jobs, "train_dpo").values()) == {77}
+    assert set(minutes_of(jobs, "train_grpo").values()) == {LEAST}
 
 
 def test_another_configuration_replaces_the_papers(project: Project) -> None:

@@ -117,6 +117,7 @@ rule calibrate:
         "../../envs/g2d.yaml"
     resources:
         gpu=engine_gpus,
+        runtime=run_minutes,
     params:
         version=VERSIONS["calibrate"],
         settings=lambda w: GRID.job_settings[w.model].calibration(),

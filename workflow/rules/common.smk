@@ -21,6 +21,8 @@ try:
     from g2d.checks.load import load
     from g2d.checks.machine import require_gpu
     from g2d.config.file import read_files, require_whole
+    from g2d.forecast import limits
+    from g2d.forecast.hours import mean_rates, measured_rates, to_answer, work_of
     from g2d.checks.requirements import (
         fetch_reward_models,
         require_files,
@@ -31,7 +33,7 @@ try:
     from g2d.grid.grid import Grid
     from g2d.grid.runs import harvest_of
     from g2d.grid.runs import M0
-    from g2d.grid.versions import EVALUATIONS, ORDER, VERSIONS
+    from g2d.grid.versions import EVALUATIONS, OFFLINE_STAGES, ONLINE_STAGES, ORDER, VERSIONS
     from g2d.jobs import recover
     from g2d.jobs.digests import ANSWERS, recorded_files
     from g2d.jobs.orphans import name_of

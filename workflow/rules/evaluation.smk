@@ -20,6 +20,7 @@ rule evaluate:
         "../../envs/g2d.yaml"
     resources:
         gpu=engine_gpus,
+        runtime=run_minutes,
     params:
         version=VERSIONS["evaluate"],
         settings=lambda w: GRID.job_settings[model_of(w)].answers(),
@@ -70,6 +71,7 @@ rule sample_replies:
         "../../envs/g2d.yaml"
     resources:
         gpu=engine_gpus,
+        runtime=run_minutes,
     params:
         version=VERSIONS["sample_replies"],
         settings=lambda w: GRID.job_settings[model_of(w)].replies(),

@@ -20,6 +20,7 @@ rule harvest_rollouts:
         "../../envs/g2d.yaml"
     resources:
         gpu=harvest_gpus,
+        runtime=run_minutes,
     params:
         version=VERSIONS["harvest_rollouts"],
         settings=harvest_settings,

@@ -244,3 +244,29 @@ def harvest_gpus(wildcards):
         return engine_gpus(wildcards)
     reward = GRID.job_settings[harvest.model].reward_for(GRID.runs[harvest.model][harvest.run_name])
     return int(reward is not None and kind_of(reward).gpu)
+
+
+# Time limits on a cluster.
+
+
+@cache
+def rates_here():
+    """Measured hours of finished jobs; only the Snakemake that submits jobs reads them."""
+    if not workflow.is_main_process:
+        return {}
+    return mean_rates(measured_rates(RESULTS, CONFIG.models))
+
+
+def run_minutes(wildcards, attempt, rulename):
+    """Minutes that a job requests, of the steps that it runs or the benchmarks that it answers."""
+    stage = own_name(rulename)
+    policy = None
+    benchmarks = []
+    if stage in (*ONLINE_STAGES, *OFFLINE_STAGES):
+        policy = policy_of(wildcards)
+    elif stage in EVALUATIONS:
+        folder = "eval" if stage == "evaluate" else "samples"
+        costs = [f"results/{wildcards.policy}/{folder}/{name}.cost.json" for name in CONFIG.benchmarks]
+        benchmarks = to_answer(costs, RESULTS)
+    work = work_of(GRID, stage, model_of(wildcards), policy, benchmarks)
+    return limits.run_minutes(work, rates_here(), attempt)

@@ -29,6 +29,7 @@ rule train_dpo:
     threads: CONFIG.training.threads
     resources:
         gpu=1,
+        runtime=run_minutes,
     params:
         version=VERSIONS["train_dpo"],
         settings=training_settings,

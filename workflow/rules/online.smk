@@ -32,6 +32,7 @@ rule train_grpo:
     threads: CONFIG.training.threads
     resources:
         gpu=1,
+        runtime=run_minutes,
     params:
         version=VERSIONS["train_grpo"],
         settings=training_settings,

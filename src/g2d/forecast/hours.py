@@ -14,7 +14,7 @@ from typing import Any
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
 from g2d.grid.grid import Grid
-from g2d.grid.runs import OnlineRun, harvest_of
+from g2d.grid.runs import OnlineRun, Policy, harvest_of
 from g2d.grid.versions import AUTO_STAGE, EVALUATIONS, GPU_STAGES, OFFLINE_STAGES, ONLINE_STAGES
 from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.snakemake_jobs import PlannedJob
@@ -47,11 +47,22 @@ class Line:
 
 def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD, results: str | Path = "results") -> GpuJob:
     policy = None
-    benchmarks: Sequence[str] = ()
-    units = 1.0
-    at_most = False
     if job.rule in (*ONLINE_STAGES, *OFFLINE_STAGES):
         policy = grid.at(job.folder)
+    return work_of(grid, job.rule, job.model, policy, to_answer(job.costs, results), device)
+
+
+def work_of(
+    grid: Grid,
+    stage: str,
+    model: str,
+    policy: Policy | None = None,
+    benchmarks: Sequence[str] = (),
+    device: Device = CARD,
+) -> GpuJob:
+    """Return the work of a job that trains a policy, answers benchmarks, or samples once."""
+    units = 1.0
+    at_most = False
     if policy is not None and isinstance(policy.run, OnlineRun):
         settings = policy.run.settings
         before = policy.reads.continues
@@ -61,23 +72,23 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD, results: str | P
         # An upper bound: auto-stop and iterations need fewer.
         units = steps * settings.completions_per_step(policy.group_size)
         at_most = getattr(settings, "iterations", 1) > 1
-    elif job.rule in EVALUATIONS:
-        benchmarks = benchmarks_to_answer(job, results)
+    elif stage in EVALUATIONS:
         units = len(benchmarks)
-    work = GpuJob(job.rule, job.model, units, at_most)
-    if grid.is_embedded(job.model) or not units:
+    work = GpuJob(stage, model, units, at_most)
+    if grid.is_embedded(model) or not units:
         return work
-    hours = guess(grid, job.rule, job.model, units, policy, benchmarks, device)
+    asked = benchmarks if stage in EVALUATIONS else ()
+    hours = guess(grid, stage, model, units, policy, asked, device)
     return replace(work, guess=hours / units)
 
 
-def benchmarks_to_answer(job: PlannedJob, results: str | Path) -> list[str]:
-    """Return the benchmarks of an evaluation without costs, or all if none is missing, because then it runs again."""
+def to_answer(costs: Sequence[str], results: str | Path) -> list[str]:
+    """Return the benchmarks that an evaluation answers: without costs, or all if none is missing and it runs again."""
     missing = []
-    for cost in job.costs:
+    for cost in costs:
         if not Path(results, Path(cost).relative_to("results")).exists():
             missing.append(cost)
-    return [Path(cost).name.removesuffix(".cost.json") for cost in missing or job.costs]
+    return [Path(cost).name.removesuffix(".cost.json") for cost in missing or costs]
 
 
 def holds_device(grid: Grid, job: PlannedJob) -> bool:

@@ -77,7 +77,7 @@ class TransformersEngine(ModelEngine):
         return tokens, "stop" if tokens[-1] in self.end_ids else "length"
 
     def sample(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
-        """Sample a completion per tokenized prompt, as `VllmEngine.draw`, without log-probabilities."""
+        """Sample a completion per tokenized prompt, as `VllmEngine.sample`, without log-probabilities."""
         first_of: dict[tuple[int, ...], int] = {}  # equal prompts are read once
         samples: list[Sample] = []
         for place, prompt in enumerate(prompts):

@@ -1,0 +1,28 @@
+"""Time limits follow the forecast, the attempt and the longest time of a partition."""
+
+from __future__ import annotations
+
+import pytest
+
+from g2d.forecast.hours import GpuJob
+from g2d.forecast.limits import LEAST, LONGEST, run_minutes
+
+TRAINING = GpuJob("train_grpo", "mine", 1000.0, guess=0.002)  # two hours
+
+
+def test_a_limit_is_three_times_the_guess_and_grows_with_the_attempt() -> None:
+    assert [run_minutes(TRAINING, {}, attempt) for attempt in (1, 2, 3)] == [360, 720, 1080]
+
+
+def test_measured_hours_are_preferred() -> None:
+    assert run_minutes(TRAINING, {("train_grpo", "mine"): 0.004, ("train_grpo", "other"): 1.0}, 1) == 720
+
+
+@pytest.mark.parametrize("work", [GpuJob("evaluate", "mine", 2.0, guess=0.01), GpuJob("evaluate", "mine", 0.0)])
+def test_a_short_job_has_time_to_start(work: GpuJob) -> None:
+    assert [run_minutes(work, {}, attempt) for attempt in (1, 2)] == [LEAST, 2 * LEAST]
+
+
+def test_no_limit_is_longer_than_the_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LONGEST, "400")
+    assert [run_minutes(TRAINING, {}, attempt) for attempt in (1, 2)] == [360, 400]
