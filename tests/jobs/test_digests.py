@@ -251,11 +251,13 @@ def test_a_file_that_has_just_been_written_is_not_remembered(folder: Path, monke
     assert not (folder / digests.MEMORY).exists()
 
 
-def test_only_recorded_files_can_have_changed(folder: Path) -> None:
+def test_files_that_a_job_read_are_compared_wherever_they_are(folder: Path) -> None:
     log = "results/logs/load_problems/pool.log"
+    assert changed_inputs(log, [POOL]) == []  # not recorded
+    write_digests(log, [HARVEST], {POOL: sha256(POOL)})
     assert changed_inputs(log, [POOL]) == []
-    write_digests(log, [HARVEST], {POOL: sha256(POOL), "gone.jsonl": sha256(POOL)})
-    assert changed_inputs(log, [POOL, "never-recorded.jsonl"]) == []
-    (folder / POOL).write_text("another")
-    assert changed_inputs(log, [POOL]) == [POOL]
-    assert changed_inputs(log, []) == []
+    (folder / POOL).rename(folder / "moved.jsonl")
+    assert changed_inputs(log, ["moved.jsonl"]) == []
+    (folder / "moved.jsonl").write_text("another")
+    assert changed_inputs(log, ["moved.jsonl"]) == ["moved.jsonl"]
+    assert changed_inputs(log, []) == [POOL]

@@ -38,8 +38,8 @@ def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
 
 
 @contextlib.contextmanager
-def stage_until_the_work(snakemake: Any) -> Iterator[Any]:
-    with run_stage(snakemake):
+def stage_until_the_work(snakemake: Any, reads: Iterable[str] = ()) -> Iterator[Any]:
+    with run_stage(snakemake, reads):
         raise RuntimeError(BEGAN)
     yield
 

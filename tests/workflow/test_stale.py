@@ -303,18 +303,39 @@ def test_equal_content_runs_nothing_however_large_and_new_it_is(local_model: Pro
     assert copied.planned(RECORD, *READ, *LARGE) == {}
 
 
-def test_files_without_a_record_are_judged_by_their_time_stamps_as_before(local_model: Project) -> None:
+def test_files_without_a_record_are_taken_as_they_are(local_model: Project) -> None:
     record = local_model.root / "results/digests/load_problems/pool.inputs"
     kept = record.read_bytes()
     record.unlink()
     pool = local_model.root / "pool.jsonl"
-    before = pool.stat()
-    os.utime(pool, ns=(OLD, OLD))
+    before = pool.read_bytes()
+    pool.write_bytes(before + b"\n")
     assert local_model.planned(RECORD, *READ, *LARGE) == {}
-    pool.touch()
-    assert local_model.planned(RECORD, *READ, *LARGE) == {"load_problems": 1}
     record.write_bytes(kept)
-    os.utime(pool, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert local_model.planned(RECORD, *READ, *LARGE) == {"load_problems": 1}
+    pool.write_bytes(before)
+
+
+def test_moved_files_run_nothing_unless_a_byte_has_changed(local_model: Project, tmp_path: Path) -> None:
+    project = local_model.copied(tmp_path / "g2d")
+    shutil.copyfile(local_model.root / "../own.jsonl", project.root / "../own.jsonl")
+    before = (project.root / "config/config.yaml").read_text()
+    (project.root / "elsewhere").mkdir()
+    for name in ("model", "pool.jsonl"):
+        (project.root / name).rename(project.root / "elsewhere" / name)
+    moved = before.replace("path: model", "path: elsewhere/model").replace(
+        "path: pool.jsonl", "path: elsewhere/pool.jsonl"
+    )
+    (project.root / "config/config.yaml").write_text(moved)
+    assert project.planned(RECORD, *READ, *LARGE) == {}
+    weights = project.root / "results/mine/base/model/model.safetensors"
+    assert weights.read_bytes() == (project.root / "elsewhere/model/model.safetensors").read_bytes()
+    pool = project.root / "elsewhere/pool.jsonl"
+    pool.write_bytes(pool.read_bytes() + b"\n")
+    assert project.planned(RECORD, *READ, *LARGE) == {"load_problems": 1}
+    template = project.root / "elsewhere/model/chat_template.jinja"
+    template.write_text(f"{template.read_text()} ")
+    assert project.planned(RECORD, *READ, *LARGE) == {"load_problems": 1, "pretrained_model": 1}
 
 
 def test_an_edited_local_model_is_planned_and_a_touched_one_is_not(local_model: Project) -> None:

@@ -1,6 +1,7 @@
 # Before training: M0, the problems, and the difficulty of each level.
 
-# M0: its record, and its folder, with links to weights that are outside of results/.
+# M0: its record, and its folder, with links to weights that are outside of results/. Local models and problems are no
+# inputs: another path is no other file. `force_edited_inputs` compares their digests.
 
 
 rule embedded_model:
@@ -26,8 +27,6 @@ rule embedded_model:
 
 
 rule pretrained_model:
-    input:
-        model_sources,
     output:
         policy="results/{model}/base/policy.json",
         model=directory("results/{model}/base/model"),
@@ -52,8 +51,6 @@ rule pretrained_model:
 
 
 rule load_problems:
-    input:
-        problem_sources,
     output:
         problems="results/problems/{set}.jsonl",
         manifest="results/problems/{set}.manifest.json",

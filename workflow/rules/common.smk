@@ -35,7 +35,7 @@ try:
     from g2d.grid.runs import M0
     from g2d.grid.versions import EVALUATIONS, OFFLINE_STAGES, ONLINE_STAGES, ORDER, VERSIONS
     from g2d.jobs import recover
-    from g2d.jobs.digests import ANSWERS, recorded_files
+    from g2d.jobs.digests import ANSWERS
     from g2d.jobs.orphans import name_of
     from g2d.jobs.snakemake_jobs import PlannedJob, model_of, write_jobs
     from g2d.jobs.stage import RULE_NAMES, own_name
@@ -110,15 +110,6 @@ CARD = f"{CONFIG.lora.folder}/README.md"
 OF_GRPO = "results/{model}/seed{seed}/{variant}grpo/g{g}/k{k}"
 OF_OFFLINE = "results/{model}/seed{seed}/{variant}{run}/g{g}/k{k}"
 OF_ENTRY = "results/{model}/seed{seed}/{run}/g{g}/k{k}"
-
-
-def ancient_if_recorded(files, log):
-    """External inputs: time stamps count only if the job with this log recorded no digests."""
-    try:
-        recorded = recorded_files(log, files)
-    except (OSError, ValueError) as error:
-        raise WorkflowError(plain(str(error), lines=True))
-    return [ancient(file) if file in recorded else file for file in files]
 
 
 def base_model_rule(model):

@@ -5,6 +5,7 @@ import glob
 
 from g2d.checks.load import owner, read as read_config
 from g2d.jobs.digests import changed_inputs, keep_if_same
+from g2d.policies.pretrained import link_weights
 from g2d.regimes.common.checkpoints import MANIFEST, is_whole
 
 JOBS_OF_TARGET = {
@@ -62,7 +63,7 @@ def force_jobs_of_targets():
 
 
 def force_edited_inputs():
-    """Force jobs whose files outside of results/ have changed: Snakemake compares large ones by time stamps."""
+    """Force jobs whose files outside of results/ have changed. They are compared by digest, so they may have moved."""
     settings = workflow.dag_settings
     forced = set()
     edited = []
@@ -116,6 +117,8 @@ def edited_models():
     """Yield rule, output, and changed files of each job that reads a model."""
     for model, source in CONFIG.models.items():
         files = changed_inputs(base_model_log(model), model_files(source))
+        if not files:
+            link_weights(source, Path(f"results/{model}/base/model"))
         yield base_model_rule(model), f"results/{model}/base/policy.json", files
 
 

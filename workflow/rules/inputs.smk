@@ -46,18 +46,6 @@ def finished_record(policy):
 # Inputs.
 
 
-def model_sources(wildcards):
-    """Files from outside of results/ that M0 is made of."""
-    model = wildcards.model
-    return ancient_if_recorded(model_files(CONFIG.models[model]), base_model_log(model))
-
-
-def problem_sources(wildcards):
-    """Files from outside of results/ that problems are read from."""
-    name = wildcards.set
-    return ancient_if_recorded(problem_files(CONFIG.problem_sources[name]), f"results/logs/load_problems/{name}.log")
-
-
 def pool_of(wildcards):
     """Prompts to train on that a benchmark must not contain."""
     pool = OPEN_ENDED if wildcards.benchmark == HELD_OUT else "pool"

@@ -2,22 +2,21 @@
 
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from g2d.checks.load import load
 from g2d.jobs.stage import stage
 from g2d.policies import write_policy
 from g2d.policies.lora_targets import require_targets
-from g2d.policies.model_keys import CONFIG, ModelSource
+from g2d.policies.model_keys import CONFIG, model_files
 from g2d.policies.pretrained import placed, resolve_base
 
 
 def main(snakemake):
-    with stage(snakemake):
-        source = TypeAdapter(ModelSource).validate_python(snakemake.params.source)
-        name = snakemake.wildcards.model
+    name = snakemake.wildcards.model
+    config = load(snakemake.config)
+    source = config.models[name]
+    with stage(snakemake, reads=model_files(source)):
         base = resolve_base(name, source)
-        require_targets(Path(base.base, CONFIG), load(snakemake.config).for_model(name).lora)
+        require_targets(Path(base.base, CONFIG), config.for_model(name).lora)
         write_policy(snakemake.output.policy, placed(base, Path(snakemake.output.model)))
 
 

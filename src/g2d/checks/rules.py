@@ -81,8 +81,9 @@ def _equal(section: str, named: Mapping[str, object]) -> Iterator[str]:
 
 def _resolved(source: Section) -> dict[str, Any]:
     values = source.params(without={"settings", "select_by"})
-    if "path" in values:
-        values["path"] = os.path.realpath(values["path"])
+    path = getattr(source, "path", None)
+    if path is not None:
+        values["path"] = os.path.realpath(path)
     return values
 
 

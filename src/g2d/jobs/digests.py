@@ -36,8 +36,15 @@ def inputs_file(log: str | Path) -> Path:
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str]) -> None:
     """Write the digests of a job's outputs, and of its inputs before it started (`read`)."""
     files = [str(file) for path in paths for file in _files(Path(path))]
-    for listed, digests in ((inputs_file(log), read), (digest_file(log), remembered_digests(files))):
+    _write_list(inputs_file(log), read)
+    _write_list(digest_file(log), remembered_digests(files))
+
+
+def _write_list(listed: Path, digests: Mapping[str, str]) -> None:
+    if digests:
         write_text(listed, "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
+    else:
+        listed.unlink(missing_ok=True)
 
 
 def read_digests(results: Path) -> dict[Path, str]:
@@ -123,8 +130,20 @@ def recorded_files(log: str | Path, files: Collection[str]) -> dict[str, str]:
     return {file: digests[file] for file in files if file in digests}
 
 
-def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
-    return [file for file, digest in recorded_files(log, files).items() if remembered_digest(file) != digest]
+def changed_inputs(log: str | Path, files: Iterable[str]) -> list[str]:
+    """Return the changed files of a job that reads nothing else; none if its list is missing.
+
+    Files are compared by digest, so they may have moved.
+    """
+    listed = inputs_file(log)
+    if not listed.exists():
+        return []
+    before = _read_list(listed)
+    now = remembered_digests(files)
+    if sorted(before.values()) == sorted(now.values()):
+        return []
+    new = [file for file, digest in now.items() if digest not in before.values()]
+    return new or sorted(before.keys() ^ now.keys())
 
 
 MEMORY = Path(".snakemake/g2d_digests.json")

@@ -29,10 +29,11 @@ RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
 @contextmanager
-def stage(snakemake: Snakemake) -> Iterator[Meter]:
+def stage(snakemake: Snakemake, reads: Iterable[str] = ()) -> Iterator[Meter]:
     """Run the body of a rule's script, with its output in the rule's log.
 
-    An exception or SIGTERM ends the process with a traceback in the log and one line on the terminal.
+    `reads` are files outside of `results/` that are no inputs of the rule, because a moved file is no other input. An
+    exception or SIGTERM ends the process with a traceback in the log and one line on the terminal.
     """
     terminal = _redirect_output(Path(snakemake.log[0]))
     rule = own_name(snakemake.rule)
@@ -47,9 +48,8 @@ def stage(snakemake: Snakemake) -> Iterator[Meter]:
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
         require_clock(snakemake.input)
-        is_fetching = rule in FETCHING
-        external = [file for file in snakemake.input if is_fetching or not file.startswith("results/")]
-        read = remembered_digests(external)
+        external = [file for file in snakemake.input if not file.startswith("results/")]
+        read = remembered_digests([*external, *reads])
         take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
             meter = Meter(job, rule, threads=snakemake.threads)

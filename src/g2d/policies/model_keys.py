@@ -42,7 +42,7 @@ class LocalModel(WithTemplate):
     """A model in Hugging Face format in a local folder."""
 
     source: Literal["local"] = key(..., "Use a folder with config.json, safetensors and a tokenizer.")
-    path: str = key(..., "The folder, relative to the working directory.")
+    path: str = key(..., "The folder, relative to the working directory.", is_place=True)
     settings: dict[str, object] = key({}, "Sections with other values for this model.")
 
 

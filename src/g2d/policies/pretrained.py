@@ -13,7 +13,15 @@ from jinja2 import TemplateError
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
-from g2d.policies.model_keys import BASE_FILES, WEIGHT_FILES, EmbeddedModel, HubModel, LocalModel, found
+from g2d.policies.model_keys import (
+    BASE_FILES,
+    WEIGHT_FILES,
+    EmbeddedModel,
+    HubModel,
+    LocalModel,
+    ModelSource,
+    found,
+)
 from g2d.policies.record import PolicyRecord, base_files, load_tokenizer, require_whole
 from g2d.problems.prompts import conversation_ids
 
@@ -52,6 +60,18 @@ def placed(base: PolicyRecord, folder: Path) -> PolicyRecord:
         for file in found(base.base, WEIGHT_FILES):
             (draft / file.name).symlink_to(_target(file, folder))
     return replace(base, base=str(folder))
+
+
+def link_weights(source: ModelSource, folder: Path) -> None:
+    """Let M0's folder link to the weights of a local model that has moved."""
+    if not isinstance(source, LocalModel):
+        return
+    for file in found(source.path, WEIGHT_FILES):
+        link = folder / file.name
+        target = _target(file, folder)
+        if link.is_symlink() and str(link.readlink()) != target:
+            link.unlink()
+            link.symlink_to(target)
 
 
 def _target(file: Path, folder: Path) -> str:

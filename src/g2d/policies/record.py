@@ -173,7 +173,8 @@ def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
 
 
 def _way_back(policy: PolicyRecord) -> str:
-    if policy.settings.get("path") == policy.base:
+    is_placed = Path(policy.base).parts[-2:] == ("base", "model")
+    if not is_placed:
         return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
     return DELETE
 

@@ -91,7 +91,9 @@ class LocalProblems(Problems):
     """Problems in a local file."""
 
     source: Literal["local"] = key(..., "Read a file.")
-    path: str = key(..., "JSONL, or .json, .csv or .parquet, also .gz; relative to the working directory.")
+    path: str = key(
+        ..., "JSONL, or .json, .csv or .parquet, also .gz; relative to the working directory.", is_place=True
+    )
     fields: Fields = key(Fields(), "Column names.")
     answer_format: AnswerFormat | None = key(None, ANSWER_FORMAT_DOC)
 

@@ -76,7 +76,7 @@ class Section(BaseModel):
         return value
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """Keys as parameters of a job (a change makes it stale), without neutral values (see `key`)."""
+        """Keys as parameters of a job (a change makes it stale), without neutral values and places (see `key`)."""
         return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
 
     @model_serializer(mode="wrap")
@@ -87,7 +87,7 @@ class Section(BaseModel):
         kept = {}
         for name, value in values.items():
             extra = self._extra(name)
-            if getattr(self, name) == extra.get("neutral", NO_NEUTRAL):
+            if PLACE in extra or getattr(self, name) == extra.get("neutral", NO_NEUTRAL):
                 continue
             kept[name] = self.number(name) if value == AUTO and AUTO in extra else value
         return kept
@@ -149,6 +149,7 @@ def _too_large(number: float) -> str:
 
 LARGEST = 2**31 - 1
 AUTO = "auto"
+PLACE = "place"
 NO_TRUTH_VALUE = "is what YAML makes of yes, no, on, off, true and false: quote a text, or write a number"
 PARAMS = {"for": "params"}  # serialisation context of `Section.params`
 NO_NEUTRAL = object()
@@ -162,6 +163,7 @@ def key(
     paper: str | None = None,
     neutral: object = NO_NEUTRAL,
     auto: int | None = None,
+    is_place: bool = False,
     **bounds: Any,
 ) -> Any:
     """Declare a configuration key.
@@ -170,6 +172,8 @@ def key(
         neutral: the default, if it gives the same results as before the key existed. It is left out of the parameters
             of jobs, so that finished results stay valid.
         auto: the number in place of auto in the parameters of jobs.
+        is_place: the key says where files are. It is left out of the parameters of jobs, because the digests of the
+            files identify them.
     """
     extra: dict[str, Any] = {}
     if unit is not None:
@@ -178,6 +182,8 @@ def key(
         extra["paper"] = paper
     if auto is not None:
         extra[AUTO] = auto
+    if is_place:
+        extra[PLACE] = True
     if neutral is not NO_NEUTRAL:
         if neutral != default:
             raise TypeError(f"the neutral value {neutral!r} of a key must be its default, not {default!r}")
