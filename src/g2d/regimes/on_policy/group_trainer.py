@@ -97,8 +97,8 @@ def groups(
     return formed
 
 
-# Maps the number of finished updates to (groups to train on, number of prompts, metrics).
-Updates = Callable[[int], tuple[Sequence[Group], int, Metrics]]
+# Returns the groups to train on, the number of prompts, and metrics, after so many updates of a trainer.
+Updates = Callable[[int, "GroupTrainer"], tuple[Sequence[Group], int, Metrics]]
 
 
 class Pass(TypedDict):
@@ -140,7 +140,7 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
 
     def training_step(self, model: PreTrainedModel, inputs: object, num_items_in_batch: object = None) -> torch.Tensor:
         """Run one update. Without groups the gradient is zero rather than missing."""
-        update, n_asked, record = self.updates(self.state.global_step)
+        update, n_asked, record = self.updates(self.state.global_step, self)
         for name, value in record.items():
             self._metrics["train"][name].append(value)
         total = torch.zeros((), device=self.accelerator.device)

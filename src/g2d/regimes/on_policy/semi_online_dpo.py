@@ -135,41 +135,86 @@ def train_semi_online_dpo(job: SemiOnlineJob) -> Trained:
     """Train M0, or the policy of `start`, for K updates."""
     from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after
 
-    settings = job.settings
-    meter = job.meter
     checkpoints, microbatches = begin(job)
     if job.start is not None:
         job = replace(job, seed=seed_after(job.seed, job.start))
     on_policy = OnPolicyRollouts(job)
     try:
         arguments = {
-            **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **microbatches.arguments),
-            "max_steps": settings.total_steps,
+            **trainer_arguments(checkpoints.draft, job.seed, job.tracking, job.settings, **microbatches.arguments),
+            "max_steps": job.settings.total_steps,
             "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": 1,
         }
         trainer = _trainer(job, on_policy, arguments, microbatches)
         on_policy.sampler.trainer = trainer
         share_prompts_as_chosen(trainer, checkpoints)
-        before = meter.tokens_generated
-
-        def save(folder: Path) -> None:
-            on_policy.save(folder)
-            meter.tokens_generated = before + on_policy.tokens_generated
-
-        def restore(folder: Path, *, same_job: bool = True) -> None:
-            on_policy.restore(folder, same_job=same_job)
-            meter.tokens_generated = before + on_policy.tokens_generated
-            restore_token_count(trainer, folder)
-            adapter = on_policy.sampler.adapter
-            if settings.reference == "sync" and adapter is not None:
-                load_reference(trainer.model, adapter, trainer.ref_model)
-
-        if job.resume_from is not None:
-            restore(job.resume_from, same_job=False)
-        return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
+        state = State(job, on_policy, trainer)
+        return train_to_k(job, trainer, checkpoints, save=state.save, restore=state.restore)
     finally:
         on_policy.close()
+
+
+class State:
+    """State of a training in a checkpoint, besides TRL's: rollouts, the reference, and the tokens to count.
+
+    Tokens of updates before `resume_from` were counted by the job of the K before.
+    """
+
+    def __init__(self, job: SemiOnlineJob, on_policy: OnPolicyRollouts, trainer: GroupTrainer) -> None:
+        self.job = job
+        self.on_policy = on_policy
+        self.trainer = trainer
+        self.tokens_before = job.meter.tokens_generated
+        if job.resume_from is not None:
+            self.restore(job.resume_from, same_job=False)
+
+    def save(self, checkpoint: Path) -> None:
+        self.on_policy.save(checkpoint)
+        self._count_tokens()
+
+    def restore(self, checkpoint: Path, *, same_job: bool = True) -> None:
+        self.on_policy.restore(checkpoint, same_job=same_job)
+        self._count_tokens()
+        restore_token_count(self.trainer, checkpoint)
+        adapter = self.on_policy.sampler.adapter
+        if self.job.settings.reference == "sync" and adapter is not None:
+            load_reference(self.trainer.model, adapter, self.trainer.ref_model)
+
+    def _count_tokens(self) -> None:
+        self.job.meter.tokens_generated = self.tokens_before + self.on_policy.tokens_generated
+
+
+class FreshGroups:
+    """Samples the groups of an update. Before it, the generator and the reference follow the policy, if it is due."""
+
+    def __init__(self, job: SemiOnlineJob, on_policy: OnPolicyRollouts) -> None:
+        self.settings = job.settings
+        self.seed = job.seed
+        self.on_policy = on_policy
+
+    def __call__(self, step: int, trainer: GroupTrainer) -> tuple[list[Group], int, Metrics]:
+        from g2d.regimes.on_policy.group_trainer import groups, summary
+
+        self._synchronise(step, trainer)
+        rollouts = self.on_policy.rollouts_for(step)
+        names = rollouts["problem_id"].unique()
+        pairable = groups(
+            rollouts,
+            names,
+            which=self.settings.pairs,
+            seed=self.seed,
+            whole=self.settings.grpo_weight > 0,
+            margin=self.settings.margin,
+        )
+        return pairable, len(names), summary(rollouts, pairable) | self.on_policy.metrics(step)
+
+    def _synchronise(self, step: int, trainer: GroupTrainer) -> None:
+        if step == 0:  # policy, generator and reference are equal
+            return
+        is_synced = self.on_policy.sampler.sync(step)
+        if is_synced and self.settings.reference == "sync":
+            copy_to_reference(trainer.accelerator.unwrap_model(trainer.model), trainer.ref_model)
 
 
 def _trainer(
@@ -178,27 +223,9 @@ def _trainer(
     from datasets import Dataset
     from trl import DPOConfig
 
-    from g2d.regimes.on_policy.group_trainer import GroupTrainer, groups, summary
+    from g2d.regimes.on_policy.group_trainer import GroupTrainer
 
     settings = job.settings
-
-    def updates(step: int) -> tuple[list[Group], int, Metrics]:
-        is_synced = step > 0 and on_policy.sampler.sync(step)  # before the first update, policy and sampler are equal
-        if is_synced and moving:
-            copy_to_reference(trainer.accelerator.unwrap_model(trainer.model), trainer.ref_model)
-        rollouts = on_policy.rollouts_for(step)
-        names = rollouts["problem_id"].unique()
-        pairable = groups(
-            rollouts,
-            names,
-            which=settings.pairs,
-            seed=job.seed,
-            whole=settings.grpo_weight > 0,
-            margin=settings.margin,
-        )
-        return pairable, len(names), summary(rollouts, pairable) | on_policy.metrics(step)
-
-    moving = settings.reference == "sync"
     from_m0 = job.start is not None and settings.reference == "base"  # the reference is not the start of the training
     model = starting_model(job.base, job.start, job.lora)
     reference = None
@@ -207,7 +234,7 @@ def _trainer(
         reference = starting_model(job.base, None, job.lora)
     if job.start is None:
         adapter = lora_config(job.lora)
-    if moving and adapter is not None:
+    if settings.reference == "sync" and adapter is not None:
         model = with_own_adapter(model, job.lora, job.seed)
         adapter = None
     trainer = GroupTrainer(
@@ -216,7 +243,7 @@ def _trainer(
         args=DPOConfig(**arguments, beta=settings.beta, max_length=None, disable_dropout=False),
         train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
         processing_class=load_tokenizer(job.base),
-        updates=updates,
+        updates=FreshGroups(job, on_policy),
         nll_weight=settings.nll_weight,
         entropy_coefficient=settings.entropy_coefficient,
         grpo_weight=settings.grpo_weight,
