@@ -7,6 +7,10 @@ from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
+# Snakemake has no hook between planning and the first job that a dry-run calls too. Its log has: the record that begins
+# a workflow, and the record with the table of jobs (or "nothing to be done"). Filters on the logger call our steps at
+# these two. A module or a job of a cluster must not call them, hence `READ_FIRST` and `is_main_process`.
+
 
 def at_record(is_awaited, steps):
     """Call the steps once, when Snakemake logs a record.

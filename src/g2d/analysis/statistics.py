@@ -90,6 +90,11 @@ class Error:
         return found
 
 
+# Both kinds of estimates treat seeds and questions as crossed: every seed answers every question. Differences between
+# two policies have `error_of_difference`, with tests and power; a single mean has `mean_interval` and
+# `accuracy_interval`. They share the analysis of variance in `mean_squares` and the clusters in `by_cluster`.
+
+
 def seeds_to_find(difference: float, error: Error, alpha: float) -> tuple[int, int]:
     """Return the fewest and the most seeds that find a true difference at level alpha, at most `MOST_SEEDS`, for the
     ends of the 95 % interval of the variance from seeds (chi-squared).

@@ -24,6 +24,8 @@ from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 
 SOURCE = "guess"
 
+# Constants of one H100 (docs/performance.md), rounded. A guess may be wrong by a factor of three: it orders jobs and
+# sizes limits until finished jobs of the same stage and model replace it.
 BANDWIDTH = 3.0e12  # bytes per second of a copy on the card
 OPERATIONS = 3.5e14  # per second, in a DPO step of the 7B model
 STEP = {"transformers": 0.07, "vllm": 0.003}  # seconds of a decoding step without reading the weights

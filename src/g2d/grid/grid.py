@@ -246,6 +246,12 @@ def _number(part: str, prefix: str) -> int:
 # ------------------------------------------------------------------------------------------------- runs of a model
 
 
+# A run is one way to make policies. They are expanded in the order of the tables: DPO, G2D after an automatic warm-up,
+# entries of `regimes`, the GRPO baseline, ablations. An ablation that changes the warm-up has its own harvests (its
+# `variant`); one that changes only DPO reads the harvests of the main grid. Points are (G, K): one policy per point and
+# seed.
+
+
 def runs_of(config: Config, settings: ModelSettings) -> dict[str, TrainedRun]:
     """Return the runs of a model by name, in the order of the tables; `settings` are that model's."""
     return {run.name: run for run in _expanded(config, settings)}

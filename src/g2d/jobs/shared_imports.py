@@ -52,9 +52,9 @@ IMPORTS = (
 LOG = f"{LOGS}/shared_imports.log"
 
 
-# In the process that Snakemake started: it finds the shared process, or starts it, and sends the job: script,
-# environment and folder through the connection, then its own output descriptors. From then on it only forwards signals
-# and waits. If no shared process can be reached, the job makes its own imports.
+# The process that Snakemake started finds the shared process, or starts it, and sends the job: script, environment and
+# folder through the connection, then its own output descriptors. Afterwards it only forwards signals and waits. If no
+# shared process can be reached, the job makes its own imports.
 
 
 def run(main: Callable[[Snakemake], None], snakemake: Snakemake) -> None:
@@ -118,9 +118,9 @@ def _shared(snakemake: Snakemake) -> tuple[Connection, Any] | None:
         return None
 
 
-# In the shared process: it imports, then waits in one `select` for new jobs, for the end of its run, and for the ends
-# of its forks, whose status it sends back. After the end of the run it accepts no job, and ends with its last fork.
-# Usage of the imports is charged to the first job, so that costs stay complete.
+# The shared process imports. One `select` then waits for new jobs, for the end of its run, and for the ends of its
+# forks; their status is sent back. After the end of the run it accepts no job, and ends with its last fork. Usage of
+# the imports is charged to the first job, so that costs stay complete.
 
 
 def main(socket_file: Path, run: str) -> None:
@@ -200,8 +200,8 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                     connection.send(child.exitcode)
 
 
-# In a fork: it closes what belongs to the shared process and to other jobs, takes over the job's descriptors,
-# environment and folder, and runs the script as Python would. It ends if the shared process does.
+# A fork closes what belongs to the shared process and to other jobs, receives the descriptors, environment and folder
+# of its job, and runs the script as Python would. It ends if the shared process does.
 
 
 def _run_job(

@@ -186,6 +186,11 @@ def _on_shapes(config: PreTrainedConfig, lora: Lora | None, half: bool) -> Itera
             yield model, storages
 
 
+# The passes really run, but on fake tensors: they have shapes and no contents. `Storages` sees each storage that an
+# operation makes, and when it is freed. All blocks of a model are alike, so a deep model is measured at two small
+# depths and extrapolated. The head is the exception: TRL computes it in tiles, by a formula in `head`.
+
+
 class Counted:
     """Passes of one model and adapter, each measured once.
 

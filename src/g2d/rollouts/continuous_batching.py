@@ -36,6 +36,12 @@ SLIDING = "sliding_attention"
 BY_ROW = "g2d_rows"  # name of `attend` among transformers' attention functions
 
 
+# A batch works in rounds. Free rows take the next samples of the queue: their prompts are read together, once per
+# prompt, and written into the rows' part of the cache. Then all rows decode token by token until an eighth of them has
+# ended. Finished completions are kept, and the round repeats; once the queue is empty, rows are removed instead. Which
+# samples share a round changes the speed only: a sample's random numbers are its own.
+
+
 class ContinuousBatch:
     """Generates samples in the rows of a batch.
 

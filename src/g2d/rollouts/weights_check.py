@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+# The texts are short, plain and scored by their own tokens only: between two correct implementations unlikely tokens
+# differ most.
 TEXTS = (
     ("What is 17 + 25?", "17 + 25 = 42, so the answer is \\boxed{42}."),
     ("Ann has 3 boxes of 12 eggs and gives 5 eggs away. How many are left?", "First, 3 * 12 = 36. Then 36 - 5 = 31."),

@@ -102,6 +102,11 @@ class JobState:
         return step, self.last.progress.steps
 
 
+# A state follows from files, in this order: a record without an end whose process lives (running), the outputs
+# (finished), no record at all (waiting), and the last record. The process is looked up before the files: a job that
+# ends in between has written them. Snakemake is not needed, so this also works after a kill and on another machine.
+
+
 def job_states(
     results: Path, jobs: Sequence[PlannedJob], records: Mapping[tuple[str, str], list[Recorded]]
 ) -> list[JobState]:

@@ -22,6 +22,11 @@ ROW = "model policy K group_size benchmark"
 BY_BENCHMARK = "model benchmark policy K group_size"
 
 
+# Tables compare policies over their seeds. So answers are grouped by row (a policy without its seed, and a benchmark),
+# and each group becomes an array of seeds and problems. A comparison uses the seeds that both sides have; other
+# problems are an error. M0 has no seed: its one row of answers is compared with every seed.
+
+
 def by_policy(
     evaluations: Evaluations, keep: Callable[[Policy], bool] = lambda policy: True
 ) -> dict[Row, dict[Policy, pd.DataFrame]]:

@@ -38,6 +38,10 @@ class Read(Generic[Key]):
         return dict(zip(self.keys(grid), files, strict=True))
 
 
+# A table and the page declare their files as `Read`s. The rule `make_tables` gets its inputs from them, and the job
+# finds its files by the same keys, so a file that is read is an input, and the other way round.
+
+
 def _answered(grid: Grid) -> list[tuple[Policy, str]]:
     return list(product(grid.policies, grid.config.benchmarks))
 

@@ -20,6 +20,12 @@ _PLAIN = re.compile(r"-?[0-9]+(?:[,.][0-9]+)*|-?\\frac\{-?[0-9]+\}\{-?[0-9]+\}")
 _SPACE = r"(?:\s|~|\\[,;:!> ])"
 
 
+# Normalisation peels first: endings, boxes and introductions such as "x =" are removed until nothing changes. Then each
+# rule of `_RULES` rewrites one notation (units, thousands, mixed numbers, ...). A rule must keep the value: an answer
+# that means something else must stay different. `benchmarks/verdicts.py` counts what each change accepts, rightly and
+# wrongly, on all references of MATH and GSM8K.
+
+
 def normalise(answer: str) -> str:
     r"""Normalise an answer for parsing.
 

@@ -160,11 +160,11 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# A batch is a queue of calls. A thread per worker takes a chunk from it, sends the chunk, and reads replies in order,
-# so the first call without a reply is the one that the worker was at when it hung or died. That call is blamed and the
-# rest of the chunk goes back to the queue, for a new worker. A worker can also die of what an earlier call left in its
-# memory: then the blamed call is tried once more in a fresh worker before it gets the verdict `limit`. So the verdict
-# of a completion depends neither on its neighbours nor on the number of workers.
+# A batch is a queue of calls. A thread per worker takes a chunk from it, sends the chunk, and reads replies in order.
+# So if a worker hangs or dies, it was at the first call without a reply. That call is blamed; the rest of the chunk
+# goes back to the queue, for a new worker. An earlier call may also have filled the worker's memory, so the blamed call
+# is tried once more in a fresh worker before it gets the verdict `limit`. Verdicts then do not depend on neighbours or
+# on the number of workers.
 
 
 class _Batch:

@@ -98,6 +98,12 @@ def _digests(files: str | Sequence[str]) -> list[str]:
     return digests
 
 
+# A checkpoint is a folder `step-N` in the work folder of a training. The trainer writes a draft; `seal` adds a manifest
+# with the digests of all files and the key of the job, and a rename makes it a checkpoint, so that a kill at any moment
+# leaves whole checkpoints only. Two are kept, because the newest may be on a disk that lost its last writes. A resumed
+# training takes the newest one that is whole and has the job's key.
+
+
 class Checkpoints:
     """Checkpoints of the job with a key. Checkpoints of other jobs are not used."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from importlib.metadata import version
 
-# By trainer: overridden methods, with the parameters that they have.
+# Overridden methods of each trainer, with their parameters.
 OVERRIDDEN: dict[str, dict[str, tuple[str, ...]]] = {
     "Trainer": {
         "_get_num_items_in_batch": ("batch_samples", "device"),
@@ -34,7 +34,7 @@ OVERRIDDEN: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-# By trainer: attributes that are read or set.
+# Attributes of each trainer that are read or set.
 READ: dict[str, tuple[str, ...]] = {
     "Trainer": ("_signature_columns",),
     "DPOTrainer": ("_metrics", "_total_train_tokens"),

@@ -37,6 +37,12 @@ BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
 STATE = "fresh.json"
 
 
+# The trainer asks for the rollouts of its step. If the buffer has none, rollouts of several updates are sampled
+# together, up to the next synchronisation (all of them come from the same weights), but at most `TOGETHER`, so that a
+# stop need not wait long. Retirement of prompts depends on results, so prompts are planned only as far as these are
+# there. A checkpoint has the buffer and the plan: a resumed training uses the same rollouts.
+
+
 class OnPolicyRollouts:
     """The rollouts of every update of a job, up to its K, sampled on demand.
 
