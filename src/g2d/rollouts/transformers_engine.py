@@ -96,7 +96,7 @@ class TransformersEngine(ModelEngine):
             fitting = replace(decoding, batch_size=min(decoding.batch_size, self.largest_batch))
             if unless_out_of_memory(partial(self._draw, prompts, fitting, stream, left, drawn)) is not None:
                 return drawn
-            self._halve(min(fitting.batch_size, len(samples)))
+            self._halve(min(fitting.batch_size, len(left)))
 
     def _halve(self, batch_size: int) -> None:
         if batch_size == 1:
