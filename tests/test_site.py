@@ -42,6 +42,7 @@ def test_the_site_is_searched_in_its_folder(pages: Path) -> None:
     with chromium() as browser, opened(browser, pages / "index.html") as (tab, complaints):
         box = tab.locator("input.md-search__input")
         box.click()
+        tab.locator(".md-search-result__meta", has_text="Type to start searching").wait_for()  # the index is loaded
         box.press_sequentially("Agresti")
         tab.locator(".md-search-result__link", has_text="Statistics").first.wait_for()
         assert not complaints.console

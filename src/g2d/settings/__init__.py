@@ -76,7 +76,10 @@ class Section(BaseModel):
         return value
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """Keys as parameters of a job (a change makes it stale), without neutral values and places (see `key`)."""
+        """Keys as parameters of a job (a change makes it stale), without neutral values and places (see `key`).
+
+        They are sorted, because Snakemake compares parameters as text.
+        """
         return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
 
     @model_serializer(mode="wrap")
@@ -85,7 +88,7 @@ class Section(BaseModel):
         if info.context is not PARAMS:
             return values
         kept = {}
-        for name, value in values.items():
+        for name, value in sorted(values.items()):
             extra = self._extra(name)
             if PLACE in extra or getattr(self, name) == extra.get("neutral", NO_NEUTRAL):
                 continue
