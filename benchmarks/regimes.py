@@ -166,7 +166,7 @@ def main() -> None:
     import torch
     from transformers import Trainer
 
-    from g2d.regimes.common.online import Sampler
+    from g2d.regimes.common.online import CopyEngine, Sampler
     from g2d.regimes.grpo import trainer as grpo_trainer
 
     torch.set_num_threads(1)
@@ -179,7 +179,7 @@ def main() -> None:
                 timed(TransformersEngine, "generate", "generation"),
                 timed(VllmEngine, "_complete", "generation"),
                 timed(Sampler, "sync", "hand-over"),
-                timed(Sampler, "_copy_of_policy", "hand-over"),  # transformers: the adapter put into a copy of M0
+                timed(CopyEngine, "copy_of_policy", "hand-over"),  # transformers: the adapter put into a copy of M0
                 timed(OnPolicyRollouts, "rollouts_for", "rows"),  # the rest of it
                 timed(Verifier, "verify", "judging"),
                 timed(grpo_trainer.Grpo, "_generate", "generation"),

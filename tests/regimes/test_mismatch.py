@@ -21,7 +21,7 @@ FLOOR = 0.5
 class AnotherEngine:
     """Completions of three tokens, some of which the trainer takes for likelier and some for less likely."""
 
-    vllm = True
+    uses_vllm = True
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 

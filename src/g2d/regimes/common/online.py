@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from g2d.jobs.files import copy_folder, disk_errors
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import MicroBatches, Training
 from g2d.policies.model_keys import ADAPTER_WEIGHTS
-from g2d.policies.record import apply_adapter, context_limit, end_tokens, load_model, load_tokenizer
+from g2d.policies.record import PolicyRecord, apply_adapter, context_limit, end_tokens, load_model, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.common.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
@@ -50,6 +50,8 @@ class OnlineSettings(Protocol):
 
 
 OnlineJob = TrainingJob[OnlineSettings, list[Problem]]
+Prompts = Sequence[Sequence[int]]  # tokens
+Samples = tuple[list[list[int]], list[list[float]] | None]  # tokens, and log-probabilities
 
 
 def read_prompts(job: TrainingJob[object, None], inputs: Values) -> list[Problem]:
@@ -84,6 +86,134 @@ def require_prompts_fit(job: OnlineJob) -> int:
     return max(map(len, ids))
 
 
+# Engines beside a trainer. A sampler has one, by `engine.name` and by whether it may use the trainer's model.
+
+
+class TransformersSampling:
+    """Sampling with transformers; without log-probabilities, which the trainer computes itself."""
+
+    uses_vllm = False
+
+    def opened(self, sampler: Sampler) -> AbstractContextManager[TransformersEngine]:
+        """Return a context with the engine, which has the weights of the last synchronisation."""
+        raise NotImplementedError
+
+    def sample(self, sampler: Sampler, prompts: Prompts, names: Sequence[str]) -> Samples:
+        with self.opened(sampler) as engine:
+            return engine.sample(prompts, names, sampler.decoding), None
+
+    def serve(self, policy: PolicyRecord) -> None:
+        """Do nothing: weights are read when the engine is opened."""
+
+    def receive(self, folder: Path) -> None:
+        """Do nothing, as in `serve`."""
+
+    def close(self) -> None:
+        """Do nothing: the process ends after the training."""
+
+
+class LiveEngine(TransformersSampling):
+    """transformers on the trainer's model, so that no sample is stale."""
+
+    needs_files = False
+    is_compared = True
+
+    def __init__(self) -> None:
+        self._engine: TransformersEngine | None = None
+
+    @contextmanager
+    def opened(self, sampler: Sampler) -> Iterator[TransformersEngine]:
+        """Yield an engine on the trainer's model, with the adapter merged into float32 weights on a CPU.
+
+        bfloat16 would round most of a small adapter away.
+        """
+        import torch
+
+        trainer = sampler.trainer
+        model = trainer.model
+        merges = model.device.type == "cpu" and model.dtype == torch.float32
+        if self._engine is None:
+            from g2d.rollouts.transformers_engine import TransformersEngine
+
+            # Calls through PEFT's wrapper take time, but on a GPU it carries accelerate's autocast.
+            called = model.get_base_model() if merges and hasattr(model, "get_base_model") else model
+            tokenizer = trainer.processing_class
+            self._engine = TransformersEngine(called, tokenizer, end_tokens(sampler.job.base, tokenizer))
+        with evaluation_mode(model), merged(model) if merges else nullcontext():
+            yield self._engine
+
+
+class CopyEngine(TransformersSampling):
+    """transformers on a copy of M0 with the weights of the last synchronisation."""
+
+    needs_files = True
+    is_compared = False
+
+    def __init__(self) -> None:
+        self._m0: TransformersEngine | None = None
+        self._largest_batch = sys.maxsize  # of the last copy: completions that fit into the GPU's memory
+
+    @contextmanager
+    def opened(self, sampler: Sampler) -> Iterator[TransformersEngine]:
+        engine = self.copy_of_policy(sampler.job, sampler.adapter)
+        yield engine
+        self._largest_batch = engine.largest_batch
+
+    def copy_of_policy(self, job: OnlineJob, weights: Path | None) -> TransformersEngine:
+        from g2d.rollouts.transformers_engine import TransformersEngine
+
+        if self._m0 is None:
+            self._m0 = TransformersEngine.of(job.base)
+        if weights is None:
+            return self._m0
+        if job.lora.trains_all:
+            model = load_model(replace(job.base, weights=str(weights), weights_sha256=None))
+        else:
+            model = apply_adapter(copy.deepcopy(self._m0.model), weights)
+            require_adapter(model, replace(job.base, adapter=str(weights)))
+        engine = TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
+        engine.largest_batch = self._largest_batch
+        return engine
+
+
+class VllmBesideTrainer:
+    """vLLM on the trainer's GPU, which receives the adapter; it also returns log-probabilities."""
+
+    uses_vllm = True
+    needs_files = True
+    is_compared = True
+
+    def __init__(self, job: OnlineJob, problems: Sequence[Problem], at_once: int) -> None:
+        from g2d.rollouts.vllm_engine import VllmEngine
+
+        self.vllm = VllmEngine(
+            job.base,
+            job.engine.model_copy(update={"tensor_parallel_size": 1}),  # a training has one GPU
+            adapter_rank=job.lora.r,
+            memory_utilization=job.engine.training_gpu_memory_utilization,
+            most_sequences=at_once,
+        )
+        requests = [self.vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
+        self.vllm.start_for(requests, job.settings.max_completion_length)
+
+    @contextmanager
+    def opened(self, _: Sampler) -> Iterator[VllmEngine]:
+        yield self.vllm
+
+    def sample(self, sampler: Sampler, prompts: Prompts, names: Sequence[str]) -> Samples:
+        return self.vllm.sample(prompts, names, sampler.decoding)
+
+    def serve(self, policy: PolicyRecord) -> None:
+        """Load the weights of a policy, and compare the engine with their files."""
+        self.vllm.serve(policy)
+
+    def receive(self, folder: Path) -> None:
+        self.vllm.use_adapter(folder)
+
+    def close(self) -> None:
+        self.vllm.close()
+
+
 class Sampler:
     """Samples with the weights that the policy had at its last synchronisation.
 
@@ -95,7 +225,7 @@ class Sampler:
         decoding: how to sample.
         every: steps between synchronisations; None for never.
         at_once: most completions that are requested together.
-        live: with transformers, sample from the trainer's model instead of a copy, so that no sample is stale.
+        live: with transformers, sample from the trainer's model instead of a copy.
     """
 
     trainer: Trainer  # set it before the first sample
@@ -114,17 +244,20 @@ class Sampler:
         self.decoding = decoding
         self.every = every
         self.synced_at: list[int] = []  # steps before which it synchronised
-        self.vllm = vllm_beside_trainer(job, problems, at_once)
-        self._live = live and self.vllm is None
-        self._of_trainer: TransformersEngine | None = None
-        self._m0: TransformersEngine | None = None
-        self._largest_batch = sys.maxsize  # of the last copy: completions that fit into the GPU's memory
-        self._temporary = TemporaryDirectory(prefix="g2d-generator-", dir=in_memory() if self.vllm else None)
+        self._engine: LiveEngine | CopyEngine | VllmBesideTrainer
+        if job.engine.name == "vllm":
+            self._engine = VllmBesideTrainer(job, problems, at_once)
+        else:
+            self._engine = LiveEngine() if live else CopyEngine()
+        self._temporary = TemporaryDirectory(prefix="g2d-generator-", dir=in_memory() if self.uses_vllm else None)
         self._start: Path | None = None
         if job.start is not None and job.start.trained:
             self._start = Path(job.start.trained)
-            if self.vllm is not None:
-                self.vllm.serve(job.start)
+            self._engine.serve(job.start)
+
+    @property
+    def uses_vllm(self) -> bool:
+        return self._engine.uses_vllm
 
     @property
     def folder(self) -> Path:
@@ -143,7 +276,7 @@ class Sampler:
 
     def sync(self, step: int) -> bool:
         """Synchronise before the step after `step`, if it is due; return whether it was."""
-        if not self._live:
+        if self._engine.needs_files:
             due = self.every is not None and step % self.every == 0 and step not in self.synced_at
             if not due:
                 return False
@@ -155,12 +288,11 @@ class Sampler:
 
     def _receive(self, step: int) -> None:
         self.synced_at.append(step)
-        if self.vllm is not None:
-            self.vllm.use_adapter(self.folder)
+        self._engine.receive(self.folder)
 
     def _compare(self, step: int) -> None:
         """Require the trainer's log-probabilities at some synchronisations; a copy is compared with its file."""
-        if not is_due(len(self.synced_at)) or not (self._live or self.vllm is not None):
+        if not (self._engine.is_compared and is_due(len(self.synced_at))):
             return
         reference = reference_of(self.trainer)
         with self.engine() as engine, checked(self.job.engine.check):
@@ -169,63 +301,15 @@ class Sampler:
     @contextmanager
     def engine(self) -> Iterator[Engine]:
         """Yield the engine; leave the trainer's model as it was."""
-        if self.vllm is not None:
-            yield self.vllm
-        elif self._live:
-            with self._trainers_model() as engine:
-                yield engine
-        else:
-            engine = self._copy_of_policy()
+        with self._engine.opened(self) as engine:
             yield engine
-            self._largest_batch = engine.largest_batch
 
-    @contextmanager
-    def _trainers_model(self) -> Iterator[TransformersEngine]:
-        """Yield an engine on the trainer's model, with the adapter merged into float32 weights on a CPU.
-
-        bfloat16 would round most of a small adapter away.
-        """
-        import torch
-
-        model = self.trainer.model
-        merges = model.device.type == "cpu" and model.dtype == torch.float32
-        if self._of_trainer is None:
-            from g2d.rollouts.transformers_engine import TransformersEngine
-
-            # Calls through PEFT's wrapper take time, but on a GPU it carries accelerate's autocast.
-            called = model.get_base_model() if merges and hasattr(model, "get_base_model") else model
-            tokenizer = self.trainer.processing_class
-            self._of_trainer = TransformersEngine(called, tokenizer, end_tokens(self.job.base, tokenizer))
-        with evaluation_mode(model), merged(model) if merges else nullcontext():
-            yield self._of_trainer
-
-    def _copy_of_policy(self) -> TransformersEngine:
-        from g2d.rollouts.transformers_engine import TransformersEngine
-
-        if self._m0 is None:
-            self._m0 = TransformersEngine.of(self.job.base)
-        if self.adapter is None:
-            return self._m0
-        if self.job.lora.trains_all:
-            model = load_model(replace(self.job.base, weights=str(self.adapter), weights_sha256=None))
-        else:
-            model = apply_adapter(copy.deepcopy(self._m0.model), self.adapter)
-            require_adapter(model, replace(self.job.base, adapter=str(self.adapter)))
-        engine = TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
-        engine.largest_batch = self._largest_batch
-        return engine
-
-    def sample(
-        self, prompts: Sequence[Sequence[int]], names: Sequence[str]
-    ) -> tuple[list[list[int]], list[list[float]] | None]:
+    def sample(self, prompts: Prompts, names: Sequence[str]) -> Samples:
         """Return the tokens of a completion per prompt and, with vLLM, their log-probabilities when sampled.
 
         Random numbers depend on the names.
         """
-        if self.vllm is not None:
-            return self.vllm.sample(prompts, names, self.decoding)
-        with self._trainers_model() as engine:
-            return engine.sample(prompts, names, self.decoding), None
+        return self._engine.sample(self, prompts, names)
 
     def save(self, checkpoint: Path) -> None:
         if self.last_sync:
@@ -240,12 +324,11 @@ class Sampler:
         copy_folder(checkpoint / GENERATOR, self.folder)
         _rename(self.folder, ASIDE, ADAPTER_WEIGHTS)
         self._receive(step)
-        if self.vllm is not None:  # the trainer may have later weights, so the engine is compared with files
-            self.vllm.serve(replace(self.job.base, adapter=str(self.folder)))
+        # The trainer may have later weights, so the engine is compared with files.
+        self._engine.serve(replace(self.job.base, adapter=str(self.folder)))
 
     def close(self) -> None:
-        if self.vllm is not None:
-            self.vllm.close()
+        self._engine.close()
         self._temporary.cleanup()
 
 
@@ -259,24 +342,6 @@ def in_memory() -> Path | None:
 def _rename(folder: Path, name: str, other: str) -> None:
     if (folder / name).is_file():
         (folder / name).rename(folder / other)
-
-
-def vllm_beside_trainer(job: OnlineJob, problems: Sequence[Problem], at_once: int) -> VllmEngine | None:
-    """Start vLLM on the trainer's GPU; None with another engine."""
-    if job.engine.name != "vllm":
-        return None
-    from g2d.rollouts.vllm_engine import VllmEngine
-
-    vllm = VllmEngine(
-        job.base,
-        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # a training has one GPU
-        adapter_rank=job.lora.r,
-        memory_utilization=job.engine.training_gpu_memory_utilization,
-        most_sequences=at_once,
-    )
-    requests = [vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
-    vllm.start_for(requests, job.settings.max_completion_length)
-    return vllm
 
 
 def reference_of(trainer: Trainer) -> Reference:

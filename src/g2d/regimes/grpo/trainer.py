@@ -82,7 +82,7 @@ class Grpo(Checkpointed, GRPOTrainer):
         self._absolute_positions = has_absolute_positions(self.model)
         sampler.trainer = self
         # TRL corrects by an engine's log-probabilities only with `use_vllm`, not with `rollout_func`.
-        self.use_vllm = sampler.vllm is not None
+        self.use_vllm = sampler.uses_vllm
         self.eos_token_ids = sorted(rollouts.eos_token_ids)  # TRL reads them from M0's file
         if warmup.reference == "sync":
             self.add_callback(ReferenceSync(self, n_problems))
