@@ -63,7 +63,7 @@ def test_everything_that_is_printed_passes_through_one_function() -> None:
     assert set(calls) == allowed
     files = [REPOSITORY / "workflow/Snakefile", *(REPOSITORY / "workflow").rglob("*.smk")]
     rules = "".join(file.read_text() for file in files)
-    assert not re.search(r"WorkflowError\(str\(error|f?\"\{error\}\\n", rules)
+    assert not re.search(r"Refusal\(str\(error|f?\"\{error\}\\n", rules)
 
 
 def test_a_command_that_fails_and_a_configuration_that_is_refused(

@@ -7,6 +7,7 @@ nothing could be done.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -21,7 +22,7 @@ COMMANDS = {
     "plan": "g2d.forecast.plan",
     "verify": "g2d.verifier.verify_command",
     "recover": "g2d.jobs.recover",
-    "check-results": "g2d.jobs.check_results",
+    "check-results": "g2d.status.check_results",
     "status": "g2d.status.command",
 }
 
@@ -39,7 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()
         return status
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error)
         if isinstance(error, OSError) and error.filename is not None:

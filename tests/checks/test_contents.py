@@ -158,3 +158,23 @@ def test_modules_that_can_get_an_adapter_are_valid(
     base = tiny_policy() if model == "tiny" else converted_policy(model)
     changes = {"models": {"mine": {"source": "local", "path": base.base}}}
     assert checked(capsys, **changes, lora=lora() | {"target_modules": targets}) == []
+
+
+def test_a_benchmark_that_is_in_the_pool_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copyfile("pool.jsonl", "own.jsonl")
+    [line] = checked(capsys, benchmarks={"own": {"source": "local", "path": "own.jsonl"}})
+    assert "benchmarks.own: 9 of 9 problems are in the training pool" in line
+    assert "remove them from the pool" in line
+
+
+def test_python_files_that_cannot_be_loaded_are_named_together(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(
+        "import no_such_module\ndef judge(problem, completion): ...\ndef reward(completions): ...\n"
+    )
+    lines = checked(
+        capsys,
+        verifier={"source": "python", "file": "mine.py"},
+        rewards={"kind": {"reward": "python", "file": "mine.py"}},
+    )
+    assert [line.split(": ")[1] for line in lines] == ["verifier.file", "rewards.kind"]
+    assert all("mine.py" in line and "no_such_module" in line for line in lines)

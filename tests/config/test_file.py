@@ -18,7 +18,7 @@ from snakemake.utils import update_config
 
 from g2d.checks.load import load, read
 from g2d.cli import main
-from g2d.config.file import merged, read_files
+from g2d.config.file import merged, read_file, read_files
 from g2d.config.sections import Config
 from g2d.settings import ConfigError
 from tests.configs import MINIMAL
@@ -233,3 +233,15 @@ def test_an_alias_of_its_own_parent_is_named(tmp_path: Path, text: str, key: str
     (tmp_path / "my.yaml").write_text(text)
     with pytest.raises(ConfigError, match=rf"^{tmp_path}/my.yaml: {key}: an alias of a node that contains it"):
         read(tmp_path / "my.yaml")
+
+
+def test_aliases_that_stand_for_too_many_values_are_refused(tmp_path: Path) -> None:
+    """Each of ten levels repeats the one below nine times."""
+    file = tmp_path / "my.yaml"
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    for level in range(1, 10):
+        below = ", ".join([f"*a{level - 1}"] * 9)
+        lines.append(f"a{level}: &a{level} [{below}]")
+    file.write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=r"my\.yaml: its aliases .* stand for .* values: write out"):
+        read_file(file)

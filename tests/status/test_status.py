@@ -186,7 +186,7 @@ def test_results_without_files_are_missing_and_files_without_records_are_results
     attempted(results, "ok", heard=SILENT_S + 5)
     missing, line = state_of(results)
     assert missing.state == "missing"
-    assert "its files are not there" in line
+    assert "its files are not there; to make them again: snakemake --cores all results/demo/seed0/grpo/g2/k2/" in line
     done(results, "demo/seed0/grpo/g2/k4")
     assert state_of(results, "demo/seed0/grpo/g2/k4")[0].state == "finished"
 
@@ -365,7 +365,9 @@ def test_without_a_gpu_hours_are_of_a_core(results: Path, monkeypatch: pytest.Mo
 def test_without_a_job_that_runs_the_screen_says_so(results: Path) -> None:
     attempted(results, "ok", "demo/seed0/grpo/g2/k2")
     done(results)
-    assert "nothing runs; " in screen(Folder(results).look(), 200, 40).splitlines()[-1]
+    last = screen(Folder(results).look(), 400, 40).splitlines()[-1]
+    assert "nothing runs; " in last
+    assert "to go on: snakemake --cores all" in last
     attempted(results, "running", "demo/seed0/grpo/g2/k4", heard=1)
     assert "nothing runs" not in screen(Folder(results).look(), 200, 40)
 
@@ -392,6 +394,16 @@ def test_the_command_prints_the_screen_and_every_state_is_documented(
     documented = (Path(__file__).parents[2] / "docs/status.md").read_text()
     for state in get_args(State):
         assert f"| `{state}` |" in documented, state
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error(results: Path) -> None:
+    """`g2d status | head -0`."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "g2d.cli", "status", str(results)]
+    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_no_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

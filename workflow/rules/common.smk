@@ -56,12 +56,19 @@ try:
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: {INSTALL}")
 
+
+class Refusal(WorkflowError):
+    """An error whose message says it all: Snakemake prints it without the stack of what raised it."""
+
+    __traceback__ = None
+
+
 CONFIG_FILES = workflow.configfiles
 if workflow.config_settings.replace_workflow_config and workflow.config_settings.configfiles:
     CONFIG_FILES = workflow.config_settings.configfiles
 
 if provider := workflow.storage_settings.default_storage_provider:
-    raise WorkflowError(
+    raise Refusal(
         f"--default-storage-provider {provider}: results cannot be in a storage: drop it, and name a folder of a shared "
         "file system with --directory"
     )
@@ -78,14 +85,14 @@ try:
     GRID = Grid(CONFIG)
     require_windows(GRID)
 except ConfigError as error:
-    raise WorkflowError(plain(str(error), lines=True))
+    raise Refusal(plain(str(error), lines=True))
 
 # Lets jobs in a conda environment or container import the package. TRL reads its files in the locale's encoding.
 if ROOT:
     before = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
     os.environ.update(PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *before]))
 elif workflow.deployment_settings.deployment_method:
-    raise WorkflowError("--sdm: jobs find g2d only in a checkout of it: name a checkout as the snakefile of the module")
+    raise Refusal("--sdm: jobs find g2d only in a checkout of it: name a checkout as the snakefile of the module")
 # In a module, g2d's rules may be renamed but its paths may not.
 renamed = workflow.modifier.modify_rulename
 os.environ.update(PYTHONUTF8="1")
@@ -93,9 +100,7 @@ READ_FIRST = "*" in renamed("*")  # not while `use rule train_dpo ... with` read
 if READ_FIRST:
     os.environ[RULE_NAMES] = renamed("*")
 if workflow.modifier.path_modifier.replace_prefix("results/x") != "results/x":
-    raise WorkflowError(
-        "module: prefix and replace_prefix are not for g2d, whose tools look for results/: use --directory"
-    )
+    raise Refusal("module: prefix and replace_prefix are not for g2d, whose tools look for results/: use --directory")
 # Jobs exit when this Snakemake exits, and share processes within its run.
 os.environ.update(G2D_RUN=name_of(os.getpid()))
 
@@ -131,7 +136,7 @@ def names(values):
 def runs_of(method):
     """Pattern of the names of a regime's runs."""
     if method not in REGIMES:
-        raise WorkflowError(f"train_{method}: src/g2d/regimes/catalogue.py has no regime {method}: add it to ALL there")
+        raise Refusal(f"train_{method}: src/g2d/regimes/catalogue.py has no regime {method}: add it to ALL there")
     return names(GRID.names_of(method))
 
 

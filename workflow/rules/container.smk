@@ -11,7 +11,7 @@ def container_image():
     image = os.environ.get("G2D_CONTAINER", "")
     if "://" not in image and not (image and os.path.exists(image)):
         problem = f"G2D_CONTAINER: there is no {os.path.abspath(image)}" if image else "G2D_CONTAINER is not set"
-        raise WorkflowError(
+        raise Refusal(
             f"--sdm apptainer: {problem}: export G2D_CONTAINER=/whole/path/g2d.sif (docs/environments.md says how it is built)"
         )
     return image if "://" in image else os.path.abspath(image)
@@ -23,16 +23,14 @@ def bound_folders():
     for cache in ("HF_HOME", "VLLM_CACHE_ROOT"):
         if folder := os.environ.get(cache):
             if not os.path.isdir(folder):
-                raise WorkflowError(
-                    f"--sdm apptainer: {cache}: make the folder {folder} first: jobs see it as it is now"
-                )
+                raise Refusal(f"--sdm apptainer: {cache}: make the folder {folder} first: jobs see it as it is now")
             folders.append(os.path.abspath(folder))
     return folders
 
 
 if DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method:
     if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
-        raise WorkflowError("--sdm conda apptainer: name one of them, because the image has no conda")
+        raise Refusal("--sdm conda apptainer: name one of them, because the image has no conda")
 
     container: container_image()
 

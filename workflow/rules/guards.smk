@@ -28,7 +28,7 @@ def require_rules_of_regimes():
     names_of_rules = {one.name for one in workflow.rules}
     for name, regime in REGIMES.items():
         if f"train_{name}" not in names_of_rules:
-            raise WorkflowError(
+            raise Refusal(
                 f"{name}: no rule trains this regime of src/g2d/regimes/catalogue.py; add train_{name} to "
                 f"workflow/rules/{regime.phase}.smk"
             )
@@ -45,7 +45,7 @@ def refuse_unknown_k():
     for target in workflow.dag_settings.targets:
         k = re.fullmatch(renamed(r"k(\d+)"), target)
         if k and int(k[1]) not in KS:
-            raise WorkflowError(
+            raise Refusal(
                 f"{target}: K={k[1]} is not in warmup.steps, nor in steps of an ablation or entry: add it there, or choose one of "
                 f"{', '.join(renamed(f'k{known}') for known in KS)}"
             )
@@ -73,7 +73,7 @@ def force_edited_inputs():
                 forced.add(output)
                 edited += files
     except (OSError, ValueError) as error:
-        raise WorkflowError(plain(str(error), lines=True))
+        raise Refusal(plain(str(error), lines=True))
     if edited:
         more = f" and {len(edited) - 9} more" if len(edited) > 9 else ""
         logger.info(f"Jobs run again because files have changed: {', '.join(edited[:9])}{more}")
@@ -97,7 +97,7 @@ def keep_same_results(dag):
     except PermissionError as error:
         logger.warning(f"{error.filename}: its time stamp cannot be set, so results that look older are made again")
     except (OSError, ValueError) as error:
-        raise WorkflowError(plain(str(error), lines=True))
+        raise Refusal(plain(str(error), lines=True))
     if kept:
         logger.info(
             f"{kept} finished jobs stay: files look newer than what was made from them, but have the same content (recorded "
@@ -131,7 +131,7 @@ def refuse_emptied(dag):
                 made_now |= set(files)
         for folder in job.input.get("checkpoint", []):
             if folder not in made_now and (Path(folder) / MANIFEST).is_file() and not is_whole(Path(folder)):
-                raise WorkflowError(
+                raise Refusal(
                     f"{folder}: {job.output.policy} would continue from it, but it was emptied (checkpoints.keep: last): "
                     "delete the folder to have it made again, with what depends on it"
                 )
@@ -145,7 +145,7 @@ def refuse_incomplete(dag):
                 continue
             missing = [file for file in other.output if not os.path.exists(file)]
             if missing:
-                raise WorkflowError(
+                raise Refusal(
                     f"{missing[0]} is missing, so it is unknown whether the other files of {own_name(other.rule.name)} have "
                     f"these settings: delete {os.path.dirname(other.output[0])} to have them made again"
                 )
@@ -176,7 +176,7 @@ def refuse_to_replace(dag):
         "(snakemake --directory runs/NAME ...), or delete results/config.yaml to have them replaced"
     )
     if not workflow.dryrun:
-        raise WorkflowError(message)
+        raise Refusal(message)
     logger.warning(message)
 
 
@@ -201,11 +201,11 @@ def refuse_unrecorded(dag):
     try:
         changed = read_config(RECORD).identity != CONFIG.identity
     except ConfigError as error:
-        raise WorkflowError(
+        raise Refusal(
             f"{plain(str(error), lines=True)}\nIt tells what {unrecorded} finished results were made with: put it back"
         )
     if changed:
-        raise WorkflowError(
+        raise Refusal(
             f"{unrecorded} finished results have no record in .snakemake, so it is unknown which of them the "
             f"changed configuration makes stale. Run `snakemake --configfile {RECORD} --touch --forceall` once, "
             "which records them with the configuration they were made with, then this command again."
@@ -220,4 +220,4 @@ def fetch_judges(dag):
     try:
         fetch_reward_models(CONFIG, [section["reward"] for section in settings if "reward" in section])
     except ConfigError as error:
-        raise WorkflowError(plain(str(error), lines=True))
+        raise Refusal(plain(str(error), lines=True))

@@ -7,7 +7,7 @@ def policy_at(folder):
     try:
         return GRID.at(folder)
     except LookupError as error:
-        raise WorkflowError(plain(error.args[0]))
+        raise Refusal(plain(error.args[0]))
 
 
 def policy_of(wildcards):
@@ -40,7 +40,7 @@ def finished_record(policy):
     try:
         return read_policy(file)
     except (OSError, ValueError) as error:
-        raise WorkflowError(plain(str(error), lines=True))
+        raise Refusal(plain(str(error), lines=True))
 
 
 # Inputs.
@@ -104,7 +104,7 @@ def harvested(wildcards):
     try:
         return GRID.harvested(harvest_of(wildcards))
     except LookupError as error:
-        raise WorkflowError(plain(error.args[0]))
+        raise Refusal(plain(error.args[0]))
 
 
 def harvested_weights(wildcards):

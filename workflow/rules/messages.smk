@@ -13,7 +13,11 @@ from g2d.status import changes
 class OneLine(DefaultFormatter):
     """Writes one line at the start of a job, and one at its end. Snakemake's log file keeps its own format."""
 
-    SCHEDULING = ("Select jobs to execute", "Execute ")
+    HIDDEN = (
+        "Select jobs to execute",
+        "Execute ",
+        'Provided resources: gpu=Resource("gpu", 10000)',
+    )  # the last: no GPU
 
     def __init__(self, quiet, show_failed_logs):
         super().__init__(quiet, show_failed_logs)
@@ -22,7 +26,7 @@ class OneLine(DefaultFormatter):
 
     def format(self, record):
         text = super().format(record)
-        return "" if text.startswith(self.SCHEDULING) else text  # the handler writes no empty text
+        return "" if text.startswith(self.HIDDEN) else text  # the handler writes no empty text
 
     def format_job_info(self, msg):
         if not msg["rule_msg"]:
@@ -40,9 +44,11 @@ class OneLine(DefaultFormatter):
     def format_progress(self, msg):
         lines = []
         for job in self.finished:
-            message, start = self.running.pop(job, (f"job {job}", time.monotonic()))
-            took = time.monotonic() - start
-            lines.append(f"{time.strftime('%H:%M:%S')}  {msg['done']} of {msg['total']} done: {message} ({took:.0f} s)")
+            line = f"{time.strftime('%H:%M:%S')}  {msg['done']} of {msg['total']} done"
+            if job in self.running:  # not with `--quiet rules`
+                message, start = self.running.pop(job)
+                line += f": {message} ({time.monotonic() - start:.0f} s)"
+            lines.append(line)
         self.finished = []
         return "\n".join(lines)
 

@@ -1,4 +1,7 @@
-"""Check the contents of local problems and models, and LoRA's modules, as the first jobs do (`g2d config check`)."""
+"""Check what the first jobs would refuse (`g2d config check`).
+
+Local problems and models, LoRA's modules, and the user's Python files, which are loaded in a worker as in a job.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +17,44 @@ from g2d.policies.lora_targets import require_targets
 from g2d.policies.model_keys import CONFIG, EmbeddedModel, LocalModel, file_of
 from g2d.policies.record import PolicyRecord, load_tokenizer, require_whole
 from g2d.problems import Problem
-from g2d.problems.problem_keys import LocalProblems
+from g2d.problems.audit import assert_no_leakage
+from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, LocalProblems, place_of
 from g2d.problems.prompts import Prompt, conversation, conversation_ids
 from g2d.problems.sources import ProblemError, load_problems
+from g2d.rewards.python import PythonReward
 from g2d.settings import refuse
+from g2d.verifier.pool import Limits, Pool, VerifierError
+from g2d.verifier.user_code import JUDGE, digest
 
 EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
 
 
 def require_contents(config: Config) -> None:
     """Raise a ConfigError with the first mistake of each file and folder."""
-    refuse([*_check_problems(config), *_check_models(config)])
+    refuse([*_check_problems(config), *_check_models(config), *_check_functions(config)])
 
 
 def _check_problems(config: Config) -> Iterator[str]:
+    loaded: dict[str, list[Problem]] = {}
     for name, source in config.problem_sources.items():
         if not isinstance(source, LocalProblems):
             continue
         try:
-            problems = load_problems(name, source)
+            loaded[name] = load_problems(name, source)
         except ProblemError as error:
             yield str(error)
             continue
         if name == "pool":
-            yield from _check_levels(config, {problem.level for problem in problems})
+            yield from _check_levels(config, {problem.level for problem in loaded[name]})
+    for name, problems in loaded.items():
+        pool = OPEN_ENDED if name == HELD_OUT else "pool"
+        if name in ("pool", OPEN_ENDED) or pool not in loaded:
+            continue
+        try:
+            among = place_of(pool) if pool == OPEN_ENDED else "the training pool"
+            assert_no_leakage(loaded[pool], problems, place_of(name), among)
+        except ValueError as error:
+            yield str(error)
 
 
 def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
@@ -46,6 +63,23 @@ def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
             require_levels(config.for_model(model).calibration, levels)
         except ValueError as error:
             yield str(error)
+
+
+def _check_functions(config: Config) -> Iterator[str]:
+    functions = {}
+    if config.verifier is not None:
+        functions["verifier.file"] = ["verifier", config.verifier.file, JUDGE, digest(config.verifier.file)]
+    for name, reward in config.rewards.items():
+        if isinstance(reward, PythonReward):
+            functions[f"rewards.{name}"] = ["reward", reward.file, reward.function, digest(reward.file)]
+    for key, function in functions.items():
+        pool = Pool(1, Limits(), function)
+        try:
+            pool.start()
+        except VerifierError as error:
+            yield f"{key}: {error}"
+        finally:
+            pool.close()
 
 
 def _check_models(config: Config) -> Iterator[str]:

@@ -16,6 +16,7 @@ from g2d.settings import ConfigError, refuse
 
 INTEGER = "tag:yaml.org,2002:int"
 FLOAT = "tag:yaml.org,2002:float"
+LARGEST_FILE = 100_000  # values
 MERGE = "tag:yaml.org,2002:merge"  # the key `<<`; it may repeat keys
 
 
@@ -38,6 +39,9 @@ def read_file(path: str | Path) -> dict[str, Any]:
         why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise ConfigError(f"{path}: cannot be read as YAML: {why}") from None
     refuse(misread)
+    n = _count(root, {})
+    if n > LARGEST_FILE:
+        raise ConfigError(f"{path}: its aliases (*NAME) stand for {n:,} values: write out those that are meant")
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of keys at the top level")
     return values
@@ -76,6 +80,18 @@ def _misread(
             lines[same] = line
         yield from _misread(key, name, seen, above)
         yield from _misread(child, name, seen, above)
+
+
+def _count(node: yaml.Node | None, counted: dict[int, int]) -> int:
+    """Count the values in a node as if each alias were written out."""
+    if id(node) not in counted:
+        n = 1
+        if isinstance(node, yaml.SequenceNode):
+            n += sum(_count(child, counted) for child in node.value)
+        elif isinstance(node, yaml.MappingNode):
+            n += sum(_count(child, counted) for _, child in node.value)
+        counted[id(node)] = n
+    return counted[id(node)]
 
 
 def _other_number(node: yaml.ScalarNode) -> int | float | None:

@@ -14,6 +14,7 @@ from g2d.forecast.devices import Device
 from g2d.forecast.hours import Line
 from g2d.plain import plain, say
 from g2d.settings.arguments import at_least
+from g2d.status.again import command
 from g2d.status.states import TROUBLE, Folder, JobState, Snapshot, State
 
 CLEAR = "\033[H\033[2J"
@@ -143,7 +144,8 @@ def _trouble(state: JobState, snapshot: Snapshot) -> str:
     if state.state == "silent":
         text = f"no sign of life since {when}"
     elif state.state == "missing":
-        text = f"ended well {when}, its files are not there"
+        missing = [file for file in state.job.done if not Path(snapshot.results.parent, file).exists()]
+        text = f"ended well {when}, its files are not there; to make them again: {command(snapshot.results, missing)}"
     else:
         text = f"{state.state} {when}"
     if len(state.attempts) > 1:
@@ -217,7 +219,7 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
     elif snapshot.counts["running"] == 0:
         words = f"nothing runs; {left} jobs to go"
         if not snapshot.is_locked:
-            words += ", and no Snakemake holds the folder"
+            words += f", and no Snakemake holds the folder; to go on: {command(snapshot.results)}"
         yield words
     for reason in snapshot.unreadable[:1]:
         yield f"not counted, {len(snapshot.unreadable)} unreadable: {reason}"

@@ -107,6 +107,11 @@ class Pool:
         with self.lock:
             return self._replies(calls)
 
+    def start(self) -> None:
+        """Start a worker; a VerifierError if the user's file cannot be loaded."""
+        with self.lock:
+            _Batch(self, []).hire()
+
     def _replies(self, calls: Sequence[Arguments]) -> list[Reply]:
         batch = _Batch(self, calls)
         begun = time.monotonic()
@@ -181,7 +186,7 @@ class _Batch:
             chunk = self._take()
             if not chunk:
                 return
-            worker = worker or self._hire()
+            worker = worker or self.hire()
             worker.ask([self.calls[i] for i in chunk])
             n = len(chunk)
             while chunk:
@@ -204,7 +209,7 @@ class _Batch:
                 chunk.append(self.waiting.popleft())
         return chunk
 
-    def _hire(self) -> _Worker:
+    def hire(self) -> _Worker:
         worker = _Worker(self.pool.limits, self.pool.function)
         self.pool.workers.append(worker)
         ready = worker.reply(START_S)

@@ -8,6 +8,7 @@ from pathlib import Path
 from g2d.jobs.digests import output_of, outputs_in, read_digests
 from g2d.jobs.files import sha256
 from g2d.plain import say
+from g2d.status.again import command
 
 RESULTS = Path("results")
 
@@ -32,13 +33,11 @@ def run(_arguments: argparse.Namespace) -> int:
         if file.is_file():
             if sha256(file) != digest:
                 changed += 1
-                say(
-                    f"{file}: not what its job wrote: put it back, or have it made again: the same snakemake command "
-                    f"with -R {output_of(file)}"
-                )
+                again = command(RESULTS, ["-R", str(output_of(file))])
+                say(f"{file}: not what its job wrote: put it back, or have it made again: {again}")
         elif output_of(file) == file:  # a checkpoint is a folder, and may have been emptied
             missing += 1
-            say(f"{file}: missing: the same snakemake command with {file} as its target makes it again")
+            say(f"{file}: missing, to make it again: {command(RESULTS, [str(file)])}")
     same = len(digests) - changed - missing
     say(f"{same} files are as their jobs wrote them, {changed} differ, {missing} are missing")
     unknown = len(outputs_in(RESULTS) - digests.keys())
