@@ -254,6 +254,41 @@ def test_weights_that_the_model_does_not_have_are_named(model: Path) -> None:
         policy(model)
 
 
+@pytest.fixture
+def with_mtp(tmp_path: Path) -> Path:
+    """A mixture of experts whose published file also predicts several tokens, which its class declares as unused."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    keys = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "moe_intermediate_size": 16}
+    keys |= {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "pad_token_id": 0}
+    keys |= {"moe_num_experts": 4, "moe_k": 2, "moe_layer_start_index": 1, "moe_layer_end_index": 1}
+    folder = tmp_path / "ernie"
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("ernie4_5_moe", **keys)).save_pretrained(folder)
+    file = folder / "model.safetensors"
+    save_file(load_file(file) | {"model.mtp_block.0.weight": torch.zeros(3)}, file, {"format": "pt"})
+    return folder
+
+
+def test_weights_that_the_models_class_declares_as_unused_are_left_out_with_a_line(
+    with_mtp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_base(PolicyRecord("mine/base", "mine", "base", base=str(with_mtp)))
+    assert f"{with_mtp}: Ernie4_5_MoeForCausalLM does not use model.mtp_block.0.weight\n" in capsys.readouterr().err
+
+
+def test_a_mistake_in_other_weights_does_not_name_those(with_mtp: Path) -> None:
+    file = with_mtp / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.layers.0.self_attn.q_proj.weight"]
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(
+        ValueError, match=r"no weights of the right shape for model\.layers\.0\.\S+, which \w+ would"
+    ) as refused:
+        load_base(PolicyRecord("mine/base", "mine", "base", base=str(with_mtp)))
+    assert "mtp" not in str(refused.value)
+
+
 def test_an_adapter_without_some_of_its_weights_is_refused_by_every_loader(tmp_path: Path) -> None:
     trained = adapted(tiny_policy(), tmp_path, std=0.1, seed=0)
     file = tmp_path / "adapter_model.safetensors"

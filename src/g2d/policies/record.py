@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -16,7 +17,7 @@ from g2d import __version__
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
 from g2d.jobs.model_folder import attention_of, tensors
-from g2d.plain import first_line
+from g2d.plain import first_line, say
 from g2d.policies.model_keys import (
     ADAPTER_FILES,
     ADAPTER_WEIGHTS,
@@ -299,6 +300,7 @@ def _from_safetensors(folder: str, way_back: str, **options: object) -> PreTrain
             raise
         raise ValueError(f"{folder}: {_mistakes(missing, unexpected)}; {way_back}") from error
     _require_all_weights(folder, way_back, loaded)
+    _say_what_is_ignored(model, folder)
     return model
 
 
@@ -332,7 +334,25 @@ def _other_names(folder: str) -> tuple[set[str], set[str]]:
     stored: set[str] = set()
     for file in found(folder, WEIGHT_FILES):
         stored |= tensors(file).keys()
-    return published - stored, stored - published
+    only_stored = stored - published
+    return published - stored, only_stored - _ignorable(model, only_stored)
+
+
+def _ignorable(model: PreTrainedModel, names: Iterable[str]) -> set[str]:
+    """Return the names that the model's class declares as unused, such as those of heads for several tokens."""
+    patterns = model._keys_to_ignore_on_load_unexpected or ()
+    return {name for name in names if any(re.search(pattern, name) for pattern in patterns)}
+
+
+def _say_what_is_ignored(model: PreTrainedModel, folder: str) -> None:
+    if not model._keys_to_ignore_on_load_unexpected:
+        return
+    stored: set[str] = set()
+    for file in found(folder, WEIGHT_FILES):
+        stored |= tensors(file).keys()
+    ignored = _ignorable(model, stored) - model.state_dict().keys()
+    if ignored:
+        say(f"{folder}: {type(model).__name__} does not use {first_of(ignored)}", file=sys.stderr)
 
 
 def config_of(file: Path) -> PreTrainedConfig:
