@@ -60,7 +60,7 @@ except ModuleNotFoundError as error:
 class Refusal(WorkflowError):
     """An error whose message says it all: Snakemake prints it without the stack of what raised it."""
 
-    __traceback__ = None
+    __traceback__ = property(lambda error: None, lambda error, stack: None)  # `contextlib` sets it
 
 
 CONFIG_FILES = workflow.configfiles
