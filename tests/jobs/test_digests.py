@@ -71,7 +71,7 @@ def test_changed_and_missing_files_are_named_and_nothing_is_changed(
     assert main(["check-results"]) == 1
     output = capsys.readouterr().out
     assert f"{CHECKPOINT}/optimizer.pt: not what its job wrote" in output
-    assert f"with -R {CHECKPOINT}\n" in output
+    assert f"snakemake --cores all -R {CHECKPOINT}" in output
     assert f"{HARVEST}: missing" in output
     assert stamps(folder) == before
 
