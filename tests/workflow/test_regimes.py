@@ -117,13 +117,13 @@ def test_an_entry_pays_for_the_warm_up_and_the_harvest(project: Project) -> None
 def test_rft_records_its_regime_and_number_of_completions(seed0: Path) -> None:
     record = read_json(seed0 / "rft/g2/k2/policy.json")
     assert record["regime"] == "rft"
-    assert record["settings"]["n_completions"] > 0
+    assert record["statistics"]["n_completions"] > 0
 
 
 def test_rft_on_chosen_completions_has_one_per_pair(seed0: Path) -> None:
     pairs = read_pairs(seed0 / "harvest/g2/k2/pairs.jsonl")
     record = read_json(seed0 / "chosen/g2/k2/policy.json")
-    assert record["settings"]["n_completions"] == len(pairs)
+    assert record["statistics"]["n_completions"] == len(pairs)
 
 
 def test_pairs_have_the_tokens_that_were_drawn(seed0: Path) -> None:
