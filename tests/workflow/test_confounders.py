@@ -140,7 +140,7 @@ def test_an_early_stopping_warmup_is_probed_at_every_second_step(project: Projec
     folder = project.results / AUTO / "grpo/g2/k6"
     probes = pd.read_csv(folder / "probes.csv")
     policy = read_policy(folder / "policy.json")
-    assert probes["step"].tolist() == list(range(2, policy.settings["steps_trained"] + 1, 2))
+    assert probes["step"].tolist() == list(range(2, policy.statistics["steps_trained"] + 1, 2))
     assert probes.loc[probes["chosen"], "step"].tolist() == [policy.k]
 
 

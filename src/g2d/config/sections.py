@@ -230,7 +230,7 @@ class Config(Section):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Keys that change results: equal ones give equal results."""
+        """Keys that change results by more than rounding."""
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)

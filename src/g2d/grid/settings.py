@@ -113,7 +113,7 @@ class JobSettings:
     # ------------------------------------------------------------------------------------------------------- trainings
 
     def machine(self, policy: Policy) -> Settings:
-        """Return the settings of a training that its result does not depend on."""
+        """Return the settings of a training that change its result by rounding at most."""
         run = policy.run
         assert isinstance(run, OnlineRun | OfflineRun)
         settings = MachineSettings(
