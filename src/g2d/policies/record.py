@@ -174,7 +174,7 @@ def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
 
 
 def _way_back(policy: PolicyRecord) -> str:
-    is_placed = Path(policy.base).parts[-2:] == ("base", "model")
+    is_placed = Path(policy.base).with_name("policy.json").exists()  # M0's folder in results
     if not is_placed:
         return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
     return DELETE
