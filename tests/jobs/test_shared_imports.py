@@ -26,7 +26,7 @@ JOB = """
 from types import SimpleNamespace
 from g2d.jobs.shared_imports import run
 from g2d.jobs.stage import stage
-from snakemake.iocontainers import InputFiles, Params
+from snakemake.iocontainers import InputFiles, OutputFiles, Params
 
 def main(snakemake):
     with stage(snakemake):
@@ -37,7 +37,7 @@ if __name__ == "__main__":
     run(main, SimpleNamespace(
         rule="evaluate", wildcards=dict(model="demo"), log=["results/logs/evaluate/{name}.log"], threads=1,
         config=dict(share_imports={share}, models=dict(demo=dict(source="embedded"))),
-        input=InputFiles(), params=Params(), resources=dict(gpu={gpus}), output=["{name}/cost.json"],
+        input=InputFiles(), params=Params(), resources=dict(gpu={gpus}), output=OutputFiles(["{name}/cost.json"]),
     ))
 """
 

@@ -205,6 +205,7 @@ def test_truncated_weights_name_the_folder_and_a_way_back_that_exists(model: Pat
     if not is_own:
         placed = model.parent / "results/mine/base/model"
         placed.parent.mkdir(parents=True)
+        placed.with_name("policy.json").touch()
         model = model.rename(placed)
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
