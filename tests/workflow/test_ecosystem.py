@@ -23,7 +23,7 @@ HARVEST = "micro/seed0/harvest/g2/k2"
 
 def test_every_adapter_has_a_card(micro_grid: Project, micro_config: dict[str, Any]) -> None:
     trained = [policy.folder for policy in Grid(load(micro_config)).trained]
-    assert len(trained) == 8
+    assert len(trained) == 9
     for policy in trained:
         card = ModelCard.load(micro_grid.results / policy / "adapter/README.md")
         assert card.data.to_dict()["library_name"] == "peft"

@@ -44,7 +44,7 @@ def one_more_seed(values: Values) -> None:
     ("change", "lost"),
     [
         (other_model, "its tables would be replaced"),
-        (other_rate, "18 finished jobs would run again"),
+        (other_rate, "12 finished jobs would run again"),
         (other_pool, "finished jobs would run again"),
         # What these change directly takes seconds, and what is trained from that does not.
         (other_training_set, "finished jobs would run again"),
