@@ -174,10 +174,10 @@ def load_tokenizer(policy: PolicyRecord) -> PreTrainedTokenizerBase:
 
 
 def _way_back(policy: PolicyRecord) -> str:
-    is_placed = Path(policy.base).with_name("policy.json").exists()  # M0's folder in results
-    if not is_placed:
-        return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
-    return DELETE
+    is_made_by_a_job = policy.trained is not None or Path(policy.base).with_name("policy.json").exists()
+    if is_made_by_a_job:
+        return DELETE
+    return "put a complete copy of the model there (save_pretrained writes one, tokenizer included)"
 
 
 def end_tokens(policy: PolicyRecord, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
