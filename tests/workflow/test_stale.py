@@ -305,7 +305,7 @@ def test_replaced_files_are_planned_whatever_their_time_stamps(local_model: Proj
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert local_model.planned(RECORD, *READ) == again
     plan = local_model.snakemake("-n", RECORD, *READ).stdout
-    [changed] = re.findall(r"Jobs run again because files have changed: (.*)", plan)
+    [changed] = re.findall(r"Jobs run again, because these files are not the ones that they read: (.*)", plan)
     assert sorted(changed.split(", ")) == sorted(FILES)
     for path, before, _ in kept:
         path.write_bytes(before)

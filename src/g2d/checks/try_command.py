@@ -177,7 +177,7 @@ def answer(trial: Trial, number: int) -> str:
         rollout.prompt_text,
         "--- answer",
         rollout.completion_text,
-        f"--- found: {rollout.extracted_answer}, reference: {rollout.reference_answer}",
+        f"--- found: {rollout.extracted_answer or '-'}, reference: {rollout.reference_answer}",
         f"--- reward: {_reward(trial, number)}",
     ]
     return "\n".join(lines)

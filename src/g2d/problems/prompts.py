@@ -30,6 +30,11 @@ class Example(Section):
     answer: str = key(..., "Reply of the assistant, verbatim.")
 
 
+# A name in braces that is no argument of a LaTeX command.
+PLACEHOLDER = re.compile(r"(?<![A-Za-z}\\])\{(\w+)\}")
+COLUMNS = ("question", "query", "prompt", "instruction", "input", "text", "answer", "solution", "level", "subject")
+
+
 class Prompt(Section):
     """Prompt format. The chat template comes from the model."""
 
@@ -50,6 +55,9 @@ class Prompt(Section):
     def _has_placeholder(cls, template: str) -> str:
         if "{problem}" not in template:
             raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
+        for name in PLACEHOLDER.findall(template):
+            if name in COLUMNS:
+                raise ValueError(f"the template has {{{name}}}, but only {{problem}} is replaced: drop it")
         return template
 
 

@@ -144,15 +144,18 @@ def _trouble(state: JobState, snapshot: Snapshot) -> str:
     if state.state == "silent":
         text = f"no sign of life since {when}"
     elif state.state == "missing":
-        missing = [file for file in state.job.done if not Path(snapshot.results.parent, file).exists()]
-        text = f"ended well {when}, its files are not there; to make them again: {command(snapshot.results, missing)}"
+        text = f"ended well {when}"
     else:
         text = f"{state.state} {when}"
     if len(state.attempts) > 1:
         text += f", attempt {len(state.attempts)}"
     if state.kept_step:
         text += f", kept up to step {state.kept_step}"
-    if state.state != "missing":
+    if state.state == "missing":
+        missing = [file for file in state.job.done if not Path(snapshot.results.parent, file).exists()]
+        # The command is last, so that it can be copied.
+        text += f", its files are not there; to make them again: {command(snapshot.results, missing)}"
+    else:
         words = snapshot.words(state)
         if words and state.state == "failed":
             text += f": {words}"
@@ -218,7 +221,8 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
         yield "all jobs have finished"
     elif snapshot.counts["running"] == 0:
         words = f"nothing runs; {left} jobs to go"
-        if not snapshot.is_locked:
+        is_asked_for = left > snapshot.counts["missing"]  # nothing asks for files behind finished results
+        if is_asked_for and not snapshot.is_locked:
             words += f", and no Snakemake holds the folder; to go on: {command(snapshot.results)}"
         yield words
     for reason in snapshot.unreadable[:1]:
