@@ -171,9 +171,9 @@ def say_accuracies_of_targets():
     for k in KS:
         if renamed(f"k{k}") in workflow.dag_settings.targets:
             from g2d.report.sentences import accuracies_at  # imports pandas
-            from g2d.tables.results import Results
+            from g2d.tables.inputs import Inputs
 
-            print("\n".join(accuracies_at(k, Results(RESULTS).build("main"))))
+            print("\n".join(accuracies_at(k, Inputs(GRID, RESULTS).build("main"))))
 
 
 def say_where_the_page_is():
