@@ -83,6 +83,10 @@ def as_pickle(model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
 
 
+LOOP = "{% for i in range(99999) %}"
+ENDS = "{% endfor %}"
+
+
 def with_template(text: str) -> Callable[[Path], None]:
     return lambda model: (model / "chat_template.jinja").write_text(text) and None
 
@@ -96,6 +100,11 @@ def with_template(text: str) -> Callable[[Path], None]:
         (with_template("hello"), "the chat template drops a part of the user message"),
         (with_template("{{ raise_exception('no') }}"), "chat template fails: no"),
         (with_template("{% if %}"), "chat template fails: "),
+        (with_template('{% include "/etc/passwd" %}'), "chat template fails: no loader"),
+        (with_template("{% for i in range(10**9) %}{% endfor %}"), "chat template fails: Range too big"),
+        (with_template("{{ 'x' * 10**10 }}"), "the chat template takes more than 5 s, 1024 MiB"),
+        (with_template("{{ 'x' * 10**8 }}"), "1,000,000 characters for one prompt"),
+        (with_template(f"{LOOP * 3}{ENDS * 3}"), "the chat template takes more than 5 s"),
         (lambda model: (model / "tokenizer.json").write_text("{"), "its tokenizer cannot be read"),
         (lambda model: (model / "config.json").write_text("{"), ""),
     ],

@@ -105,7 +105,10 @@ def test_a_name_that_is_not_there_is_named(
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"), "mine: "),
+        (
+            lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"),
+            "the chat template fails: ",
+        ),
         (lambda folder: poison(folder / "model.safetensors"), "mine: weights are infinite or NaN, "),
     ],
 )
@@ -117,7 +120,8 @@ def test_a_model_that_cannot_answer_is_one_line(
     Path("my.yaml").write_text(yaml.safe_dump(DEMO | {"models": {"mine": {"source": "local", "path": "model"}}}))
     assert main(["try", "my.yaml", "--n", "2"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]  # before it are bars of progress
-    assert last.startswith(f"g2d try: {message}")
+    assert last.startswith("g2d try: ")
+    assert message in last
 
 
 def poison(weights: Path) -> None:

@@ -76,6 +76,12 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_before_anything_runs(model: 
         policy(model)
 
 
+def test_a_chat_template_without_end_is_refused(model: Path) -> None:
+    (model / "chat_template.jinja").write_text("{{ 'x' * 10**10 }}")
+    with pytest.raises(ValueError, match=f"{model}: the chat template takes more than .*: use the one that"):
+        policy(model)
+
+
 def test_the_template_of_qwen3_can_disable_thinking(model: Path) -> None:
     from trl.chat_template_utils import qwen3_chat_template
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,27 +102,6 @@ def test_a_deleted_file_that_is_made_again_with_equal_content_runs_nothing_else(
     grid.build("--quiet", "rules", "--", "harvest")
     assert pairs.read_bytes() == before
     assert grid.planned() == {}
-
-
-def run_printed(grid: Project, lines: str, before: str) -> None:
-    """Run the Snakemake command that a line ends with."""
-    [command] = re.findall(rf"{re.escape(before)}: (snakemake .*)$", lines, re.M)
-    grid.build(*shlex.split(command)[3:])  # after `snakemake --cores all`
-
-
-def test_the_commands_for_missing_and_damaged_results_make_them_again(grid: Project) -> None:
-    answers = grid.root / f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet"
-    before = answers.read_bytes()
-    answers.unlink()
-    run_printed(grid, grid.g2d("status").stdout, "to make them again")
-    assert answers.read_bytes() == before
-    answers.unlink()
-    run_printed(grid, grid.g2d("check-results").stdout, "to make it again")
-    assert answers.read_bytes() == before
-    answers.write_bytes(before[:-1])
-    run_printed(grid, grid.g2d("check-results").stdout, "have it made again")
-    assert answers.read_bytes() == before
-    assert grid.g2d("check-results").returncode == 0
 
 
 # --------------------------------------------------------------------------------------------------------- time stamps

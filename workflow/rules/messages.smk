@@ -2,6 +2,7 @@
 
 import logging
 import time
+from functools import cache, partial
 
 from snakemake.logging import DefaultFormatter, is_quiet_about
 from g2d.forecast.devices import device_here
@@ -64,23 +65,45 @@ def shorten_messages():
             handler.setFormatter(DefaultFormatter(show_failed_logs=settings.show_failed_logs))  # with all reasons
 
 
+@cache
+def forecast(dag):
+    """Return the hours of the planned jobs by stage, and the device they are for."""
+    # Snakemake sets use_threads if the executor is not local, also in a dry-run.
+    device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
+    jobs = [as_planned(job) for job in jobs_of_g2d(dag.needrun_jobs(exclude_finished=False)) if job.output]
+    return hours_left(GRID, jobs, RESULTS, device), device
+
+
 def say_hours(dag):
     """Add hours to Snakemake's job table."""
 
-    def hours():
-        # Snakemake sets use_threads if the executor is not local, also in a dry-run.
-        device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
-        jobs = [as_planned(job) for job in jobs_of_g2d(dag.needrun_jobs(exclude_finished=False)) if job.output]
-        return report_hours(hours_left(GRID, jobs, RESULTS, device), device)
-
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):
-            record.msg = "\n".join(filter(None, [hours(), record.msg]))
+            record.msg = "\n".join(filter(None, [report_hours(*forecast(dag)), record.msg]))
         elif not workflow.dryrun and event_of(record) == LogEvent.RUN_INFO:
-            record.msg = "\n".join(filter(None, [record.msg, hours()]))
+            record.msg = "\n".join(filter(None, [record.msg, report_hours(*forecast(dag))]))
         return True
 
     logger.addFilter(with_hours)
+
+
+LONG_RUN = 1 / 6  # hours
+
+
+def point_to_status(dag):
+    """Name `g2d status --watch` when the first training of a long run starts: a training itself prints nothing."""
+    if workflow.dryrun:
+        return
+    lines, _ = forecast(dag)
+    if sum(line.hours or 0 for line in lines) < LONG_RUN:
+        return
+
+    def starts_training(record):
+        is_start = event_of(record) == LogEvent.JOB_INFO
+        return is_start and own_name(record.rule_name) in (*ONLINE_STAGES, *OFFLINE_STAGES)
+
+    say_it = partial(logger.warning, "`g2d status --watch`, in another terminal, shows steps and the time left.")
+    at_record(starts_training, [say_it])
 
 
 def say_what_changed(dag):
@@ -171,9 +194,9 @@ def say_accuracies_of_targets():
     for k in KS:
         if renamed(f"k{k}") in workflow.dag_settings.targets:
             from g2d.report.sentences import accuracies_at  # imports pandas
-            from g2d.tables.results import Results
+            from g2d.tables.inputs import Inputs
 
-            print("\n".join(accuracies_at(k, Results(RESULTS).build("main"))))
+            print("\n".join(accuracies_at(k, Inputs(GRID, RESULTS).build("main"))))
 
 
 def say_where_the_page_is():

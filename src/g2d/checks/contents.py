@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jinja2 import TemplateError
-
 from g2d.analysis.calibration import require_levels
 from g2d.config.sections import Config
 from g2d.plain import first_line
@@ -19,7 +17,7 @@ from g2d.policies.record import PolicyRecord, load_tokenizer, require_whole
 from g2d.problems import Problem
 from g2d.problems.audit import assert_no_leakage
 from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, LocalProblems, place_of
-from g2d.problems.prompts import Prompt, conversation, conversation_ids
+from g2d.problems.prompts import Prompt, conversation, conversation_ids, require_finite
 from g2d.problems.sources import ProblemError, load_problems
 from g2d.rewards.python import PythonReward
 from g2d.settings import refuse
@@ -99,8 +97,10 @@ def _require_model(name: str, source: LocalModel, prompt: Prompt) -> None:
     given = source.chat_template_kwargs or None
     policy = PolicyRecord(f"{name}/base", name, "base", source.path, chat_template_kwargs=given)
     tokenizer = load_tokenizer(policy)
+    messages = conversation(EXAMPLE, prompt)
     try:
-        conversation_ids(tokenizer, conversation(EXAMPLE, prompt))
-    except TemplateError as error:
-        raise ValueError(f"{source.path}: chat template fails: {first_line(error)}") from None
+        require_finite(tokenizer, messages)
+        conversation_ids(tokenizer, messages)
+    except ValueError as error:
+        raise ValueError(f"{source.path}: {error}") from None
     require_whole(policy)

@@ -18,8 +18,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from jinja2 import TemplateError
-
 from g2d.checks.load import read
 from g2d.checks.requirements import require_files, require_installed, require_repositories, require_windows
 from g2d.config.sections import Config
@@ -115,8 +113,6 @@ def tried(config: Config, model: str, problems: str, n: int, seed: int, reward: 
         engine = engine_for(policy, settings.engine)
         try:
             rollouts = sample_rollouts(policy, chosen, settings.prompt, decoding, engine=engine, verifier=verifier)
-        except TemplateError as error:
-            raise ValueError(f"{model}: chat template fails: {error}") from None
         except (LookupError, RuntimeError):
             weight = not_a_number(policy)
             if weight is None:

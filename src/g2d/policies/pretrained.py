@@ -8,8 +8,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from jinja2 import TemplateError
-
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
@@ -23,7 +21,7 @@ from g2d.policies.model_keys import (
     found,
 )
 from g2d.policies.record import PolicyRecord, base_files, load_tokenizer, require_whole
-from g2d.problems.prompts import conversation_ids
+from g2d.problems.prompts import ChatTemplateError, conversation_ids, require_finite
 
 # Pickled weights can run code on loading.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
@@ -100,9 +98,11 @@ def make_base(name: str, source: EmbeddedModel, folder: Path) -> PolicyRecord:
 def _require_usable_tokenizer(base: PolicyRecord) -> None:
     """Raise a ValueError if M0's tokenizer cannot be read, or a plain prompt by it has mistakes."""
     tokenizer = load_tokenizer(base)
+    messages = [{"role": "user", "content": "2 + 2"}]
     try:
-        conversation_ids(tokenizer, [{"role": "user", "content": "2 + 2"}])
-    except TemplateError:  # it may need a system message; rendering the prompts reports it
+        require_finite(tokenizer, messages)
+        conversation_ids(tokenizer, messages)
+    except ChatTemplateError:  # it may need a system message; rendering the prompts reports it
         return
     except ValueError as error:
         raise ValueError(f"{base.base}: {error}") from None

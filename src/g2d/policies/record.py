@@ -28,7 +28,7 @@ from g2d.policies.model_keys import (
     WEIGHT_FILES,
     found,
 )
-from g2d.problems.prompts import CLOCK, DATE, with_values
+from g2d.problems.prompts import CLOCK, DATE, ChatTemplateError, render, with_values
 
 if TYPE_CHECKING:
     import torch
@@ -207,15 +207,13 @@ def end_tokens(policy: PolicyRecord, tokenizer: PreTrainedTokenizerBase) -> froz
 
 def _closing_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Return the special token right behind an assistant's answer in the chat template, None if there is none."""
-    from jinja2 import TemplateError
-
     answer = "g2d-answer"
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
     try:
-        rendered = tokenizer.apply_chat_template(turns, tokenize=False)
-    except TemplateError:  # rendering the prompts reports it
+        rendered = render(tokenizer, turns, add_generation_prompt=False)
+    except ChatTemplateError:  # rendering the prompts reports it
         return None
-    _, found, behind = str(rendered).rpartition(answer)
+    _, found, behind = rendered.rpartition(answer)
     if not found:
         return None
     for number, token in tokenizer.added_tokens_decoder.items():

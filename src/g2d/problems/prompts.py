@@ -11,13 +11,15 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
+from g2d.plain import first_line
 from g2d.problems.problem import Problem
 from g2d.settings import Section, key
 from g2d.verifier.extraction import END_OF_THINKING, THINK
+from g2d.verifier.pool import MIB, Limits, Pool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -84,6 +86,7 @@ def conversation(problem: Problem, prompt: Prompt) -> Messages:
 KEY_OF_ROLE = {"system": "prompt.system", "assistant": "prompt.examples", "user": "prompt.template"}
 DATE = "date_string"  # variable of Llama's chat templates
 CLOCK = "strftime_now"  # function of transformers that chat templates call
+LONGEST = 1_000_000  # characters of a rendered prompt
 
 
 def with_values(template: str, values: Mapping[str, object]) -> str:
@@ -93,6 +96,29 @@ def with_values(template: str, values: Mapping[str, object]) -> str:
     if DATE in values:
         lines.append(f"{{% macro {CLOCK}(format) %}}{{{{ {DATE} }}}}{{% endmacro %}}\n")
     return "".join([*lines, template])
+
+
+class ChatTemplateError(ValueError):
+    """A chat template fails on a conversation."""
+
+
+def require_finite(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -> None:
+    """Raise a ValueError if the chat template exceeds the limits of a worker process, which renders it first.
+
+    jinja2's sandbox limits a `range`, but neither nested loops nor the length of a text.
+    """
+    template = tokenizer.get_chat_template()
+    limits = Limits()
+    pool = Pool(1, limits, ["chat_template"])
+    try:
+        [reply] = pool.replies([(template, tokenizer.special_tokens_map, conversation, LONGEST)])
+    finally:
+        pool.close()
+    if reply.status in ("timeout", "limit"):
+        raise ValueError(
+            f"the chat template takes more than {limits.deadline_s:g} s, {limits.memory_bytes // MIB} MiB or "
+            f"{LONGEST:,} characters for one prompt: use the one that the model was released with"
+        )
 
 
 def require_faithful(tokenizer: PreTrainedTokenizerBase, conversation: Messages, text: str) -> None:
@@ -111,8 +137,8 @@ def require_faithful(tokenizer: PreTrainedTokenizerBase, conversation: Messages,
         formats.append(date_format)
         return datetime(2000, 1, 1).strftime(date_format)
 
-    clock = {CLOCK: another_day}
-    then = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False, **clock)
+    clock: dict[str, Any] = {CLOCK: another_day}
+    then = render(tokenizer, conversation, **clock)
     if formats and then != text:
         today = json.dumps(datetime.now().strftime(formats[0]))
         raise ValueError(
@@ -127,8 +153,21 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> list[
     return ids
 
 
-def render(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -> str:
-    return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
+def render(
+    tokenizer: PreTrainedTokenizerBase, conversation: Messages, *, add_generation_prompt: bool = True, **given: Any
+) -> str:
+    """Render a conversation with the chat template, and functions `given` to it."""
+    try:
+        return str(
+            tokenizer.apply_chat_template(
+                conversation, add_generation_prompt=add_generation_prompt, tokenize=False, **given
+            )
+        )
+    except Exception as error:  # a template can raise any
+        raise ChatTemplateError(
+            f"the chat template fails: {first_line(error)}: write the messages that it expects (prompt.system, "
+            "prompt.examples), or use the one that the model was released with"
+        ) from error
 
 
 def opens_thinking(tokenizer: PreTrainedTokenizerBase, prompt: str) -> bool:
@@ -157,7 +196,7 @@ def conversation_ids(
     for message in conversation:
         content = pattern.sub(lambda match: stands_for[match[0]], message["content"])
         masked.append({**message, "content": content})
-    text = str(tokenizer.apply_chat_template(masked, add_generation_prompt=add_generation_prompt, tokenize=False))
+    text = render(tokenizer, masked, add_generation_prompt=add_generation_prompt)
     if add_generation_prompt:
         require_faithful(tokenizer, masked, text)
     if not stands_for:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from g2d.rollouts.pairs import read_pairs
 from g2d.tables import all_tables
 from g2d.tables.frames import Cells, read_table
 from g2d.tables.inputs import Inputs
+from g2d.tables.reads import ANSWERS, RECORDS, Read
 from g2d.tables.trainings import read_log
 
 # The first columns of each frame; `policy` is the name in tables, `regime` the name in folders. `group_size` is 0 and
@@ -33,6 +35,7 @@ KEY_COLUMNS = {
     "group_size": "int64",
     "seed": "Int64",
 }
+LISTED = 10  # missing files in a warning
 
 
 class Results(Inputs):
@@ -58,6 +61,7 @@ class Results(Inputs):
         names = all_tables.tables_of(self.grid)
         if name not in names:
             raise KeyError(f"{name}: no such table of this grid: name one of {', '.join(names)}")
+        self._warn_of_missing(name, names[name].reads)
         return super().build(name)
 
     @cached_property
@@ -87,6 +91,7 @@ class Results(Inputs):
     @cached_property
     def evaluations(self) -> pd.DataFrame:
         """A row per policy, `benchmark`, problem and sample: `Rollout` without texts, its seed as `sampling_seed`."""
+        self._warn_of_missing("evaluations", [ANSWERS, RECORDS])
         labelled = []
         for (policy, benchmark), rows in self.answers.items():
             labels = _labels(policy)
@@ -160,6 +165,21 @@ class Results(Inputs):
     def problems(self, name: str) -> pd.DataFrame:
         problems = read_problems(self.folder / f"problems/{name}.jsonl")
         return pd.DataFrame([asdict(problem) for problem in problems])
+
+    def _warn_of_missing(self, name: str, reads: Iterable[Read[Any]]) -> None:
+        """Warn of files that a frame reads and the grid has not made."""
+        missing: list[str] = []
+        for read in reads:
+            paths = [self.path(file) for file in read.files(self.grid)]
+            missing += [str(path) for path in paths if not path.exists()]
+        if missing:
+            listed = ", ".join(missing[:LISTED])
+            more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+            warnings.warn(
+                f"{name} is computed without {listed}{more}: means are over the seeds and policies that are there; "
+                f"`g2d status {self.folder}` shows what is unfinished",
+                stacklevel=3,
+            )
 
     def _of(self, of: Policy | Harvest | str) -> Path:
         folder = of if isinstance(of, str) else of.folder

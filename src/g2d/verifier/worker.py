@@ -65,7 +65,24 @@ def reward(*file: str) -> Call:
     return call
 
 
-KINDS: dict[str, Callable[..., Call]] = {"math_verify": math_verify, "verifier": verifier, "reward": reward}
+def chat_template() -> Call:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    def call(template: str, variables: dict[str, object], conversation: list[dict[str, str]], longest: int) -> Reply:
+        [text], _ = render_jinja_template(
+            [conversation], chat_template=template, add_generation_prompt=True, **variables
+        )
+        return Reply("rendered" if len(text) <= longest else "limit")
+
+    return call
+
+
+KINDS: dict[str, Callable[..., Call]] = {
+    "math_verify": math_verify,
+    "verifier": verifier,
+    "reward": reward,
+    "chat_template": chat_template,
+}
 
 
 def main() -> None:

@@ -1,0 +1,69 @@
+"""Commands that messages print: each is taken from the message, runs, and ends the trouble."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from g2d.jobs.files import sha256
+from tests.workflow.conftest import Project
+
+ANSWERS = "results/micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"
+Damage = Callable[[Project, dict[str, Any]], object]
+
+
+def missing(grid: Project, config: dict[str, Any]) -> None:
+    (grid.root / ANSWERS).unlink()
+
+
+def damaged(grid: Project, config: dict[str, Any]) -> None:
+    file = grid.root / ANSWERS
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def unrecorded(grid: Project, config: dict[str, Any]) -> None:
+    shutil.rmtree(grid.root / ".snakemake/metadata")
+    grid.configure(config | {"dpo": config["dpo"] | {"learning_rate": 1.0e-3}})
+
+
+def locked(grid: Project, config: dict[str, Any]) -> None:
+    """Leave the lock of a Snakemake that was killed."""
+    locks = grid.root / ".snakemake/locks"
+    locks.mkdir(exist_ok=True)
+    (locks / "0.output.lock").write_text(f"{ANSWERS}\n")
+
+
+CASES = {
+    "a missing result": (missing, "g2d status", "to make them again: (.*)$"),
+    "a missing file": (missing, "g2d check-results", "to make it again: (.*)$"),
+    "a damaged file": (damaged, "g2d check-results", "have it made again: (.*)$"),
+    "results without a record": (unrecorded, "snakemake -n", "Run `(.*)` once, "),
+    "a lock": (locked, "g2d recover", "on this or another host: (.*)$"),
+}
+
+
+@pytest.mark.parametrize(("damage", "asked", "printed"), CASES.values(), ids=CASES)
+def test_a_printed_command_ends_the_trouble(
+    own_micro_grid: Project, micro_config: dict[str, Any], damage: Damage, asked: str, printed: str
+) -> None:
+    before = sha256(own_micro_grid.root / ANSWERS)
+    damage(own_micro_grid, micro_config)
+    _, output = run(own_micro_grid, asked)
+    [command] = re.findall(printed, output, re.M)
+    status, repaired = run(own_micro_grid, command)
+    assert status == 0, repaired
+    _, output = run(own_micro_grid, asked)
+    assert not re.search(printed, output, re.M), output
+    assert sha256(own_micro_grid.root / ANSWERS) == before
+
+
+def run(grid: Project, command: str) -> tuple[int, str]:
+    program, *arguments = shlex.split(command)
+    programs = {"snakemake": grid.snakemake, "g2d": grid.g2d}
+    done = programs[program](*arguments)
+    return done.returncode, done.stdout
