@@ -197,7 +197,10 @@ def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: di
         ({"calibration": {"levels": []}}, "levels is empty"),
         ({"calibration": {"factorial_temperatures": [1.3]}}, "factorial_temperatures repeat"),
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
-        ({"prompt": {"template": "{question}: {problem}"}}, "the template has {question}, but only {problem} is replaced"),
+        (
+            {"prompt": {"template": "{question}: {problem}"}},
+            "the template has {question}, but only {problem} is replaced",
+        ),
         ({"models": {"demo": {"source": "scrach"}}}, "models.demo.source: 'scrach' is unknown; use 'embedded'"),
         ({"models": {"a/b": {"source": "embedded"}}}, "models.a/b"),
         ({"models": {"demo": {"source": "hub", "id": "a/b"}}}, "models.demo.revision: missing; add this key"),
