@@ -76,7 +76,9 @@ def force_edited_inputs():
         raise Refusal(plain(str(error), lines=True))
     if edited:
         more = f" and {len(edited) - 9} more" if len(edited) > 9 else ""
-        logger.info(f"Jobs run again, because these files are not the ones that they read: {', '.join(edited[:9])}{more}")
+        logger.info(
+            f"Jobs run again, because these files are not the ones that they read: {', '.join(edited[:9])}{more}"
+        )
     settings.forcerun = {*settings.forcerun, *forced}
 
 

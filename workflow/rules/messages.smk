@@ -203,4 +203,4 @@ def say_where_the_page_is():
     page = "results/report/index.html"
     is_default = not workflow.dag_settings.targets and workflow.default_target == ALL
     if is_default and os.path.exists(page):  # it does not with --until
-        print(f"\nReport:  {os.path.abspath(page)}")  # with --directory, not where the command was typed
+        print(f"\nReport:  {os.path.abspath(page)}")  # relative paths would be wrong with --directory

@@ -337,7 +337,7 @@ def _other_names(folder: str) -> tuple[set[str], set[str]]:
 
 
 def _ignorable(model: PreTrainedModel, names: Iterable[str]) -> set[str]:
-    """Return the names that the model's class declares as unused, such as those of heads for several tokens."""
+    """Return the names that the model's class declares as unused, such as heads for several tokens."""
     patterns = model._keys_to_ignore_on_load_unexpected or ()
     return {name for name in names if any(re.search(pattern, name) for pattern in patterns)}
 

@@ -1,4 +1,4 @@
-"""The Snakemake command of a results folder, for messages that say how to make a file again."""
+"""The Snakemake command of a results folder, for messages about making a file again."""
 
 from __future__ import annotations
 

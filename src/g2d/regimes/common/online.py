@@ -90,12 +90,12 @@ def require_prompts_fit(job: OnlineJob) -> int:
 
 
 class TransformersSampling:
-    """Sampling with transformers; without log-probabilities, which the trainer computes itself."""
+    """Sampling with transformers, without log-probabilities: the trainer computes them itself."""
 
     uses_vllm = False
 
     def opened(self, sampler: Sampler) -> AbstractContextManager[TransformersEngine]:
-        """Return a context with the engine, which has the weights of the last synchronisation."""
+        """Return a context with the engine at the weights of the last synchronisation."""
         raise NotImplementedError
 
     def sample(self, sampler: Sampler, prompts: Prompts, names: Sequence[str]) -> Samples:
@@ -177,7 +177,7 @@ class CopyEngine(TransformersSampling):
 
 
 class VllmBesideTrainer:
-    """vLLM on the trainer's GPU, which receives the adapter; it also returns log-probabilities."""
+    """vLLM on the trainer's GPU. It receives the adapter and also returns log-probabilities."""
 
     uses_vllm = True
     needs_files = True
