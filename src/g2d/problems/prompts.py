@@ -108,7 +108,7 @@ def require_finite(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -
     jinja2's sandbox limits a `range`, but neither nested loops nor the length of a text.
     """
     template = tokenizer.get_chat_template()
-    limits = Limits()
+    limits = Limits(deadline_s=2.0)  # a usual template takes milliseconds
     pool = Pool(1, limits, ["chat_template"])
     try:
         [reply] = pool.replies([(template, tokenizer.special_tokens_map, conversation, LONGEST)])
