@@ -149,6 +149,9 @@ def test_syncs_that_are_checked() -> None:
 
 @NEEDS_VLLM
 def test_faults_in_bfloat16(trained: list[PolicyRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # vLLM uses AMX if a CPU has it, and relies on oneDNN to ask the kernel for it. `pin_kernels` limits oneDNN to AVX2.
+    torch.cpu._init_amx()
+    monkeypatch.setattr("vllm.model_executor.layers.utils.check_cpu_sgl_kernel", lambda *_: False)
     engine = VllmEngine(tiny_policy(heads=1), LORA, adapter_rank=16)
     engine.dtype = "bfloat16"
     engine.start(256)
