@@ -27,7 +27,7 @@ from g2d.jobs.orphans import this_machine
 from g2d.jobs.snakemake_jobs import PlannedJob, read_jobs, write_jobs
 from g2d.policies import PolicyRecord, write_policy
 from g2d.status.command import screen, span
-from g2d.status.states import Folder, JobState, Snapshot, State
+from g2d.status.states import Folder, JobState, Snapshot, State, job_states
 from tests.configs import MINIMAL
 
 TRAINING = "demo/seed0/grpo/g2/k2"
@@ -197,6 +197,17 @@ def test_a_job_between_its_final_record_and_its_costs_is_running(results: Path, 
     assert state_of(results)[0].state == "running"
     done(results)
     assert state_of(results)[0].state == "finished"
+
+
+def test_a_job_that_ends_between_two_looks_at_it_has_its_final_state(results: Path) -> None:
+    """Its record is read before its process is looked up."""
+    dead = Process(os.getpid(), this_machine(), None)  # this process is younger
+    attempted(results, "running", started=10**9, heard=1, process=dead)
+    records = Folder(results).records.read()
+    attempted(results, "stopped", started=10**9, heard=1, process=dead)
+    [training] = [job for job in read_jobs(results) if job.name == f"results/{TRAINING}/cost"]
+    [state] = job_states(results, [training], records)
+    assert state.state == "stopped"
 
 
 def test_a_policy_without_its_cost_is_no_result(results: Path) -> None:

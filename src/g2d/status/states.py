@@ -122,6 +122,9 @@ def _state(results: str, job: PlannedJob, attempts: tuple[Recorded, ...]) -> Job
     alive: bool | None = False  # None: unknown, on another machine
     if last is not None and last.status == "running":
         alive = is_alive(last)
+        if not alive:
+            attempts = (*attempts[:-1], _read_again(attempts[-1]))
+            last = attempts[-1].attempt
     if alive:
         return JobState(job, "running", attempts)
     if _is_there(results, job):
@@ -139,6 +142,14 @@ def _state(results: str, job: PlannedJob, attempts: tuple[Recorded, ...]) -> Job
         state = "killed"
     work = Path(_inside(results, job.name)).parent / "work"
     return JobState(job, state, attempts, _newest_checkpoint(work))
+
+
+def _read_again(recorded: Recorded) -> Recorded:
+    """Read the record of a job that does not run: it may have ended since its record was read."""
+    try:
+        return Recorded(recorded.file, read_attempt(recorded.file))
+    except (OSError, ValueError):
+        return recorded
 
 
 def _after_final_record(results: str, job: PlannedJob, last: JobAttempt) -> State:
