@@ -128,7 +128,7 @@ def create_project(
         (project.root / "config/paper.yaml").write_text(yaml.safe_dump(config))
         changes = {"before-status-checks: 5": "before-status-checks: 1", "per-second: 0.2": "per-second: 1"}
         # Threads: already two on two busy cores mostly wait for each other, for five times the CPU time of one.
-        changes |= {": 8\n": ": 1\n", ": 4\n": ": 1\n"}
+        changes |= {"?4 if stage in OFFLINE_STAGES else 8": "1"}
         project.edit_profile(changes)
         made.append(project)
         return project
