@@ -187,3 +187,22 @@ def test_python_files_that_cannot_be_loaded_are_named_together(capsys: pytest.Ca
     )
     assert [line.split(": ")[1] for line in lines] == ["verifier.file", "rewards.kind"]
     assert all("mine.py" in line and "no_such_module" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict"),
+    [
+        ("return problem['solution'] == completion", "error"),  # not the name of the field
+        ("return 'yes'", "not_bool"),
+        ("while True:\n        pass", "timeout"),
+    ],
+)
+def test_a_verifier_that_fails_on_a_right_answer_is_named(
+    capsys: pytest.CaptureFixture[str], body: str, verdict: str
+) -> None:
+    Path("mine.py").write_text(f"def judge(problem, completion):\n    {body}\n")
+    [line] = checked(capsys, verifier={"source": "python", "file": "mine.py"})
+    assert line.startswith(f"my.yaml: verifier.file: mine.py: judge has the verdict {verdict} for the answer")
+    assert "`problem` has answer, level, metadata, prompt, subject" in line
+    Path("mine.py").write_text("def judge(problem, completion):\n    return False\n")
+    assert checked(capsys, verifier={"source": "python", "file": "mine.py"}) == []

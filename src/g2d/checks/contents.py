@@ -1,6 +1,7 @@
 """Check what the first jobs would refuse (`g2d config check`).
 
-Local problems and models, LoRA's modules, and the user's Python files, which are loaded in a worker as in a job.
+Local problems and models, LoRA's modules, and the user's Python files: they are loaded in a worker as in a job, and a
+verifier judges one right answer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 from g2d.analysis.calibration import require_levels
 from g2d.config.sections import Config
-from g2d.plain import first_line
+from g2d.plain import first_line, plain
 from g2d.policies.embedded import FOLDER
 from g2d.policies.lora_targets import require_targets
 from g2d.policies.model_keys import CONFIG, EmbeddedModel, LocalModel, file_of
@@ -20,6 +21,7 @@ from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, LocalProblems, place
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, require_finite
 from g2d.problems.sources import ProblemError, load_problems
 from g2d.rewards.python import PythonReward
+from g2d.rollouts.verifier_failures import FAILURES
 from g2d.settings import refuse
 from g2d.verifier.pool import Limits, Pool, VerifierError
 from g2d.verifier.user_code import JUDGE, digest
@@ -29,11 +31,13 @@ EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
 
 def require_contents(config: Config) -> None:
     """Raise a ConfigError with the first mistake of each file and folder."""
-    refuse([*_check_problems(config), *_check_models(config), *_check_functions(config)])
+    loaded: dict[str, list[Problem]] = {}  # local sets of problems
+    found = [*_check_problems(config, loaded), *_check_models(config)]
+    first = next(iter(loaded.get("pool", ())), EXAMPLE)
+    refuse([*found, *_check_functions(config, first)])
 
 
-def _check_problems(config: Config) -> Iterator[str]:
-    loaded: dict[str, list[Problem]] = {}
+def _check_problems(config: Config, loaded: dict[str, list[Problem]]) -> Iterator[str]:
     for name, source in config.problem_sources.items():
         if not isinstance(source, LocalProblems):
             continue
@@ -63,7 +67,7 @@ def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
             yield str(error)
 
 
-def _check_functions(config: Config) -> Iterator[str]:
+def _check_functions(config: Config, problem: Problem) -> Iterator[str]:
     functions = {}
     if config.verifier is not None:
         functions["verifier.file"] = ["verifier", config.verifier.file, JUDGE, digest(config.verifier.file)]
@@ -74,10 +78,23 @@ def _check_functions(config: Config) -> Iterator[str]:
         pool = Pool(1, Limits(), function)
         try:
             pool.start()
+            if key == "verifier.file":
+                yield from _check_judge(pool, problem, key, function[1])
         except VerifierError as error:
             yield f"{key}: {error}"
         finally:
             pool.close()
+
+
+def _check_judge(pool: Pool, problem: Problem, key: str, file: str) -> Iterator[str]:
+    """Judge the reference answer as a completion; the verdict itself does not matter."""
+    [reply] = pool.replies([(problem.as_judged, problem.answer)])
+    if reply.status in FAILURES:
+        why = f": {plain(reply.why)}" if reply.why else ""
+        yield (
+            f"{key}: {file}: {JUDGE} has the verdict {reply.status} for the answer {problem.answer!r} to "
+            f"{problem.problem_id}{why}: mend it; `problem` has {', '.join(sorted(problem.as_judged))}"
+        )
 
 
 def _check_models(config: Config) -> Iterator[str]:
