@@ -417,6 +417,11 @@ def test_a_reader_that_closes_the_pipe_is_no_error(results: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_folder_of_a_run_will_do(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", str(results.parent)]) == 0
+    assert "jobs finished" in capsys.readouterr().out
+
+
 def test_no_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(tmp_path / "results")]) == 2
     assert main(["status", str(tmp_path)]) == 2

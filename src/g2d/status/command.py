@@ -29,7 +29,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="What has finished, what runs and at which step, what failed and its last line, and the hours that "
         "are left. Only reads files, so it also works on a login node while jobs run elsewhere.",
     )
-    parser.add_argument("results", nargs="?", type=Path, default=Path("results"), help="the folder (default: results)")
+    parser.add_argument(
+        "results",
+        nargs="?",
+        type=Path,
+        default=Path("results"),
+        help="the folder, or that of the run (default: results)",
+    )
     parser.add_argument(
         "--watch",
         nargs="?",
@@ -43,6 +49,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     results = arguments.results
+    if (results / "results/config.yaml").is_file():  # the folder of a run (--directory)
+        results = results / "results"
     if not results.is_dir():
         raise FileNotFoundError(f"no results folder at {results}: run this where Snakemake runs, or name the folder")
     if not (results / "config.yaml").is_file():
