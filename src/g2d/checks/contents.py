@@ -24,7 +24,7 @@ from g2d.rewards.python import PythonReward
 from g2d.rollouts.verifier_failures import FAILURES
 from g2d.settings import refuse
 from g2d.verifier.pool import Limits, Pool, VerifierError
-from g2d.verifier.user_code import JUDGE, digest
+from g2d.verifier.user_code import JUDGE, digest, judge_of
 
 EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
 
@@ -70,7 +70,7 @@ def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
 def _check_functions(config: Config, problem: Problem) -> Iterator[str]:
     functions = {}
     if config.verifier is not None:
-        functions["verifier.file"] = ["verifier", config.verifier.file, JUDGE, digest(config.verifier.file)]
+        functions["verifier.file"] = judge_of(config.verifier.file)
     for name, reward in config.rewards.items():
         if isinstance(reward, PythonReward):
             functions[f"rewards.{name}"] = ["reward", reward.file, reward.function, digest(reward.file)]

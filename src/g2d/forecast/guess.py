@@ -110,7 +110,7 @@ def guess(
     size = parameters(config.models[model])
     sources = [config.problem_sources[name] for name in benchmarks] or [config.pool]
     if policy is None:
-        works = [_drawing(grid, stage, model, source) for source in sources]
+        works = [_sampling(grid, stage, model, source) for source in sources]
     else:
         works = [_training(settings, policy, units)]
     total = START[engine] if device.is_card else START_ON_CPU
@@ -157,7 +157,7 @@ def _training(of_model: ModelSettings, policy: Policy, completions: float) -> Wo
     )
 
 
-def _drawing(grid: Grid, stage: str, model: str, source: ProblemSource) -> Work:
+def _sampling(grid: Grid, stage: str, model: str, source: ProblemSource) -> Work:
     settings = grid.settings[model]
     calibrate, harvest, evaluate, *replies = sampling_loads(grid, model)
     if stage == "harvest_rollouts":

@@ -181,12 +181,12 @@ def model_forecast(
     forecast = Forecast.of(file, settings.lora, settings.engine, memory, prompt_tokens)
     jobs = []
     for load in sampling_loads(grid, name):
-        need = forecast.sampling(load)
-        jobs.append(_as_json(need, sampling_change(load, need, forecast)))
+        estimate = forecast.sampling(load)
+        jobs.append(_as_json(estimate, sampling_change(load, estimate, forecast)))
     for training in map(forecast.divided, trainings(grid, name)):
-        need = forecast.training(training)
-        change = training_change(training, need, forecast)
-        job = _as_json(need, change)
+        estimate = forecast.training(training)
+        change = training_change(training, estimate, forecast)
+        job = _as_json(estimate, change)
         job["passes"] = _passes(training)
         jobs.append(job)
     result["jobs"] = _merged(jobs)
@@ -199,9 +199,9 @@ def model_forecast(
     return result
 
 
-def training_change(training: Training, need: MemoryEstimate, forecast: Forecast) -> str | None:
+def training_change(training: Training, estimate: MemoryEstimate, forecast: Forecast) -> str | None:
     """Return the settings to change without changing results, or that no change helps; None if the job fits."""
-    if need.verdict == "fits":
+    if estimate.verdict == "fits":
         return None
     passes = [units for units in range(training.units, 0, -1) if training.units % units == 0]
     engine = forecast.engine
@@ -209,7 +209,7 @@ def training_change(training: Training, need: MemoryEstimate, forecast: Forecast
     if training.at_once is not None and engine.name == "vllm":
         shares += sorted(SHARES, key=lambda share: abs(share - shares[0]))
     for enough in ("fits", "tight"):
-        if need.verdict == enough:
+        if estimate.verdict == enough:
             return "it may run out of memory, and every change that makes it smaller changes results"
         for share in shares:
             changed = replace(forecast, engine=engine.model_copy(update={"training_gpu_memory_utilization": share}))
@@ -245,11 +245,11 @@ def _changes(training: Training, units: int, share_before: float, share: float, 
     return words
 
 
-def sampling_change(load: SamplingLoad, need: MemoryEstimate, forecast: Forecast) -> str | None:
-    if need.verdict == "fits":
+def sampling_change(load: SamplingLoad, estimate: MemoryEstimate, forecast: Forecast) -> str | None:
+    if estimate.verdict == "fits":
         return None
     if forecast.engine.name == "vllm":
-        if not need.needs_more:
+        if not estimate.needs_more:
             return None  # vLLM uses its share of the card
         own = replace(forecast, engine=EngineSettings())
         change = "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"
@@ -275,14 +275,14 @@ def _merged(jobs: list[JobForecast]) -> list[JobForecast]:
     return list(merged.values())
 
 
-def _as_json(need: MemoryEstimate, change: str | None) -> JobForecast:
+def _as_json(estimate: MemoryEstimate, change: str | None) -> JobForecast:
     return {
-        "job": need.job,
-        "verdict": need.verdict,
-        "total_bytes": need.total,
-        "card_bytes": need.card,
-        "parts": [{"name": part.name, "bytes": part.bytes, "how": part.how} for part in need.terms],
-        "said": need.notes,
+        "job": estimate.job,
+        "verdict": estimate.verdict,
+        "total_bytes": estimate.total,
+        "card_bytes": estimate.card,
+        "parts": [{"name": part.name, "bytes": part.bytes, "how": part.how} for part in estimate.terms],
+        "said": estimate.notes,
         "change": change,
     }
 

@@ -36,17 +36,17 @@ class SamplingJob:
     workers: int  # verifier processes
 
 
-def sample(draw: SamplingJob) -> list[Rollout]:
-    engine = engine_for(draw.policy, draw.engine)
-    with Verifier(draw.workers, file=own_file(draw.verifier)) as verifier:
-        return sample_rollouts(draw.policy, draw.problems, draw.prompt, draw.decoding, engine=engine, verifier=verifier)
+def sample(job: SamplingJob) -> list[Rollout]:
+    engine = engine_for(job.policy, job.engine)
+    with Verifier(job.workers, file=own_file(job.verifier)) as verifier:
+        return sample_rollouts(job.policy, job.problems, job.prompt, job.decoding, engine=engine, verifier=verifier)
 
 
-def sample_in_own_process(draw: SamplingJob) -> list[Rollout]:
+def sample_in_own_process(job: SamplingJob) -> list[Rollout]:
     """Sample in a new process that prints to this one's output; a RuntimeError if it fails."""
-    with TemporaryDirectory(prefix="g2d-draw-") as folder:
-        given, result = Path(folder, "draw"), Path(folder, "rollouts")
-        given.write_bytes(pickle.dumps(draw))
+    with TemporaryDirectory(prefix="g2d-sampling-") as folder:
+        given, result = Path(folder, "job"), Path(folder, "rollouts")
+        given.write_bytes(pickle.dumps(job))
         done = subprocess.run([sys.executable, "-m", __name__, str(given), str(result)], check=False)
         if done.returncode:
             raise RuntimeError(f"sampling failed in a process of its own (status {done.returncode}); the log says why")
@@ -56,8 +56,8 @@ def sample_in_own_process(draw: SamplingJob) -> list[Rollout]:
 
 def main(given: Path, result: Path) -> None:
     end_with_snakemake()
-    draw: SamplingJob = pickle.loads(given.read_bytes())
-    result.write_bytes(pickle.dumps(sample(draw)))
+    job: SamplingJob = pickle.loads(given.read_bytes())
+    result.write_bytes(pickle.dumps(sample(job)))
 
 
 if __name__ == "__main__":

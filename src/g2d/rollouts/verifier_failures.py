@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from g2d.plain import plain
 from g2d.problems import Problem
 from g2d.verifier.pool import Limits, Pool
-from g2d.verifier.user_code import JUDGE, digest
+from g2d.verifier.user_code import JUDGE, judge_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,7 @@ def first_failure(rollouts: pd.DataFrame, problems: Iterable[Problem], file: str
         return None
     first = failed.iloc[0]
     (problem,) = (problem for problem in problems if problem.problem_id == first["problem_id"])
-    pool = Pool(1, Limits(), ["verifier", file, JUDGE, digest(file)])
+    pool = Pool(1, Limits(), judge_of(file))
     try:
         (reply,) = pool.replies([(problem.as_judged, first["completion_text"])])
     finally:

@@ -229,9 +229,8 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
         yield "all jobs have finished"
     elif snapshot.counts["running"] == 0:
         words = f"nothing runs; {left} jobs to go"
-        is_asked_for = (
-            left > snapshot.counts["missing"]
-        )  # files behind finished results are not made again by themselves
+        # Snakemake does not make files behind finished results again unless they are its targets.
+        is_asked_for = left > snapshot.counts["missing"]
         if is_asked_for and not snapshot.is_locked:
             words += f", and no Snakemake holds the folder; to go on: {command(snapshot.results)}"
         yield words

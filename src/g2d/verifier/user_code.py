@@ -24,6 +24,11 @@ def digest(file: str) -> str:
     return hashlib.sha256(_read(file)).hexdigest()
 
 
+def judge_of(file: str) -> list[str]:
+    """Return the function of a verifier's file, as a pool names it."""
+    return ["verifier", file, JUDGE, digest(file)]
+
+
 @cache
 def signature(file: str, name: str) -> ast.arguments:
     """Return the parameters of a file's function, without executing it; a UserCodeError if there is none."""

@@ -14,7 +14,7 @@ from typing import Literal, cast
 from g2d.plain import plain
 from g2d.verifier.extraction import is_thinking, last_boxed
 from g2d.verifier.pool import Limits, Pool, Reply
-from g2d.verifier.user_code import JUDGE, digest
+from g2d.verifier.user_code import judge_of
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Verifier:
         if file is None:
             function = ["math_verify"]
         else:
-            function = ["verifier", file, JUDGE, digest(file)]
+            function = judge_of(file)
         self._pool = Pool(workers, self.limits, function)
         self._cache: OrderedDict[Pair, Verification] = OrderedDict()
         self._has_warned = False

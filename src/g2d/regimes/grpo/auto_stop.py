@@ -128,7 +128,7 @@ def _policy(job: WarmupJob, step: int, segment: Path) -> PolicyRecord:
 def probe_rollouts(job: WarmupJob, policy: PolicyRecord, n_prompts: int) -> list[Rollout]:
     """Sample the probe's prompts; vLLM in its own process, beside what the trainer keeps on the GPU."""
     share = job.engine.training_gpu_memory_utilization
-    draw = SamplingJob(
+    sampling_job = SamplingJob(
         policy,
         job.data[:n_prompts],
         job.prompt,
@@ -137,7 +137,9 @@ def probe_rollouts(job: WarmupJob, policy: PolicyRecord, n_prompts: int) -> list
         job.verifier,
         job.workers,
     )
-    return sample_in_own_process(draw) if job.engine.name == "vllm" else sample(draw)
+    if job.engine.name == "vllm":
+        return sample_in_own_process(sampling_job)
+    return sample(sampling_job)
 
 
 class _History:
