@@ -49,7 +49,8 @@ def gpu_job(grid: Grid, job: PlannedJob, device: Device = CARD, results: str | P
     policy = None
     if job.rule in (*ONLINE_STAGES, *OFFLINE_STAGES):
         policy = grid.at(job.folder)
-    return work_of(grid, job.rule, job.model, policy, to_answer(job.costs, results), device)
+    benchmarks = to_answer(job.costs, results) if job.rule in EVALUATIONS else []
+    return work_of(grid, job.rule, job.model, policy, benchmarks, device)
 
 
 def work_of(
@@ -77,8 +78,7 @@ def work_of(
     work = GpuJob(stage, model, units, at_most)
     if grid.is_embedded(model) or not units:
         return work
-    asked = benchmarks if stage in EVALUATIONS else ()
-    hours = guess(grid, stage, model, units, policy, asked, device)
+    hours = guess(grid, stage, model, units, policy, benchmarks, device)
     return replace(work, guess=hours / units)
 
 
