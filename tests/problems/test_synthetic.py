@@ -1,5 +1,7 @@
 """Generated problems: answers by an independent evaluator, leak-free splits, determinism and exhaustion."""
 
+import re
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -10,6 +12,7 @@ from g2d.problems.synthetic import LEVELS, MAX_VALUE, SPLITS, VERBS, generate, s
 from tests.problems.expressions import evaluate, expression_of
 
 FAMILIES = tuple(LEVELS)
+LARGEST = {"arithmetic": MAX_VALUE, "word_problems": MAX_VALUE, "facts": 300}
 
 
 @settings(max_examples=25, deadline=None)
@@ -27,8 +30,8 @@ def test_answers_levels_and_ranges_hold_for_every_draw(family, split, n, seed):
         values = evaluate(text)
         assert problem.answer == str(values[-1])
         assert problem.level == len(values) - 1
-        assert all(0 <= value <= MAX_VALUE for value in values)
-        assert split_of(text) == split
+        assert all(0 <= value <= LARGEST[family] for value in values)
+        assert split_of(text, family) == split
 
 
 @pytest.mark.parametrize(
@@ -75,9 +78,45 @@ def test_a_problem_is_named_by_family_split_and_number():
     assert last.source == "synthetic:word_problems:development"
 
 
+def test_facts_are_sums_differences_and_products():
+    """30 numbers, 10 operands: 300 sums, 300 products, and 300 differences but for the 45 below zero."""
+    facts = []
+    for split in SPLITS:
+        facts += generate("facts", split, n_facts(split), 0)
+    texts = {expression_of(problem.prompt) for problem in facts}
+    expected = set()
+    for a in range(1, 31):
+        for b in range(1, 11):
+            expected |= {f"{a} + {b}", f"{a} * {b}"}
+            expected |= {f"{a} - {b}"} if a >= b else set()
+    assert texts == expected
+    assert len(facts) == len(expected) == 855
+
+
+def n_facts(split):
+    [most] = re.findall(r"lower n to at most (\d+)", str(refused("facts", split)))
+    return int(most) // len(VERBS)
+
+
+def refused(family, split):
+    with pytest.raises(ValueError, match="lower n to") as info:
+        generate(family, split, 100_000, 0)
+    return info.value
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_fact_has_a_second_wording_only_after_all_have_one(split):
+    n = n_facts(split)
+    problems = generate("facts", split, n + 5, 0)
+    by_cluster = Counter(problem.cluster for problem in problems)
+    assert sorted(by_cluster.values()) == [1] * (n - 5) + [2] * 5
+    assert len({problem.prompt for problem in problems}) == n + 5
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_cluster_has_all_wordings_of_one_expression(family):
-    problems = generate(family, "test", 200, 0, [1])
+    n = 400 if family == "facts" else 200  # more than there are expressions
+    problems = generate(family, "test", n, 0, [1])
     by_cluster = {}
     for problem in problems:
         by_cluster.setdefault(problem.cluster, set()).add(expression_of(problem.prompt))

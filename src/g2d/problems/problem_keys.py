@@ -46,13 +46,14 @@ class Problems(Section):
 
 
 class SyntheticProblems(Problems):
-    """Generated problems with five or three levels; splits never share an expression."""
+    """Generated problems; splits never share an expression."""
 
     source: Literal["synthetic"] = key(..., "Generate the problems.")
     family: Family = key(
         ...,
         "arithmetic: operations from left to right (2 + 4 * 5 is 30), five levels; pretrained models need "
-        "level 1. word_problems: short stories, three levels.",
+        "level 1. word_problems: short stories, three levels. facts: a sum, difference or product of a number up to 30 "
+        "and one up to 10, one level; each expression once before any has a second wording.",
     )
     split: Split = key(..., "Part of the problem space to sample from.")
     n: int = key(

@@ -1,7 +1,8 @@
-"""Generated problems of the demonstration, with answers known by construction.
+"""Generated problems, with answers known by construction. A hash of an expression decides its split.
 
-Operations are applied from left to right: "Compute 7 + 3 * 2." is 20, not 13. Every number is in 0..24, so that a tiny
-model can learn every fact. A hash of the expression decides its split.
+`arithmetic` and `word_problems` are for the embedded model: every number is in 0..24, so that a tiny model can learn
+every fact. Operations are applied from left to right: "Compute 7 + 3 * 2." is 20, not 13. `facts` are for small
+pretrained models: one operation on larger numbers, so that a benchmark has hundreds of different expressions.
 """
 
 from __future__ import annotations
@@ -18,17 +19,23 @@ from typing import Literal, get_args
 
 from g2d.problems.problem import Problem
 
-Family = Literal["arithmetic", "word_problems"]
+Family = Literal["arithmetic", "word_problems", "facts"]
 Split = Literal["train", "development", "test"]
 Operator = Literal["+", "-", "*", "mod"]
 OPERATIONS: dict[Operator, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "mod": mod}
 
 SPLITS: tuple[Split, ...] = get_args(Split)
-LEVELS: dict[Family, range] = {"arithmetic": range(1, 6), "word_problems": range(1, 4)}
+LEVELS: dict[Family, range] = {"arithmetic": range(1, 6), "word_problems": range(1, 4), "facts": range(1, 2)}
+# Tenths of the expressions that are for training, and for training or development; the others are the test's.
+SPLIT_BOUNDS: dict[Family, tuple[int, int]] = {"arithmetic": (8, 9), "word_problems": (8, 9), "facts": (4, 6)}
 
 START = range(2, 21)
 OPERANDS = range(2, 10)
 MAX_VALUE = 24  # 518 facts, learnable in a minute
+
+FACT_NUMBERS = range(1, 31)
+FACT_OPERANDS = range(1, 11)
+FACT_OPERATORS: tuple[Operator, ...] = ("+", "-", "*")
 
 VERBS = ("Compute", "Evaluate", "Find", "Calculate", "Determine", "Simplify", "Work out", "Give")
 NAMES = ("Ann", "Ben", "Cara", "Dan", "Eve", "Finn")
@@ -75,6 +82,9 @@ def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[i
     rng = random.Random(f"{family}/{split}/{seed}")
     exercises: list[Exercise] = []
     for level, share in shares(levels, n):
+        if family == "facts":
+            exercises += draw_facts(rng, split, share)
+            continue
         drawn: dict[str, Exercise] = {}
         while len(drawn) < share:
             exercise = draw(rng, family, split, level)
@@ -116,12 +126,26 @@ def shares(levels: Sequence[int], n: int) -> list[tuple[int, int]]:
 def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exercise:
     """Draw steps until their expression is in the split, and word them."""
     steps = draw_steps(rng, level, operators(family, level))
-    while split_of(expression(steps)) != split:
+    while split_of(expression(steps), family) != split:
         steps = draw_steps(rng, level, operators(family, level))
     if family == "word_problems":
         return _word_problem(rng, steps)
-    verb = rng.choice(VERBS)
-    return Exercise(f"{verb} {expression(steps)}.", steps, verb)
+    return _with_verb(steps, rng.choice(VERBS))
+
+
+def draw_facts(rng: random.Random, split: Split, n: int) -> list[Exercise]:
+    """Draw n facts; an expression gets a second wording only if all expressions have one.
+
+    Benchmarks therefore have as many independent questions as possible.
+    """
+    facts = _facts(split)
+    rng.shuffle(facts)
+    verbs = [rng.sample(VERBS, len(VERBS)) for _ in facts]
+    exercises = []
+    for number in range(n):
+        wording, place = divmod(number, len(facts))
+        exercises.append(_with_verb(facts[place], verbs[place][wording]))
+    return exercises
 
 
 def draw_steps(rng: random.Random, n: int, choices: tuple[Operator, ...]) -> Steps:
@@ -151,12 +175,13 @@ def expression(steps: Steps) -> str:
     return str(steps[0].left) + "".join(f" {step.operator} {step.right}" for step in steps)
 
 
-def split_of(text: str) -> Split:
-    """Return a text's split, the same on every machine."""
+def split_of(text: str, family: Family = "arithmetic") -> Split:
+    """Return the split of an expression, the same on every machine."""
+    train, development = SPLIT_BOUNDS[family]
     bucket = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 10
-    if bucket < 8:
+    if bucket < train:
         return "train"
-    return "development" if bucket == 8 else "test"
+    return "development" if bucket < development else "test"
 
 
 @cache
@@ -168,6 +193,20 @@ def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
         if 0 <= result <= MAX_VALUE and not is_idle:
             moves.append(Operation(value, operator, right, result))
     return tuple(moves)
+
+
+def _facts(split: Split) -> list[Steps]:
+    """List the facts of a split whose result is not negative."""
+    facts: list[Steps] = []
+    for left, operator, right in itertools.product(FACT_NUMBERS, FACT_OPERATORS, FACT_OPERANDS):
+        fact = Operation(left, operator, right, apply(left, operator, right))
+        if fact.result >= 0 and split_of(expression((fact,)), "facts") == split:
+            facts.append((fact,))
+    return facts
+
+
+def _with_verb(steps: Steps, verb: str) -> Exercise:
+    return Exercise(f"{verb} {expression(steps)}.", steps, verb)
 
 
 def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
@@ -183,11 +222,13 @@ def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
 
 def _count(family: Family, split: Split, level: int, enough: int) -> int:
     """Count up to `enough` problems; level 5 has 70 million."""
+    if family == "facts":
+        return len(_facts(split)) * len(VERBS)
     available = 0
     for steps in _all_steps(level, tuple(dict.fromkeys(operators(family, level)))):
         if available >= enough:
             break
-        if split_of(expression(steps)) == split:
+        if split_of(expression(steps), family) == split:
             available += _wordings(family, steps)
     return available
 
