@@ -71,7 +71,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         paper="base and sync",
     )
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1, of_machine=True)
     per_device_batch_size: Annotated[int, Field(ge=2)] | Literal["auto"] = key(
         "auto", "Rollouts per forward pass, in whole groups; auto: as many as fit on the GPU, else 8.", auto=8
     )
