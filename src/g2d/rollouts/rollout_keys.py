@@ -102,7 +102,7 @@ class HarvestSettings(Sampling):
 class Pairs(Section):
     """Sampling of one right and one wrong rollout per pairable prompt (paper, section 2.1)."""
 
-    margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
+    min_reward_margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
 
 
 class SampledEvaluation(Section):
