@@ -10,7 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.jobs.cost import Cost, Elsewhere, Meter, charge, merge_costs, read_cost, visible_devices, write_cost
+from g2d.jobs.cost import (
+    Cost,
+    Elsewhere,
+    Meter,
+    charge,
+    charge_gpu_memory,
+    merge_costs,
+    read_cost,
+    visible_devices,
+    write_cost,
+)
 
 
 def cost(job: str, seconds: float = 3600) -> Cost:
@@ -119,8 +129,10 @@ def test_without_torch_the_cpu_is_one_device(monkeypatch):
     assert "torch" not in sys.modules
 
 
-def test_visible_gpus_are_counted(monkeypatch):
+@pytest.fixture
+def two_gpus(monkeypatch):
     monkeypatch.setattr("g2d.jobs.cost._elsewhere", [])  # without charges of other tests in this process
+    monkeypatch.setattr("g2d.jobs.cost._gpu_peaks", [])
 
     class Cuda:
         is_available = staticmethod(lambda: True)
@@ -128,12 +140,22 @@ def test_visible_gpus_are_counted(monkeypatch):
         device_count = staticmethod(lambda: 2)
         is_initialized = staticmethod(lambda: True)
         max_memory_allocated = staticmethod(lambda gpu: 10**9 * (gpu + 1))
+        memory_allocated = staticmethod(lambda gpu: 10**8 * (gpu + 1))
 
     monkeypatch.setitem(sys.modules, "torch", type("torch", (), {"cuda": Cuda}))
+
+
+def test_visible_gpus_are_counted(two_gpus):
     measured = Meter("job", "stage").end()
     assert (measured.device, measured.devices) == ("NVIDIA A100", 2)
     assert measured.device_s == 2 * measured.wall_s
     assert measured.peak_gpu_memory_bytes == 2 * 10**9  # the fuller GPU
+
+
+@pytest.mark.parametrize(("peak", "expected"), [(None, 2.0), (10**9, 2.0), (3 * 10**9, 3.2)])
+def test_the_gpu_memory_of_a_probe_is_counted_beside_what_the_trainer_holds(two_gpus, peak, expected):
+    charge_gpu_memory(peak)
+    assert Meter("job", "stage").end().peak_gpu_memory_bytes == expected * 10**9
 
 
 def test_usage_of_a_shared_process_is_charged_to_the_job(monkeypatch):

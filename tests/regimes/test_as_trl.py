@@ -66,10 +66,10 @@ class PlainGrpo(Checkpointed, GRPOTrainer):
         self.sampler.sync(step)
         return self.sampler.sample(prompt_ids, [f"grpo/{step}/{place}" for place in range(len(prompt_ids))])
 
-    def keep(self, checkpoint: Path) -> None:
+    def save_state(self, checkpoint: Path) -> None:
         """Keep nothing more."""
 
-    go_on = keep
+    load_state = save_state
 
 
 class Unsorted:

@@ -163,9 +163,9 @@ SCALARS = [0.0, 1.0, 0.25, 0.75, 1.0, 1.0, math.nan, 1.0]
 @pytest.mark.parametrize(
     ("keys", "rewards", "expected"),
     [
-        ({"deviation": "population"}, SCALARS, [*population(*GROUPS), 0]),
+        ({"reward_std": "population"}, SCALARS, [*population(*GROUPS), 0]),
         (
-            {"deviation": "population", "scale_rewards": "batch"},
+            {"reward_std": "population", "scale_rewards": "batch"},
             SCALARS,
             [*population(*GROUPS, among=[reward for group in GROUPS for reward in group]), 0],
         ),

@@ -37,7 +37,7 @@ def test_without_the_keys_nothing_depends_on_them() -> None:
         ({"correction": "token_mask", "ratio": "none"}, "correction has no effect with ratio: none"),
         ({"correction_cap": 2.0, "ratio": "none"}, "correction_cap has no effect with ratio: none"),
         ({"correction_floor": 0.5, "ratio": "none"}, "correction_floor has no effect with ratio: none"),
-        ({"deviation": "population", "scale_rewards": "none"}, "deviation has no effect with scale_rewards: none"),
+        ({"reward_std": "population", "scale_rewards": "none"}, "reward_std has no effect with scale_rewards: none"),
         ({"reference": "sync"}, "without a KL term changes nothing: set beta above 0"),
         ({"reset_optimizer": True}, "has no effect with reference: base"),
         ({"reference_every": 4}, "has no effect with reference: base"),
@@ -59,7 +59,7 @@ def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], messa
         {"iterations": 4, "horizon": 40, "auto": {"every": 8}},
         {"loss": "dapo", "epsilon_high": 0.28},
         {"correction": "token_mask", "correction_cap": 2.0, "correction_floor": 0.5, "iterations": 4},
-        {"deviation": "population", "mask_uniform_groups": True},
+        {"reward_std": "population", "mask_uniform_groups": True},
         {"reference": "sync", "beta": 0.1, "reference_every": 8, "iterations": 4, "reset_optimizer": True},
     ],
 )

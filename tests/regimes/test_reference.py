@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 import torch
+from trl import DPOTrainer
 from trl.trainer import dpo_trainer
 
 from g2d.jobs.files import read_json, write_json
@@ -122,6 +123,28 @@ def test_a_training_that_does_not_begin_at_its_reference_warns_before_its_first_
     with without_its_reference(), pytest.raises(RuntimeError, match="the reference is not the policy that training"):
         train(tmp_path / "other", start=start)
     assert not [*tmp_path.glob("other/step-*")]
+
+
+@pytest.mark.parametrize("nats", [0.05, 0.3])
+def test_precomputed_references_may_be_rounded_otherwise_in_bfloat16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nats: float
+) -> None:
+    """Other rows share a pass then, which rounds otherwise: .01 to .06 nats per token of SmolLM2."""
+    precompute = DPOTrainer._precompute_ref_logps
+
+    def rounded(self: Any, dataset: Any, *args: Any) -> Any:
+        def shifted(row: dict[str, Any]) -> dict[str, Any]:
+            sides = ("chosen", "rejected")
+            return {f"ref_{side}_logps": row[f"ref_{side}_logps"] + nats * len(row[f"{side}_ids"]) for side in sides}
+
+        return precompute(self, dataset, *args).map(shifted)
+
+    monkeypatch.setattr(DPOTrainer, "_precompute_ref_logps", rounded)
+    settings = Dpo.model_validate(one_step((N, 1)) | {"precompute_reference": True})
+    with nullcontext() if nats < 0.1 else pytest.raises(RuntimeError, match=r"0\.3\d* nats per token"):
+        run(train_dpo, pairs(N), settings, tmp_path / "rounded", precision="bfloat16")
+    with pytest.raises(RuntimeError, match="rounding in float32"):
+        run(train_dpo, pairs(N), settings, tmp_path / "exact")
 
 
 def in_float64(loss: str, beta: float, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -250,5 +250,5 @@ def test_a_margin_of_a_scalar_reward_holds_for_values_of_0_and_1(tmp_path: Path,
     file = tmp_path / "mine.py"
     file.write_text("def reward(completions):\n    return [float(place % 2) for place in range(len(completions))]\n")
     reward = PythonReward(reward="python", file=str(file), binary=binary)
-    log = semi_online(tmp_path / "work", 2, reward=reward, margin=2.0)
+    log = semi_online(tmp_path / "work", 2, reward=reward, min_reward_margin=2.0)
     assert [row["pairable"] for row in log] == [float(binary)] * 2

@@ -291,7 +291,7 @@ def test_the_loss_is_divided_by_the_prompts_with_a_pair_or_by_all(tmp_path: Path
     problems = [replace(problem, answer="x") if i % 2 else problem for i, problem in enumerate(easy(10))]
     given: dict[str, Any] = {"k": 1, "lora": NO_DROPOUT, "problems": problems}
     by_pairable = semi_online(tmp_path / "pairable", **given)[0]
-    by_asked = semi_online(tmp_path / "asked", normalise="asked", **given)[0]
+    by_asked = semi_online(tmp_path / "asked", normalise_by="all", **given)[0]
     assert 0 < by_pairable["pairable"] < 1
     assert by_pairable["loss"] == pytest.approx(math.log(2), abs=1e-6)
     assert by_asked["loss"] == pytest.approx(by_pairable["pairable"] * math.log(2), rel=1e-4)

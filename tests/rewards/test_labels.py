@@ -43,15 +43,15 @@ def test_by_hand() -> None:
     assert listed(labels(drawn(p=[2, 2], q=[1, 2]))) == [None, None, False, True]  # a tie has no pair
     assert listed(labels(drawn(p=[0.5, math.nan, 0.1]))) == [True, None, False]
     scalars = drawn(p=[0.0, 0.3], q=[0.0, 0.5])
-    assert listed(labels(scalars, margin=0.5)) == [None, None, False, True]
+    assert listed(labels(scalars, min_reward_margin=0.5)) == [None, None, False, True]
 
 
 def test_a_scalar_reward_stays_one_if_its_values_are_0_and_1() -> None:
     frame = drawn(p=[1.0, 0.0, 1.0], q=[0.0, 0.0]).assign(reward_is_scalar=True)
     assert listed(labels(frame)) == [True, False, True, None, None]
-    assert listed(labels(frame, margin=2.0)) == [None] * 5
-    assert build_pairs(spelled(frame), problems(frame), Prompt(), 0, margin=2.0) == []
-    assert groups(spelled(frame), "pq", which="all", seed=0, margin=2.0) == []
+    assert listed(labels(frame, min_reward_margin=2.0)) == [None] * 5
+    assert build_pairs(spelled(frame), problems(frame), Prompt(), 0, min_reward_margin=2.0) == []
+    assert groups(spelled(frame), "pq", which="all", seed=0, min_reward_margin=2.0) == []
     assert informativeness(frame).entropy is None
     assert "completions/mean_length_best" in summary(frame, [])
 
@@ -167,9 +167,9 @@ def test_each_kind_of_a_mixed_batch_is_labelled_separately(mixed: pd.DataFrame) 
 
 def test_a_margin_is_only_about_scalars(mixed: pd.DataFrame) -> None:
     """A right and a wrong answer are 1 apart and always a pair."""
-    assert listed(labels(mixed, margin=2.0)) == [True, None, False, None, False, True]
+    assert listed(labels(mixed, min_reward_margin=2.0)) == [True, None, False, None, False, True]
     replies = mixed[mixed["problem_id"] != "v"]
-    assert listed(labels(replies, margin=2.0)) == [None, None, False, True]
+    assert listed(labels(replies, min_reward_margin=2.0)) == [None, None, False, True]
 
 
 def test_lengths_of_a_mixed_batch_are_those_of_replies(mixed: pd.DataFrame) -> None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from snakemake.iocontainers import InputFiles
 
+from g2d.grid.settings import SamplingMachine
 from g2d.jobs.cost import Meter
 from g2d.policies.record import write_policy
 from g2d.problems.prompts import Prompt
@@ -24,7 +25,6 @@ from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import Reference, WrongWeightsError
 from g2d.stages import sample_rollouts
 from g2d.stages.sample_rollouts import generate_rollouts
-from tests.configs import MINIMAL
 from tests.models import tiny_policy
 
 SHORT, LONG = Request("a", "", (5,) * 10), Request("b", "", (5,) * 100)
@@ -85,13 +85,12 @@ def test_the_parts_of_a_harvest_start_it_once(
     write_policy(tmp_path / "tiny/base/policy.json", tiny_policy())
     problems = generate("arithmetic", "train", 8, seed=0)
     problems[1] = replace(problems[1], prompt=f"{'1 + ' * 40}1 = ?")
-    config = MINIMAL | {"models": {"tiny": {"source": "embedded"}}, "engine": {"name": "vllm"}}
+    machine = SamplingMachine(engine=EngineSettings(name="vllm"), batch_size=4).model_dump()
     job = SimpleNamespace(
         input=InputFiles(fromdict={"policy": str(tmp_path / "tiny/base/policy.json")}),
         output=SimpleNamespace(rollouts=tmp_path / "rollouts.parquet"),
-        config=config,
         threads=1,
-        params=SimpleNamespace(settings={"prompt": Prompt().params()}, version=1),
+        params=SimpleNamespace(settings={"prompt": Prompt().params()}, machine=machine, version=1),
     )
     generate_rollouts(job, Meter("tests", "harvest_rollouts"), problems, DECODING)
     assert len(started) == 1

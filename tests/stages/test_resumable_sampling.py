@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from snakemake.iocontainers import InputFiles
 
+from g2d.grid.settings import SamplingMachine
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Meter
 from g2d.policies.record import as_json, write_policy
@@ -21,10 +22,10 @@ from g2d.problems.synthetic import generate
 from g2d.regimes.common.checkpoints import job_digest
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame, write_rollouts
+from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.stages import sample_rollouts
 from g2d.stages.sample_rollouts import draw_in_parts, generate_rollouts
 from g2d.verifier.verifier_keys import PythonVerifier, verifier_params
-from tests.configs import MINIMAL
 from tests.frames import group
 from tests.models import tiny_policy
 
@@ -167,17 +168,19 @@ def test_parts_belong_to_a_policy_its_problems_a_decoding_and_a_verifier(
     given = {
         "input": InputFiles(fromdict={"policy": str(tmp_path / "tiny/base/policy.json")}),
         "output": SimpleNamespace(rollouts=tmp_path / "rollouts.parquet"),
-        "config": MINIMAL,
         "threads": 1,
     }
 
-    def job(n: int = 10, version: int = 1, seed: int = 0, system: str | None = None, **verifier: Any) -> str:
+    def job(
+        n: int = 10, version: int = 1, seed: int = 0, system: str | None = None, batch_size: int = 64, **verifier: Any
+    ) -> str:
         settings = {"prompt": Prompt(system=system).params(), **verifier}
-        params = SimpleNamespace(settings=settings, version=version)
+        machine = SamplingMachine(engine=EngineSettings(), batch_size=batch_size).model_dump()
+        params = SimpleNamespace(settings=settings, machine=machine, version=version)
         meter = Meter("tests", "harvest_rollouts")
         generate_rollouts(SimpleNamespace(**given, params=params), meter, ASKED[:n], replace(decoding, seed=seed))
         return job_digest(jobs[-1])
 
-    assert job() == job()
+    assert job() == job() == job(batch_size=8)
     assert len({job(), job(n=9), job(version=2), job(seed=1), job(system="Reason."), job(**own)}) == 6
     assert jobs[0]["policy"] == as_json(policy)

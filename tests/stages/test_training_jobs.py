@@ -64,6 +64,7 @@ def test_a_job_has_the_sections_of_its_policy(file: Path, job_of: Callable[[Grid
         assert isinstance(job.settings, REGIMES[run.method].settings)
         assert keys.params() == run.settings_at(policy.group_size, policy.k).params()
         assert keys.per_device_batch_size == run.settings.per_device_batch_size
+        assert getattr(keys, "batch_size", None) == getattr(run.settings, "batch_size", None)
         assert (job.lora, job.prompt, job.engine) == (sections.lora, sections.prompt, sections.engine)
         assert (job.seed, job.k, job.group_size) == (policy.seed, policy.k, policy.group_size)
         assert job.policy_id == policy.folder

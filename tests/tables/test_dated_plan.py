@@ -19,7 +19,7 @@ LISTED = {
     "benchmarks": {"arithmetic": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 40}},
     "warmup": {"steps": [0, 2, 4], "horizon": 6, "max_completion_length": 16},
     "baselines": {"grpo_group_sizes": [2]},
-    "margin": 0.1,
+    "noninferiority_margin": 0.1,
     "calibration": {"max_completion_length": 24},
     "harvest": {"max_completion_length": 24},
     "evaluation": {"max_completion_length": 24},
@@ -49,7 +49,7 @@ def test_the_plan_names_a_verifier_and_a_reward_of_the_user(tmp_path: Path) -> N
 
 
 def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(tmp_path: Path) -> None:
-    write_plan(Grid(load(LISTED | {"margin": 0.05})), tmp_path)
+    write_plan(Grid(load(LISTED | {"noninferiority_margin": 0.05})), tmp_path)
     write_plan(Grid(load(LISTED)), tmp_path)
     (first,) = read_plan(tmp_path)
     assert (first["evaluations"], first["plan"]["primary"]["margin"]) == (0, 0.1)
@@ -88,7 +88,7 @@ def test_the_sentence_counts_the_evaluations_before_a_change(tmp_path: Path) -> 
 def test_after_a_change_of_the_margin_all_comparisons_are_exploratory(tmp_path: Path) -> None:
     write_plan(Grid(load(LISTED)), tmp_path)
     evaluated(tmp_path, 1)
-    write_plan(Grid(load(LISTED | {"margin": 0.05})), tmp_path)
+    write_plan(Grid(load(LISTED | {"noninferiority_margin": 0.05})), tmp_path)
     words = plan_words(read_plan(tmp_path))
     assert "all comparisons are exploratory" in words
     assert "plan from before any evaluation had another primary comparison" in words

@@ -97,6 +97,11 @@ def another_benchmark(config: Config) -> None:
     config["benchmarks"]["more"] = config["benchmarks"]["arithmetic"] | {"n": 10, "seed": 5}
 
 
+def smaller_batches(config: Config) -> None:
+    for section in ("calibration", "harvest", "evaluation"):
+        config[section]["batch_size"] = 32
+
+
 NEW_MODEL: Jobs = {"embedded_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 9}
 NEW_BENCHMARK: Jobs = {"load_problems": 1, "check_leakage": 1, "evaluate": 9} | TABLES
 CASES: dict[str, tuple[Change, Jobs]] = {
@@ -146,6 +151,7 @@ CASES: dict[str, tuple[Change, Jobs]] = {
     "change calibration.levels": (put("calibration", levels=[1, 2]), {"select_training_set": 1} | SELECTED),
     "change evaluation.max_completion_length": (put("evaluation", max_completion_length=20), {"evaluate": 9} | TABLES),
     "change engine.tensor_parallel_size": (put("engine", tensor_parallel_size=2), {}),
+    "change calibration.batch_size, harvest.batch_size, evaluation.batch_size": (configured(smaller_batches), {}),
     "set training.gradient_checkpointing": (put("training", gradient_checkpointing=True), {}),
     "set training.threads, training.shared_prompts, training.precision": (
         put("training", threads=2, shared_prompts=False, precision="float32"),

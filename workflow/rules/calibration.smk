@@ -119,6 +119,7 @@ rule calibrate:
         version=VERSIONS["calibrate"],
         settings=lambda w: GRID.job_settings[w.model].calibration(),
         engine=engine_name,
+        machine=sampling_machine("calibration"),
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
     script:

@@ -25,6 +25,7 @@ rule evaluate:
         version=VERSIONS["evaluate"],
         settings=lambda w: GRID.job_settings[model_of(w)].answers(),
         engine=engine_name,
+        machine=sampling_machine("evaluation"),
     message:
         "Evaluate {wildcards.policy}"
     script:
@@ -76,6 +77,7 @@ rule sample_replies:
         version=VERSIONS["sample_replies"],
         settings=lambda w: GRID.job_settings[model_of(w)].replies(),
         engine=engine_name,
+        machine=sampling_machine("open_ended"),
     message:
         "Have {wildcards.policy} reply to the held-out prompts"
     script:

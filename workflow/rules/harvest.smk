@@ -25,6 +25,7 @@ rule harvest_rollouts:
         version=VERSIONS["harvest_rollouts"],
         settings=harvest_settings,
         engine=engine_name,
+        machine=sampling_machine("harvest"),
     message:
         "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

@@ -209,6 +209,15 @@ def training_machine(wildcards, threads):
     return GRID.job_settings[wildcards.model].machine(policy_of(wildcards))
 
 
+def sampling_machine(section):
+    """The same for jobs that sample with the keys of a section."""
+
+    def machine(wildcards, threads):
+        return GRID.job_settings[model_of(wildcards)].sampling_machine(section)
+
+    return machine
+
+
 def harvest_settings(wildcards):
     run = GRID.runs[wildcards.model][harvest_of(wildcards).run_name]
     return GRID.job_settings[wildcards.model].harvest(run)

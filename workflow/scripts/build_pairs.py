@@ -21,7 +21,7 @@ def main(snakemake):
             read_problems(snakemake.input.problems),
             Prompt.model_validate(recorded["prompt"]),
             seed=int(snakemake.wildcards.seed),
-            margin=Pairs.model_validate(recorded.get("pairs", {})).margin,
+            min_reward_margin=Pairs.model_validate(recorded.get("pairs", {})).min_reward_margin,
         )
         if not pairs:
             say(why_no_pairs(rollouts))

@@ -190,7 +190,7 @@ class Config(Section):
     open_ended: OpenEnded | None = key(None, "Prompts without a right answer (docs/rewards.md).", neutral=None)
     baselines: Baselines = key(Baselines(), "GRPO without an offline phase.")
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
-    margin: float = key(
+    noninferiority_margin: float = key(
         0.02, "Accuracy that a K may be behind the best K and still be enough.", gt=0, lt=1, neutral=0.02
     )
     share_imports: bool = key(True, "Start jobs faster, as forks of one process; not on a cluster or with vLLM.")

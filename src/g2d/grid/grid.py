@@ -318,7 +318,7 @@ def _main_warmup(config: Config, warmup: Warmup, points: tuple[Point, ...]) -> O
 
 
 def _dpo(
-    name: str, role: Role, settings: Dpo, points: tuple[Point, ...], source: OnlineRun, *, matched: OnlineRun
+    name: str, role: Role, settings: Dpo, points: tuple[Point, ...], harvested_run: OnlineRun, *, matched: OnlineRun
 ) -> OfflineRun:
     return OfflineRun(
         name=name,
@@ -326,9 +326,9 @@ def _dpo(
         role=role,
         points=points,
         evaluated=points,
-        variant=source.variant,
+        variant=harvested_run.variant,
         settings=settings,
-        source=source,
+        harvested_run=harvested_run,
         matched=matched,
     )
 
@@ -360,7 +360,7 @@ def _entries(
                 entry_name=name,
                 entry=entry,
                 settings=entry,
-                source=main,
+                harvested_run=main,
             )
 
 
@@ -431,10 +431,13 @@ def _ablated_warmup(config: Config, settings: ModelSettings, name: str) -> Onlin
     )
 
 
-def _ablated_dpo(settings: ModelSettings, name: str, ablation: Ablation, folder: str, source: OnlineRun) -> OfflineRun:
+def _ablated_dpo(
+    settings: ModelSettings, name: str, ablation: Ablation, folder: str, harvested_run: OnlineRun
+) -> OfflineRun:
     steps = settings.steps_of(name, ablation)
-    points = tuple(at for at in source.harvest_points if at[1] in steps)
-    run = _dpo(folder, "ablation", settings.ablated_dpo(name, ablation), points, source, matched=source)
+    points = tuple(at for at in harvested_run.harvest_points if at[1] in steps)
+    dpo = settings.ablated_dpo(name, ablation)
+    run = _dpo(folder, "ablation", dpo, points, harvested_run, matched=harvested_run)
     return replace(run, entry_name=name, entry=ablation)
 
 

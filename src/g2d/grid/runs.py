@@ -173,20 +173,20 @@ class OfflineRun(Run):
 
     Args:
         settings: keys of the training, with an ablation's values filled in.
-        source: the run whose policies are harvested.
+        harvested_run: the run whose policies are harvested.
         matched: the run whose harvests limit the pairs (`match_pairs_to`), if DPO's keys say so.
     """
 
     settings: Dpo | OfflineEntry = field(kw_only=True, compare=False)
-    source: OnlineRun = field(kw_only=True, compare=False)
+    harvested_run: OnlineRun = field(kw_only=True, compare=False)
     matched: OnlineRun | None = field(default=None, kw_only=True, compare=False)
 
     @property
     def online(self) -> OnlineRun:
-        return self.source
+        return self.harvested_run
 
     def reads(self, policy: Policy) -> Reads:
-        start = replace(policy, run=self.source) if self.settings.start == "warmup" else None
+        start = replace(policy, run=self.harvested_run) if self.settings.start == "warmup" else None
         harvest = _harvest(policy, self.variant, (policy.group_size, policy.k))
         return Reads(start=start, harvest=harvest, matched_harvests=tuple(self._matched_harvests(policy)))
 

@@ -20,10 +20,18 @@ from g2d.verifier.verifier_keys import verifier_params
 Settings = dict[str, Any]  # by section or method
 
 
+class SamplingMachine(Section):
+    """Settings of a sampling job that change its speed and memory: params that Snakemake does not compare."""
+
+    engine: EngineSettings
+    batch_size: int
+
+
 class MachineSettings(Section):
     """Settings of a training that change its speed and memory: params that Snakemake does not compare.
 
     Args:
+        batch_size: of the rollouts of an online training, or of probes.
         rows_as_fit: whether `per_device_batch_size` is auto. The settings of the job have a number in its place.
     """
 
@@ -31,6 +39,7 @@ class MachineSettings(Section):
     training: TrainingKeys
     checkpoints: Checkpointing
     logging: Logging
+    batch_size: int
     rows_as_fit: bool
 
 
@@ -59,6 +68,11 @@ class JobSettings:
         return verifier_params(self.config.verifier)
 
     # -------------------------------------------------------------------------------------------------------- sampling
+
+    def sampling_machine(self, section: str) -> Settings:
+        """Return the settings of a sampling job that change its result by rounding at most."""
+        sampling = getattr(self.config if section == "open_ended" else self.settings, section)
+        return SamplingMachine(engine=self.settings.engine, batch_size=sampling.batch_size).model_dump(mode="json")
 
     def calibration(self, temperature: str | None = None) -> Settings:
         chosen_by = {"window", "factorial_temperatures"}
@@ -121,6 +135,7 @@ class JobSettings:
             training=self.settings.training,
             checkpoints=self.config.checkpoints,
             logging=self.config.logging,
+            batch_size=getattr(run.settings, "batch_size", self.settings.harvest.batch_size),
             rows_as_fit=getattr(run.settings, "per_device_batch_size", None) == AUTO,
         )
         return settings.model_dump(mode="json")

@@ -24,6 +24,7 @@ class Elsewhere:
 
 
 _elsewhere: list[Elsewhere] = []
+_gpu_peaks: list[int] = []  # of other processes on this job's GPU, with what this process held meanwhile
 
 
 def _usages() -> list[resource.struct_rusage]:
@@ -48,10 +49,14 @@ def visible_devices() -> tuple[str, int]:
 
 def gpu_memory_peak() -> int | None:
     """Return torch's peak allocation on the fullest GPU, in bytes."""
+    return max([*_on_each_gpu("max_memory_allocated"), *_gpu_peaks], default=None)
+
+
+def _on_each_gpu(measure: str) -> list[int]:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
-        return None
-    return max(int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count()))
+        return []
+    return [int(getattr(torch.cuda, measure)(gpu)) for gpu in range(torch.cuda.device_count())]
 
 
 def memory_peak() -> int:
@@ -64,6 +69,12 @@ def memory_peak() -> int:
 def charge(part: Elsewhere) -> None:
     """Add another process's usage to this job's cost, except wall time."""
     _elsewhere.append(part)
+
+
+def charge_gpu_memory(peak: int | None) -> None:
+    """Add the GPU memory of another process of this job, beside what this process holds now; None: it used no GPU."""
+    if peak is not None:
+        _gpu_peaks.append(peak + max(_on_each_gpu("memory_allocated"), default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ class Cost:
     device_s: float  # wall_s x devices
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the largest process, without GPU memory
-    peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
+    peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; without the workers of vLLM on several
     threads: int | None = None
 
     @property

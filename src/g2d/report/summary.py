@@ -96,7 +96,7 @@ def _answer(tables: Mapping[str, pd.DataFrame], rows: pd.DataFrame, grid: Grid, 
     reward = grid.runs[model]["grpo"].other_reward
     if reward:
         measured += f", trained on {reward}"
-    return answer(rows, model, benchmark, measured, grid.config.margin, tables.get("comparisons"))
+    return answer(rows, model, benchmark, measured, grid.config.noninferiority_margin, tables.get("comparisons"))
 
 
 def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from g2d.jobs.cost import charge_gpu_memory, gpu_memory_peak
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
@@ -43,21 +44,27 @@ def sample(job: SamplingJob) -> list[Rollout]:
 
 
 def sample_in_own_process(job: SamplingJob) -> list[Rollout]:
-    """Sample in a new process that prints to this one's output; a RuntimeError if it fails."""
+    """Sample in a new process that prints to this one's output; a RuntimeError if it fails.
+
+    Its GPU memory is charged to this job; the system charges its CPU time.
+    """
     with TemporaryDirectory(prefix="g2d-sampling-") as folder:
         given, result = Path(folder, "job"), Path(folder, "rollouts")
         given.write_bytes(pickle.dumps(job))
         done = subprocess.run([sys.executable, "-m", __name__, str(given), str(result)], check=False)
         if done.returncode:
             raise RuntimeError(f"sampling failed in a process of its own (status {done.returncode}); the log says why")
-        rollouts: list[Rollout] = pickle.loads(result.read_bytes())
+        rollouts: list[Rollout]
+        rollouts, gpu_memory = pickle.loads(result.read_bytes())
+        charge_gpu_memory(gpu_memory)
         return rollouts
 
 
 def main(given: Path, result: Path) -> None:
     end_with_snakemake()
     job: SamplingJob = pickle.loads(given.read_bytes())
-    result.write_bytes(pickle.dumps(sample(job)))
+    rollouts = sample(job)
+    result.write_bytes(pickle.dumps((rollouts, gpu_memory_peak())))
 
 
 if __name__ == "__main__":

@@ -40,22 +40,22 @@ def is_open_ended(rollouts: pd.DataFrame) -> pd.Series:
     return rollouts["verdict"] == NO_REFERENCE
 
 
-def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
+def labels(rollouts: pd.DataFrame, min_reward_margin: float | None = None) -> pd.Series:
     """Return True for positive, False for negative and NA for other rollouts, with their (unique) index.
 
-    `margin` is the smallest difference between a prompt's best and worst scalar reward; None: above 0.
+    `min_reward_margin` is the smallest difference between a prompt's best and worst scalar reward; None: above 0.
     """
     open_ended = is_open_ended(rollouts)
     if open_ended.any() and not open_ended.all():  # a mixed batch: label each kind by its reward
-        verifiable = labels(rollouts[~open_ended], margin)
-        return labels(rollouts[open_ended], margin).reindex(rollouts.index).where(open_ended, verifiable)
+        verifiable = labels(rollouts[~open_ended], min_reward_margin)
+        return labels(rollouts[open_ended], min_reward_margin).reindex(rollouts.index).where(open_ended, verifiable)
     reward = rollouts["reward"]
     if is_binary(rollouts):
         return (reward == 1).astype("boolean").mask(reward.isna())
     by_prompt = reward.groupby(rollouts["problem_id"])
     best = by_prompt.transform("max")
     worst = by_prompt.transform("min")
-    apart = (best > worst) & (best - worst >= (margin or 0))
+    apart = (best > worst) & (best - worst >= (min_reward_margin or 0))
     return (reward == best).astype("boolean").where(apart & ((reward == best) | (reward == worst)))
 
 
@@ -98,19 +98,19 @@ def build_pairs(
     problems: Sequence[Problem],
     prompt: Prompt,
     seed: int,
-    margin: float | None = None,
+    min_reward_margin: float | None = None,
 ) -> list[Pair]:
     """Sample the pairs of every pairable prompt; a ValueError if a rollout's problem is missing.
 
     Args:
         rollouts: in any order, with tokens.
         problems: in the order of the pairs.
-        margin: as in the section `pairs`.
+        min_reward_margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
     drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample
     counts = rollouts.dropna(subset="reward").groupby("problem_id").size()
-    labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="label").sort_values("sample")
+    labelled = rollouts.assign(label=labels(rollouts, min_reward_margin)).dropna(subset="label").sort_values("sample")
     for row in labelled.to_dict("records"):
         drawn[str(row["problem_id"])][int(row["sample"])] = row
     pairs: list[Pair] = []

@@ -37,7 +37,7 @@ class Sampling(Section):
     temperature: float = key(1.3, "Sampling temperature, tau.", paper="1.3", gt=0, le=5)
     top_p: float = key(1.0, "Nucleus sampling threshold.", gt=0, le=1)
     max_completion_length: int = key(512, "Token budget of a completion.", unit="tokens", paper="512 / 896", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1, of_machine=True)
 
 
 class Calibration(Sampling):
@@ -102,7 +102,7 @@ class HarvestSettings(Sampling):
 class Pairs(Section):
     """Sampling of one right and one wrong rollout per pairable prompt (paper, section 2.1)."""
 
-    margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
+    min_reward_margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
 
 
 class SampledEvaluation(Section):
@@ -120,7 +120,7 @@ class Evaluation(Section):
     """Pass@1 under greedy decoding on every benchmark (paper, Table 1)."""
 
     max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1, of_machine=True)
     sampled: SampledEvaluation | None = key(None, "Sample completions instead of greedy decoding.")
 
     @property

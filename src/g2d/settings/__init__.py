@@ -76,7 +76,8 @@ class Section(BaseModel):
         return value
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """Keys as parameters of a job (a change makes it stale), without neutral values and places (see `key`).
+        """Keys as parameters of a job (a change makes it stale), without neutral values, places and keys of the machine
+        (see `key`).
 
         They are sorted, because Snakemake compares parameters as text.
         """
@@ -90,7 +91,7 @@ class Section(BaseModel):
         kept = {}
         for name, value in sorted(values.items()):
             extra = self._extra(name)
-            if PLACE in extra or getattr(self, name) == extra.get("neutral", NO_NEUTRAL):
+            if PLACE in extra or MACHINE in extra or getattr(self, name) == extra.get("neutral", NO_NEUTRAL):
                 continue
             kept[name] = self.number(name) if value == AUTO and AUTO in extra else value
         return kept
@@ -153,6 +154,7 @@ def _too_large(number: float) -> str:
 LARGEST = 2**31 - 1
 AUTO = "auto"
 PLACE = "place"
+MACHINE = "machine"
 NO_TRUTH_VALUE = "is what YAML makes of yes, no, on, off, true and false: quote a text, or write a number"
 PARAMS = {"for": "params"}  # serialisation context of `Section.params`
 NO_NEUTRAL = object()
@@ -167,6 +169,7 @@ def key(
     neutral: object = NO_NEUTRAL,
     auto: int | None = None,
     is_place: bool = False,
+    of_machine: bool = False,
     **bounds: Any,
 ) -> Any:
     """Declare a configuration key.
@@ -177,6 +180,8 @@ def key(
         auto: the number in place of auto in the parameters of jobs.
         is_place: the key says where files are. It is left out of the parameters of jobs, because the digests of the
             files identify them.
+        of_machine: the key changes speed and memory, and results by rounding at most. It is left out of the parameters
+            of jobs that Snakemake compares, and is in `params.machine`.
     """
     extra: dict[str, Any] = {}
     if unit is not None:
@@ -187,6 +192,8 @@ def key(
         extra[AUTO] = auto
     if is_place:
         extra[PLACE] = True
+    if of_machine:
+        extra[MACHINE] = True
     if neutral is not NO_NEUTRAL:
         if neutral != default:
             raise TypeError(f"the neutral value {neutral!r} of a key must be its default, not {default!r}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 
 import pandas as pd
 
-from g2d.checks.load import load
+from g2d.grid.settings import SamplingMachine
 from g2d.jobs.cost import Meter
 from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.plain import say
@@ -70,10 +70,11 @@ class PolicySampler:
 
     def __init__(self, snakemake: Snakemake, decoding: Decoding) -> None:
         self.snakemake = snakemake
-        self.decoding = decoding
+        machine = SamplingMachine.model_validate(snakemake.params.machine)
+        self.decoding = replace(decoding, batch_size=machine.batch_size)
+        self.engine_settings = machine.engine
         self.policy = read_own_policy(snakemake.input.policy)
         self.prompt = Prompt.model_validate(snakemake.params.settings["prompt"])
-        self.engine_settings = load(snakemake.config).for_model(self.policy.model).engine
 
     @cached_property
     def engine(self) -> Engine:

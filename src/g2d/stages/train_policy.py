@@ -144,7 +144,7 @@ def _job(snakemake: Snakemake, *, work: Path, meter: Meter) -> TrainingJob[Any, 
         prompt_mix=PromptMix.model_validate(settings.get("prompts", {})),
         reward=reward_settings(settings.get("reward")),
         verifier=verifier_of(settings),
-        harvest=HarvestSettings.model_validate(settings.get("harvest", {})),
+        harvest=HarvestSettings.model_validate(settings.get("harvest", {}) | {"batch_size": machine.batch_size}),
         engine=machine.engine,
         checkpointing=machine.checkpoints,
         gradient_checkpointing=machine.training.gradient_checkpointing,
@@ -160,9 +160,12 @@ def keys_of(settings: Settings, machine: MachineSettings) -> Section:
     """Return the keys of a training's method."""
     regime = regime_of(settings)
     keys = regime.settings.model_validate(settings[regime.settings_name])
+    of_machine: dict[str, object] = {}
     if machine.rows_as_fit:
-        return keys.model_copy(update={"per_device_batch_size": AUTO})
-    return keys
+        of_machine["per_device_batch_size"] = AUTO
+    if "batch_size" in regime.settings.model_fields:
+        of_machine["batch_size"] = machine.batch_size
+    return keys.model_copy(update=of_machine)
 
 
 def policy_folder(snakemake: Snakemake) -> Path:

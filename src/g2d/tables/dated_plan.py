@@ -56,7 +56,7 @@ def primary(grid: Grid) -> Primary:
         pairs = [[policy.name, reference.name] for policy, reference in planned_pairs(grid, model)]
         if pairs:
             comparisons[model] = {"family": FAMILY, "policies_and_references": pairs}
-    plan: Primary = {"benchmark": benchmark, "margin": grid.config.margin, "models": comparisons}
+    plan: Primary = {"benchmark": benchmark, "margin": grid.config.noninferiority_margin, "models": comparisons}
     if grid.config.verifier is not None:
         plan["judged_by"] = grid.config.verifier.file
     if grid.reward_words:

@@ -18,6 +18,7 @@ from g2d.regimes.common.regime import OfflineKeys, Trained, TrainingJob
 from g2d.regimes.common.trainers import (
     evaluation_mode,
     export_trained,
+    precision_of,
     read_log,
     restore_token_count,
     save_trained,
@@ -26,6 +27,7 @@ from g2d.regimes.common.trainers import (
     with_own_adapter,
 )
 from g2d.rollouts.rollout import read_own_rollouts
+from g2d.rollouts.weights_check import BOUNDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +41,6 @@ else:
 
 Batch = dict[str, "torch.Tensor"]
 SAME = 1e-3  # relative difference between policy and reference, scored by the same passes
-SAME_ONCE = 1e-2  # scored by other passes, with different rounding in bfloat16
 
 
 Row = Mapping[str, list[int]]  # tokens of an example
@@ -179,29 +180,45 @@ class FixedReference(DPOTrainer):
 
         Before the first update they are compared with the policy's.
         """
+        is_first = self.begins_at_reference and not self._compared and self.state.global_step == 0
+        if once is not None and not is_first:
+            return once
         # None: the model with its adapter switched off or exchanged.
         ref_model = self.ref_model  # type: ignore[has-type]
-        log_probs = once
-        if log_probs is None:
-            log_probs = self.compute_ref_log_probs(ref_model or model, inputs)
-        if self.begins_at_reference and not self._compared and self.state.global_step == 0:
+        log_probs = self.compute_ref_log_probs(ref_model or model, inputs)
+        if is_first:
             self.ref_model = model  # makes TRL score the policy with its adapter
             try:
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:
                 self.ref_model = ref_model
-            for row, reference in zip(policy, log_probs, strict=True):
-                require_same(row, reference, SAME if once is None else SAME_ONCE)
+            require_same(policy, log_probs)
+            if once is not None:
+                require_current(once, log_probs, inputs["completion_mask"][:, 1:].sum(), precision_of(self))
             self._compared = True
-        return log_probs
+        return log_probs if once is None else once
 
 
-def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
-    """Raise a RuntimeError if log-probabilities, (rows,), differ by more than the tolerance."""
-    apart = float((policy - reference).abs().sum())
-    whole = float(reference.abs().sum())
-    if not apart <= tolerance * whole:
+def require_same(policy: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> None:
+    """Raise a RuntimeError if log-probabilities of the same passes, each (rows,), differ."""
+    for row, of_reference in zip(policy, reference, strict=True):
+        apart = float((row - of_reference).abs().sum())
+        whole = float(of_reference.abs().sum())
+        if not apart <= SAME * whole:
+            raise RuntimeError(
+                f"before the first step the log-probabilities of {len(row)} completions under policy and reference are "
+                f"{apart:.4g} nats apart, of {whole:.4g}: the reference is not the policy that training starts from"
+            )
+
+
+def require_current(
+    once: Sequence[torch.Tensor], reference: Sequence[torch.Tensor], n_tokens: torch.Tensor, precision: str
+) -> None:
+    """Raise a RuntimeError if precomputed log-probabilities differ from the reference's by more than rounding."""
+    apart = sum(float((row - now).abs().sum()) for row, now in zip(once, reference, strict=True)) / int(n_tokens)
+    if not apart <= BOUNDS[precision]:
         raise RuntimeError(
-            f"before the first step the log-probabilities of {len(policy)} completions under policy and reference are "
-            f"{apart:.4g} nats apart, of {whole:.4g}: the reference is not the policy that training starts from"
+            f"precomputed log-probabilities of the reference are {apart:.4g} nats per token from those that it has "
+            f"before the first step; rounding in {precision} explains {BOUNDS[precision]:g}: delete the training's "
+            "work folder and run it again"
         )

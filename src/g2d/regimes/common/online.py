@@ -23,7 +23,15 @@ from g2d.problems.prompts import conversation, conversation_ids
 from g2d.regimes.common.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.common.microbatches import choose_microbatches, recorded
 from g2d.regimes.common.regime import Trained, TrainingJob
-from g2d.regimes.common.trainers import LogRow, evaluation_mode, export_trained, merged, read_log, save_trained
+from g2d.regimes.common.trainers import (
+    LogRow,
+    evaluation_mode,
+    export_trained,
+    merged,
+    precision_of,
+    read_log,
+    save_trained,
+)
 from g2d.rollouts.engine import Decoding, Engine, require_room
 from g2d.rollouts.weights_check import Reference, checked, fixed_texts, is_due, require_adapter, trainer_reference
 
@@ -347,9 +355,8 @@ def _rename(folder: Path, name: str, other: str) -> None:
 def reference_of(trainer: Trainer) -> Reference:
     """Score fixed texts with the trained model, to check an engine that received its weights."""
     model = trainer.accelerator.unwrap_model(trainer.model)
-    rounds = "bfloat16" in str(model.dtype) or trainer.accelerator.mixed_precision == "bf16"
     with evaluation_mode(model):
-        return trainer_reference(model, fixed_texts(trainer.processing_class), "bfloat16" if rounds else "float32")
+        return trainer_reference(model, fixed_texts(trainer.processing_class), precision_of(trainer))
 
 
 def train_to_k(

@@ -130,6 +130,13 @@ def starting_model(base: PolicyRecord, start: PolicyRecord | None, lora: Lora) -
     return model
 
 
+def precision_of(trainer: Trainer) -> str:
+    """Return the precision of a trainer's matrix products, bfloat16 or float32."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    rounds = "bfloat16" in str(model.dtype) or trainer.accelerator.mixed_precision == "bf16"
+    return "bfloat16" if rounds else "float32"
+
+
 @contextmanager
 def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
     was_training = model.training

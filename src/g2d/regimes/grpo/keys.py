@@ -31,9 +31,9 @@ class Objective(Section):
         "Divide advantages by the standard deviation of group or generation, or by 1.",
         neutral="group",
     )
-    deviation: Literal["unbiased", "population"] = key(
+    reward_std: Literal["unbiased", "population"] = key(
         "unbiased",
-        "Standard deviation from a sum S of squares: sqrt(S / (G - 1)) + 1e-4 (unbiased, TRL's), or "
+        "Standard deviation of rewards, from a sum S of squares: sqrt(S / (G - 1)) + 1e-4 (unbiased, TRL's), or "
         "sqrt(S / G + 1e-4) (population; 1.41 times the advantages at G=2).",
         neutral="unbiased",
     )
@@ -219,7 +219,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, OnlineKeys, Objective):
 
     def _check_effects(self) -> Iterator[str]:
         table = (
-            ({"deviation"}, self.scale_rewards == "none", "scale_rewards: none"),
+            ({"reward_std"}, self.scale_rewards == "none", "scale_rewards: none"),
             ({"reference_every", "reset_optimizer"}, self.reference == "base", "reference: base"),
             ({*CORRECTION}, self.ratio == "none", "ratio: none"),
         )

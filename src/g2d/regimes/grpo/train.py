@@ -165,16 +165,16 @@ class State:
         self.first_step = 0  # steps of the K before
         if job.resume_from is not None:
             self.first_step = read_manifest(job.resume_from)["step"]
-            trainer.go_on(job.resume_from)
+            trainer.load_state(job.resume_from)
 
     def save(self, checkpoint: Path) -> None:
         self.rollouts.save(checkpoint / ROLLOUTS)
-        self.trainer.keep(checkpoint)
+        self.trainer.save_state(checkpoint)
         self._count_tokens(self.trainer.state.log_history)
 
     def restore(self, checkpoint: Path) -> None:
         self.rollouts.restore(checkpoint / ROLLOUTS)
-        self.trainer.go_on(checkpoint)
+        self.trainer.load_state(checkpoint)
         self._count_tokens(read_log(checkpoint))
 
     def _count_tokens(self, log: list[LogRow]) -> None:

@@ -143,7 +143,7 @@ class Grpo(Checkpointed, GRPOTrainer):
 
     def _set_advantages(self, batch: Batch) -> None:
         """Divide by the population's deviation instead of TRL's unbiased one, if configured (eq. 2)."""
-        if self.warmup.deviation == "population":
+        if self.warmup.reward_std == "population":
             of_batch = self.warmup.scale_rewards == "batch"
             batch["advantages"] = population_advantages(self._rewards, self.num_generations, of_batch)
 
@@ -218,11 +218,11 @@ class Grpo(Checkpointed, GRPOTrainer):
 
     # Checkpoints: the prompts that are left out, and a reference that follows the policy.
 
-    def keep(self, checkpoint: Path) -> None:
+    def save_state(self, checkpoint: Path) -> None:
         if self.choice is not None:
             write_json(checkpoint / PROMPTS, self.choice.state())
 
-    def go_on(self, checkpoint: Path) -> None:
+    def load_state(self, checkpoint: Path) -> None:
         if self.choice is not None:
             self.choice.restore(read_json(checkpoint / PROMPTS))
 

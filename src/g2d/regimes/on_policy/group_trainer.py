@@ -59,17 +59,17 @@ def groups(
     which: Literal["one", "all"],
     seed: int,
     whole: bool = False,
-    margin: float | None = None,
+    min_reward_margin: float | None = None,
 ) -> list[Group]:
     """Form the groups of the pairable prompts among `names`, in their order.
 
     Args:
         which: "one" is the pair that `build_pairs` samples with this seed.
         whole: also keep rollouts that are in no pair.
-        margin: as in `labels`.
+        min_reward_margin: as in `labels`.
     """
     formed = []
-    labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
+    labelled = rollouts.assign(label=labels(rollouts, min_reward_margin)).dropna(subset="reward")
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for name in names:
         rows = by_problem.get(name)
@@ -126,7 +126,7 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         nll_weight: float,
         entropy_coefficient: float,
         grpo_weight: float,
-        normalise: Literal["pairable", "asked"],
+        normalise_by: Literal["pairable", "all"],
         **arguments: object,
     ) -> None:
         self.updates = updates
@@ -134,18 +134,18 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
         self.nll_weight = nll_weight
         self.entropy_coefficient = entropy_coefficient
         self.grpo_weight = grpo_weight
-        self.normalise = normalise
+        self.normalise_by = normalise_by
         self._sums: Counter[str] = Counter()  # over the passes of an update
         super().__init__(data_collator=default_collate, **arguments)
 
     def training_step(self, model: PreTrainedModel, inputs: object, num_items_in_batch: object = None) -> torch.Tensor:
         """Run one update. Without groups the gradient is zero rather than missing."""
-        update, n_asked, record = self.updates(self.state.global_step, self)
+        update, n_prompts_of_update, record = self.updates(self.state.global_step, self)
         for name, value in record.items():
             self._metrics["train"][name].append(value)
         total = torch.zeros((), device=self.accelerator.device)
         for passing in in_passes(update, self.microbatches.rows, self.microbatches.tokens):
-            total += Trainer.training_step(self, model, self.batch_of(passing, update, n_asked))
+            total += Trainer.training_step(self, model, self.batch_of(passing, update, n_prompts_of_update))
         if not update:
             model.train()  # a pass does so too: TRL does not log a model in evaluation mode
             for parameter in model.parameters():
@@ -157,9 +157,9 @@ class GroupTrainer(Checkpointed, PretokenizedMixin, FixedReference, DPOTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
 
-    def batch_of(self, passing: Sequence[Group], update: Sequence[Group], n_asked: int) -> Pass:
+    def batch_of(self, passing: Sequence[Group], update: Sequence[Group], n_prompts_of_update: int) -> Pass:
         """Collate one pass; losses are normalised over the whole update."""
-        n_prompts = len(update) if self.normalise == "pairable" else n_asked
+        n_prompts = len(update) if self.normalise_by == "pairable" else n_prompts_of_update
         batch = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
         batch["chosen_tokens"] = sum(group.chosen_tokens for group in update)
         return batch

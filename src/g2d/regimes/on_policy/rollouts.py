@@ -151,7 +151,7 @@ class OnPolicyRollouts:
 
     def _observe(self, choice: PromptChoice, frame: pd.DataFrame, numbers: Sequence[int]) -> None:
         size = self.completions_per_prompt
-        label = labels(frame, self.job.settings.margin)
+        label = labels(frame, self.job.settings.min_reward_margin)
         for place, number in enumerate(numbers):
             rows = slice(place * size, (place + 1) * size)
             choice.observe(

@@ -49,8 +49,8 @@ class GroupLoss(Section):
     grpo_weight: float = key(
         0.0, "alpha: weight of GRPO's loss on the same, on-policy groups (equation 1).", paper="0, 0.001 and 0.01", ge=0
     )
-    margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
-    normalise: Literal["pairable", "asked"] = key(
+    min_reward_margin: float | None = key(None, "Scalar reward: smallest difference of a pair.", gt=0, neutral=None)
+    normalise_by: Literal["pairable", "all"] = key(
         "pairable", "Divide the loss by the prompts with a pair, or by all (the paper's code)."
     )
 
@@ -71,7 +71,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         paper="base and sync",
     )
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1, of_machine=True)
     per_device_batch_size: Annotated[int, Field(ge=2)] | Literal["auto"] = key(
         "auto", "Rollouts per forward pass, in whole groups; auto: as many as fit on the GPU, else 8.", auto=8
     )
@@ -205,7 +205,7 @@ class FreshGroups:
             which=self.settings.pairs,
             seed=self.seed,
             whole=self.settings.grpo_weight > 0,
-            margin=self.settings.margin,
+            min_reward_margin=self.settings.min_reward_margin,
         )
         return pairable, len(names), summary(rollouts, pairable) | self.on_policy.metrics(step)
 
@@ -247,7 +247,7 @@ def _trainer(
         nll_weight=settings.nll_weight,
         entropy_coefficient=settings.entropy_coefficient,
         grpo_weight=settings.grpo_weight,
-        normalise=settings.normalise,
+        normalise_by=settings.normalise_by,
         microbatches=microbatches,
         peft_config=adapter,
     )
