@@ -21,10 +21,10 @@ from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, LocalProblems, place
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, require_finite
 from g2d.problems.sources import ProblemError, load_problems
 from g2d.rewards.python import PythonReward
-from g2d.rollouts.verifier_failures import FAILURES
 from g2d.settings import refuse
 from g2d.verifier.pool import Limits, Pool, VerifierError
 from g2d.verifier.user_code import JUDGE, digest, judge_of
+from g2d.verifier.verifier import FAILURES
 
 EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
 
