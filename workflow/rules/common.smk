@@ -22,7 +22,7 @@ try:
     from g2d.checks.machine import require_gpu
     from g2d.config.file import read_files, require_whole
     from g2d.forecast import limits
-    from g2d.forecast.hours import mean_rates, measured_rates, to_answer, work_of
+    from g2d.forecast.hours import finished_jobs, to_answer, work_of
     from g2d.checks.requirements import (
         fetch_reward_models,
         require_files,

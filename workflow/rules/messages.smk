@@ -71,7 +71,7 @@ def forecast(dag):
     # Snakemake sets use_threads if the executor is not local, also in a dry-run.
     device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
     jobs = [as_planned(job) for job in jobs_of_g2d(dag.needrun_jobs(exclude_finished=False)) if job.output]
-    return hours_left(GRID, jobs, RESULTS, device), device
+    return hours_left(GRID, jobs, RESULTS, device, finished_here()), device
 
 
 def say_hours(dag):
