@@ -38,7 +38,7 @@ try:
     from g2d.jobs.digests import ANSWERS
     from g2d.jobs.orphans import name_of
     from g2d.jobs.snakemake_jobs import PlannedJob, model_of, write_jobs
-    from g2d.jobs.stage import RULE_NAMES, own_name
+    from g2d.jobs.stage import RULE_NAMES, error_of, own_name
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.policies.record import read_policy

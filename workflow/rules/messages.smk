@@ -17,6 +17,7 @@ class OneLine(DefaultFormatter):
     HIDDEN = (
         "Select jobs to execute",
         "Execute ",
+        "Exiting because a job execution failed",  # `say_failures_last`
         'Provided resources: gpu=Resource("gpu", 10000)',
     )  # the last: no GPU
 
@@ -27,6 +28,8 @@ class OneLine(DefaultFormatter):
 
     def format(self, record):
         text = super().format(record)
+        if text.startswith("RuleException:\nCalledProcessError") and text.endswith("non-zero exit status 1."):
+            return ""  # the script has said why
         return "" if text.startswith(self.HIDDEN) else text  # the handler writes no empty text
 
     def format_job_info(self, msg):
@@ -41,6 +44,15 @@ class OneLine(DefaultFormatter):
     def format_job_finished(self, msg):
         self.finished.append(msg["job_id"])
         return ""
+
+    def format_job_error(self, msg):
+        reason = reason_of_failure(msg)
+        if reason is None:
+            return super().format_job_error(msg)
+        message, _ = self.running.pop(msg["jobid"], ("", 0))
+        line = f"{time.strftime('%H:%M:%S')}  Error in rule {msg['rule_name']}: {message}"
+        # A job of a cluster prints the reason elsewhere.
+        return f"{line}\n{reason}" if workflow.execution_settings.use_threads else line
 
     def format_progress(self, msg):
         lines = []
@@ -158,6 +170,30 @@ def fold_long_plan(dag):
     logger.warning(f"{planned} jobs, of which the first of every rule is listed; --verbose lists all.")
 
 
+def reason_of_failure(msg):
+    """What a failed job of g2d printed, None if it printed nothing."""
+    reasons = [error_of(log, msg["rule_name"]) for log in msg["log"]]
+    return next((plain(reason, lines=True) for reason in reasons if reason), None)
+
+
+def say_failures_last():
+    """Make the reasons of failed jobs the last lines of a run."""
+    failed = {}  # reason by job id
+
+    def with_reasons(record):
+        event = event_of(record)
+        if event == LogEvent.JOB_ERROR:
+            failed[record.jobid] = reason_of_failure(vars(record))
+        elif event == LogEvent.JOB_FINISHED:
+            failed.pop(record.job_id, None)  # after another attempt
+        elif str(record.msg).endswith("At least one job did not complete successfully."):
+            record.msg = "\n".join(filter(None, failed.values())) or record.msg
+        return True
+
+    if READ_FIRST and workflow.is_main_process:
+        logger.addFilter(with_reasons)
+
+
 def shorten_interrupt():
     """After Ctrl-C, print how to go on instead of an error for each job that it stopped."""
     stopped = []
@@ -165,6 +201,7 @@ def shorten_interrupt():
     def is_shown(record):
         if str(record.msg).startswith("Terminating processes on user request"):
             stopped.append(record)
+        elif stopped and str(record.msg).startswith("Elapsed time"):  # the last line
             record.msg = f"{record.msg}\nFinished jobs stay: type the same command to go on."
         return not stopped or record.levelno < logging.ERROR
 
