@@ -34,7 +34,7 @@ class Example(Section):
 
 # A name in braces that is no argument of a LaTeX command.
 PLACEHOLDER = re.compile(r"(?<![A-Za-z}\\])\{(\w+)\}")
-COLUMNS = ("question", "query", "prompt", "instruction", "input", "text", "answer", "solution", "level", "subject")
+MEANT = ("question", "query", "prompt", "instruction", "input")  # names for the text of a problem elsewhere
 
 
 class Prompt(Section):
@@ -58,8 +58,8 @@ class Prompt(Section):
         if "{problem}" not in template:
             raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
         for name in PLACEHOLDER.findall(template):
-            if name in COLUMNS:
-                raise ValueError(f"the template has {{{name}}}, but only {{problem}} is replaced: drop it")
+            if name in MEANT:
+                raise ValueError(f"the template has {{{name}}}, but the problem is {{problem}}: write that, or drop it")
         return template
 
 
