@@ -102,7 +102,9 @@ class ChatTemplateError(ValueError):
     """A chat template fails on a conversation."""
 
 
-def require_finite(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -> None:
+def require_finite(
+    tokenizer: PreTrainedTokenizerBase, conversation: Messages, *, add_generation_prompt: bool = True
+) -> None:
     """Raise a ValueError if the chat template exceeds the limits of a worker process, which renders it first.
 
     jinja2's sandbox limits a `range`, but neither nested loops nor the length of a text.
@@ -111,7 +113,8 @@ def require_finite(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -
     limits = Limits(deadline_s=2.0)  # a usual template takes milliseconds
     pool = Pool(1, limits, ["chat_template"])
     try:
-        [reply] = pool.replies([(template, tokenizer.special_tokens_map, conversation, LONGEST)])
+        asked = (template, tokenizer.special_tokens_map, conversation, LONGEST, add_generation_prompt)
+        [reply] = pool.replies([asked])
     finally:
         pool.close()
     if reply.status in ("timeout", "limit"):
