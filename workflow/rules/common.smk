@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,14 +42,14 @@ try:
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.policies.record import read_policy
-    from g2d.plain import plain, say
+    from g2d.plain import counted, plain, say
     from g2d.policies.model_keys import model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.catalogue import REGIMES
     from g2d.regimes.common.tracking import sync_command
     from g2d.regimes.grpo.keys import AUTO
     from g2d.rewards.registry import kind_of
-    from g2d.settings import ConfigError
+    from g2d.settings import ConfigError, together
     from g2d.tables import all_tables
     from g2d.tables.captions import captions
     from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, TRAINED, TRAINING_LOGS
@@ -81,9 +81,8 @@ try:
     if workflow.config_settings.config:
         written["--config"] = workflow.config_settings.config
     CONFIG = load(config, "--config", written)
-    require_files(CONFIG)
     GRID = Grid(CONFIG)
-    require_windows(GRID)
+    together(partial(require_files, CONFIG), partial(require_windows, GRID))
 except ConfigError as error:
     raise Refusal(plain(str(error), lines=True))
 

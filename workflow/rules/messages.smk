@@ -1,6 +1,7 @@
 # Additions to Snakemake's messages (hours, advice, shorter lists), and what follows a run.
 
 import logging
+import shlex
 import time
 from functools import cache, partial
 
@@ -86,12 +87,24 @@ def forecast(dag):
     return hours_left(GRID, jobs, RESULTS, device, finished_here()), device
 
 
+def not_loaded():
+    """What `g2d config check` finds that a plan does not, if the configuration has such files; else None."""
+    sources = [*CONFIG.models.values(), *CONFIG.problem_sources.values(), *CONFIG.rewards.values()]
+    paths = [getattr(source, "path", None) or getattr(source, "file", None) for source in sources]
+    if not any(paths) and CONFIG.verifier is None:
+        return None
+    check = shlex.join(["g2d", "config", "check", *FILES])
+    if Path.cwd() != Path(os.environ.get("PWD", ".")).resolve():
+        check = f"cd {shlex.quote(str(Path.cwd()))} && {check}"  # paths are relative to --directory
+    return f"`{check}` also loads the local models, problems and Python files, which a plan does not."
+
+
 def say_hours(dag):
     """Add hours to Snakemake's job table."""
 
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):
-            record.msg = "\n".join(filter(None, [report_hours(*forecast(dag)), record.msg]))
+            record.msg = "\n".join(filter(None, [report_hours(*forecast(dag)), record.msg, not_loaded()]))
         elif not workflow.dryrun and event_of(record) == LogEvent.RUN_INFO:
             record.msg = "\n".join(filter(None, [record.msg, report_hours(*forecast(dag))]))
         return True
@@ -145,7 +158,7 @@ def say_which_results_changed(dag):
     if changed:
         first = next(iter(changed.values()))
         logger.warning(
-            f"{len(changed)} finished jobs run again because results have changed since they were read, or their digest is "
+            f"{counted(len(changed), 'finished job', 'run')} again because results have changed since they were read, or their digest is "
             f"not recorded (first: {first})"
         )
 
