@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from g2d.checks.load import load
 from g2d.cli import main
 from g2d.markdown import code, fenced, literal
-from g2d.plain import is_hidden, plain, say, without_folders
+from g2d.plain import counted, is_hidden, plain, say, without_folders
 from g2d.report import page
 from g2d.rewards import registry
 from g2d.rewards.registry import require_numbers
@@ -119,3 +119,8 @@ def test_folders_of_this_machine_are_not_published() -> None:
         "pool": {"path": "data/pool.jsonl"},
         "seeds": [1],
     }
+
+
+def test_one_thing_is_singular() -> None:
+    assert [counted(n, "job", "run") for n in (0, 1, 2)] == ["0 jobs run", "1 job runs", "2 jobs run"]
+    assert counted(1, "job") == "1 job"

@@ -36,6 +36,14 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def counted(n: int, noun: str, verb: str = "") -> str:
+    """Return a number with a regular noun and verb: "1 job runs", "2 jobs run"."""
+    words = f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    if not verb:
+        return words
+    return f"{words} {verb}s" if n == 1 else f"{words} {verb}"
+
+
 def say(text: str = "", file: TextIO | None = None) -> None:
     print(plain(text, lines=True), file=file, flush=True)
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from g2d.cli import main
 from tests.configs import MINIMAL
 from tests.models import converted_policy, tiny_policy
+from tests.rewards.models import reward_model
 
 ROWS = [{"problem": f"{n} + 1", "answer": n + 1, "level": n % 3} for n in range(9)]
 CONFIG = MINIMAL | {
@@ -48,6 +49,30 @@ def test_whole_files_are_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(capsys) == []
 
 
+def test_no_bar_of_progress_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.yaml").write_text(yaml.safe_dump(CONFIG))
+    assert main(["config", "check", "my.yaml"]) == 0
+    assert "Loading" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ 'x' * 10**10 }}", "the chat template takes more than 2 s"),
+        ("{{ raise_exception('no') }}", "chat template fails: no"),
+        ("hello", "the chat template drops a part of the user message"),
+    ],
+)
+def test_the_template_of_a_reward_model_is_tried(
+    capsys: pytest.CaptureFixture[str], template: str, message: str
+) -> None:
+    folder = reward_model(Path("judge"))
+    (folder / "chat_template.jinja").write_text(template)
+    [line] = checked(capsys, rewards={"polite": {"reward": "model", "path": "judge"}})
+    assert line.startswith("my.yaml: rewards.polite: judge: ")
+    assert message in line
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -66,6 +91,38 @@ def test_a_row_without_question_or_answer_is_refused(
     write_pool([*ROWS, ROWS[0] | {"problem": "new"} | row])
     [line] = checked(capsys)
     assert line.startswith(f"my.yaml: pool.jsonl, line 10: {message}")
+
+
+def test_mistakes_of_all_kinds_are_reported_together(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = checked(
+        capsys,
+        training_set={"n": 10},
+        evaluation={"max_completion_length": 1000},
+        lora=lora("v_porj"),
+        benchmarks={"own": {"source": "local", "path": "pool.jsonl"}},
+    )
+    keys = [
+        "training_set.n=10 of mine exceeds",
+        "evaluation.max_",
+        "models.mine: lora.target_modules",
+        "benchmarks.own",
+    ]
+    assert len(lines) == len(keys)
+    assert all(any(line.startswith(f"my.yaml: {key}") for line in lines) for key in keys)
+
+
+def test_a_completion_that_does_not_fit_is_named_with_the_largest_value_that_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Problems decide: the longest of the pool takes most of the window."""
+    write_pool([*ROWS, {"problem": "1 + " * 50 + "1", "answer": 51, "level": 1}])
+    lines = checked(capsys, harvest={"max_completion_length": 250})
+    [line] = [line for line in lines if "harvest" in line]
+    largest = int(line.rpartition(" ")[2])
+    assert "harvest.max_completion_length=250 leaves no room for a prompt in the 256 tokens that mine can hold" in line
+    lines = checked(capsys, harvest={"max_completion_length": largest})
+    assert not any("harvest" in line for line in lines)
+    assert any("harvest" in line for line in checked(capsys, harvest={"max_completion_length": largest + 1}))
 
 
 def test_a_level_that_no_problem_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -199,7 +199,7 @@ def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: di
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
         (
             {"prompt": {"template": "{question}: {problem}"}},
-            "the template has {question}, but only {problem} is replaced",
+            "the template has {question}, but the problem is {problem}: write that, or drop it",
         ),
         ({"models": {"demo": {"source": "scrach"}}}, "models.demo.source: 'scrach' is unknown; use 'embedded'"),
         ({"models": {"a/b": {"source": "embedded"}}}, "models.a/b"),
@@ -302,8 +302,9 @@ HELD_OUT = MINIMAL["benchmarks"]["held-out"]
         {"benchmarks": {"more": HELD_OUT | {"n": 20}, "other": HELD_OUT | {"seed": 1}}},
         {"models": MINIMAL["models"] | {"hot": {"source": "embedded", "settings": {"harvest": {"temperature": 1.5}}}}},
         {"calibration": {"samples_per_prompt": 1, "levels": [1]}, "training_set": {"n": 400}},
+        {"prompt": {"template": r"{problem} End with \boxed{answer}, {answer} or <solution>{solution}</solution>."}},
     ],
-    ids=["almost one benchmark twice", "a model with other settings", "one sample for pinned levels"],
+    ids=["almost one benchmark twice", "a model with other settings", "one sample for pinned levels", "braces"],
 )
 def test_unusual_valid_values_are_allowed(changes: dict[str, Any]) -> None:
     load(MINIMAL | changes)

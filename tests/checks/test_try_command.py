@@ -66,7 +66,7 @@ def test_the_exception_of_a_reward_or_verifier_is_shown(folder: Path, capsys: py
     Path("short.py").write_text("def reward(completions):\n    return completions['none']\n")
     Path("judge.py").write_text("def judge(problem, completion):\n    return problem.answer in completion\n")
     Path("my.yaml").write_text(yaml.safe_dump(DEMO | {"verifier": {"source": "python", "file": "judge.py"}}))
-    assert main(["try", "my.yaml", "--n", "2", "--reward", "short"]) == 0
+    assert main(["try", "my.yaml", "--n", "2", "--reward", "short"]) == 1  # no answer is judged
     output = capsys.readouterr().out
     exception = "TypeError: list indices must be integers or slices, not str"
     assert output.count(f"--- reward: none (error: {exception})") == 2

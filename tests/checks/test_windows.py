@@ -32,7 +32,8 @@ def test_a_budget_that_fills_the_window_is_named_with_its_key() -> None:
     assert mistakes() == []
     assert mistakes(harvest={"max_completion_length": 255}) == []  # whether it fits, the prompts decide
     assert mistakes(harvest={"max_completion_length": 256}) == [
-        "harvest.max_completion_length=256 leaves no room for a prompt in the 256 tokens that demo can hold: lower it"
+        "harvest.max_completion_length=256 leaves no room for a prompt in the 256 tokens that demo can hold: lower it, "
+        "to at most 255 less the tokens of the longest prompt"
     ]
 
 

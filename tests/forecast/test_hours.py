@@ -14,7 +14,7 @@ from g2d.checks.load import load, read
 from g2d.forecast import guess as guesses
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
-from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, holds_device, measured_rates, report
+from g2d.forecast.hours import GpuJob, Line, Measured, estimate, finished_jobs, gpu_job, holds_device, report
 from g2d.grid.grid import Grid
 from g2d.grid.versions import EVALUATIONS
 from g2d.jobs.cost import Cost, write_cost
@@ -110,8 +110,9 @@ def test_without_a_card_hours_are_of_a_core(monkeypatch: pytest.MonkeyPatch) -> 
 def test_jobs_on_the_other_kind_of_device_are_no_rates(tmp_path: Path) -> None:
     write_cost(tmp_path / "mine/a.cost.json", COST)
     write_cost(tmp_path / "mine/b.cost.json", replace(COST, device="cpu", cpu_s=7200.0))
-    assert measured_rates(tmp_path, ["mine"], CORE.hours) == {("evaluate", "mine"): [2.0]}
-    assert measured_rates(tmp_path, ["mine"], CARD.hours) == {("evaluate", "mine"): [0.5]}
+    finished = finished_jobs(tmp_path, ["mine"])
+    lines = [estimate([GpuJob("evaluate", "mine")], finished, device) for device in (CORE, CARD)]
+    assert lines == [[Line("evaluate", 1, hours, "measured here (mine, n=1)")] for hours in (2.0, 0.5)]
 
 
 def test_a_guess_worked_out_by_hand() -> None:
@@ -160,7 +161,8 @@ def test_an_early_stopping_warmup_costs_at_most_its_schedule(tmp_path: Path) -> 
     stopped = PolicyRecord("p", "mine", "g", "m0", 2, k=150, settings=settings, statistics={"steps_trained": 250})
     write_policy(folder / "policy.json", stopped)
     write_cost(folder / "cost.json", replace(COST, stage="train_grpo_auto", device_s=7200.0))
-    assert measured_rates(tmp_path, ["mine"]) == {("train_grpo_auto", "mine"): [2 / (250 * 16)]}
+    [measured] = finished_jobs(tmp_path, ["mine"])["train_grpo_auto", "mine"]
+    assert (measured.units, measured.steps) == (250 * 16, 250)
 
 
 def test_a_stage_without_a_rate_has_no_hours() -> None:
@@ -172,7 +174,8 @@ def test_a_stage_without_a_rate_has_no_hours() -> None:
 
 def test_measured_rates_are_preferred_for_their_model() -> None:
     jobs = [GpuJob("train_dpo", "mine", guess=1.2), GpuJob("train_dpo", "other", guess=1.2)]
-    mine, other = estimate(jobs, {("train_dpo", "mine"): [0.25, 0.75]})
+    took = [Measured(replace(COST, device_s=900.0)), Measured(replace(COST, device_s=2700.0))]
+    mine, other = estimate(jobs, {("train_dpo", "mine"): took})
     assert (mine.hours, mine.source) == (0.5, "measured here (mine, n=2)")
     assert (other.hours, other.source) == (1.2, "guess")
 
@@ -191,10 +194,23 @@ def test_rates_are_read_from_bills_of_jobs_that_had_a_gpu(tmp_path: Path) -> Non
     foreign.mkdir(parents=True)
     write_policy(foreign / "policy.json", replace(policy, settings={}))
     write_cost(foreign / "cost.json", replace(COST, stage="train_grpo"))
-    assert measured_rates(tmp_path, ["mine", "absent"]) == {
-        ("evaluate", "mine"): [0.5],
-        ("train_grpo", "mine"): [2 / (100 * 32)],
-    }
+    finished = finished_jobs(tmp_path, ["mine", "absent"])
+    assert finished.keys() == {("evaluate", "mine"), ("train_grpo", "mine")}
+    [measured] = finished["train_grpo", "mine"]
+    assert (measured.units, measured.steps) == (100 * 32, 100)
+    work = GpuJob("train_grpo", "mine", 200 * 32)
+    assert estimate([work], finished) == [Line("train_grpo", 1, 4.0, "measured here (mine, n=1)")]
+
+
+def test_a_training_of_few_steps_is_no_measurement_for_a_longer_one() -> None:
+    """Its rate is mostly its start."""
+    mostly_start = Measured(replace(COST, device_s=3600.0), units=2 * 16, steps=2)
+    finished = {("train_grpo", "mine"): [mostly_start]}
+    alike, longer = (GpuJob("train_grpo", "mine", steps * 16, guess=0.001) for steps in (2, 100))
+    assert estimate([alike], finished) == [Line("train_grpo", 1, 1.0, "measured here (mine, n=1)")]
+    assert estimate([longer], finished) == [Line("train_grpo", 1, pytest.approx(1.6), "guess")]
+    enough = {("train_grpo", "mine"): [mostly_start, replace(mostly_start, units=20 * 16, steps=20)]}
+    assert estimate([longer], enough) == [Line("train_grpo", 1, pytest.approx(5.0), "measured here (mine, n=1)")]
 
 
 def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from g2d.forecast.hours import GpuJob
+from g2d.forecast.hours import GpuJob, Measured
 from g2d.forecast.limits import LEAST, LONGEST, run_minutes
+from g2d.jobs.cost import Cost
 
 TRAINING = GpuJob("train_grpo", "mine", 1000.0, guess=0.002)  # two hours
 
@@ -15,7 +18,9 @@ def test_a_limit_is_three_times_the_guess_and_grows_with_the_attempt() -> None:
 
 
 def test_measured_hours_are_preferred() -> None:
-    assert run_minutes(TRAINING, {("train_grpo", "mine"): 0.004, ("train_grpo", "other"): 1.0}, 1) == 720
+    four_hours = Measured(Cost("job", "train_grpo", 14400.0, 1.0, 1, "NVIDIA H100", 14400.0, 0, 0), 1000.0, 100)
+    finished = {("train_grpo", "mine"): [four_hours], ("train_grpo", "other"): [replace(four_hours, units=1.0)]}
+    assert run_minutes(TRAINING, finished, 1) == 720
 
 
 @pytest.mark.parametrize("work", [GpuJob("evaluate", "mine", 2.0, guess=0.01), GpuJob("evaluate", "mine", 0.0)])

@@ -75,7 +75,7 @@ def test_the_tokens_of_a_job_are_counted(on_a_large_card: dict[str, Any]) -> Non
 
 
 def test_the_screen_has_the_largest_pass_and_the_automatic_choices(on_a_large_card: dict[str, Any]) -> None:
-    screen = _screen(on_a_large_card, 24, 256)
+    screen = _screen(on_a_large_card, 24)
     assert "16 x 576 tokens, 24 blocks" in " ".join(screen.split())
     assert "auto: per_device_batch_size: 16, gradient_checkpointing: false" in screen
     assert max(len(line) for line in screen.splitlines()) <= 120
@@ -193,6 +193,36 @@ def test_a_config_json_without_a_model_is_named_without_advice_to_delete_it(
     output = capsys.readouterr().err
     assert f"{tmp_path / 'config.json'}: no " in output
     assert "delete" not in output
+
+
+def with_a_window(folder: Path, tokens: int, **changes: Any) -> Path:
+    """Write a configuration of a model without weights that reads so many tokens."""
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "vocab_size": 128}
+    LlamaConfig(num_hidden_layers=1, max_position_embeddings=tokens, **shape).save_pretrained(folder / "model")
+    sections = {key: {"max_completion_length": 96} for key in ("calibration", "harvest", "evaluation", "warmup")}
+    models = {"models": {"mine": {"source": "local", "path": str(folder / "model")}}}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(MINIMAL | models | sections | changes))
+    return folder / "mine.yaml"
+
+
+def test_prompts_are_not_longer_than_the_model_can_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(with_a_window(tmp_path, 128)), "--memory", "24"]) == 0
+    assert "on a card of 24 GiB, prompts of at most 32 tokens" in capsys.readouterr().out
+
+
+def test_an_assumed_card_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # without nvidia-smi
+    assert main(["plan", str(with_a_window(tmp_path, 1024))]) == 0
+    assert "on a card of 80 GiB (assumed: there is none here; --memory GiB sets it), " in capsys.readouterr().out
+
+
+def test_wrong_target_modules_are_named_as_by_config_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lora = {"lora": {"target_modules": ["v_porj"]}}
+    assert main(["plan", str(with_a_window(tmp_path, 1024, **lora)), "--memory", "24"]) == 2
+    message = "models.mine: lora.target_modules: no module is named v_porj; the model has down_proj"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", [["--prompt-tokens", "0"], ["--memory", "-1"], ["--memory", "inf"]])

@@ -158,7 +158,7 @@ def test_without_a_place_for_a_socket_a_job_imports_its_packages(run: Run, tmp_p
 def test_a_failure_is_printed_on_the_terminal(run: Run) -> None:
     status, output = run.finish("fails", "raise ValueError('no such thing')")
     assert status == 1
-    assert output == "evaluate: no such thing\n  details: results/logs/evaluate/fails.log\n"
+    assert output == f"evaluate: no such thing\n  details: {run.root}/results/logs/evaluate/fails.log\n"
     assert "Traceback" in run.log("fails")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from g2d.jobs.environment import AVX2, pin_embedded
 from g2d.jobs.files import sha256
-from g2d.jobs.stage import require_clock
+from g2d.jobs.stage import error_of, require_clock
 from tests.attempts import read_attempts
 
 SCRIPT = """
@@ -106,8 +106,9 @@ FAILING = "raise ValueError('pairs.jsonl: no pairs')"
 def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> None:
     done = run(tmp_path, FAILING)
     assert done.returncode == 1
-    assert done.stderr == "train_dpo: pairs.jsonl: no pairs\n  details: logs/a.log\n"
+    assert done.stderr == f"train_dpo: pairs.jsonl: no pairs\n  details: {tmp_path}/logs/a.log\n"
     assert "Traceback" in (tmp_path / "logs/a.log").read_text()
+    assert error_of(tmp_path / "logs/a.log", "train_dpo") == done.stderr.rstrip()
     assert not (tmp_path / "cost.json").exists()
 
 

@@ -10,6 +10,7 @@ from g2d.report.summary import (
     calibration_words,
     loss_caveats,
     mismatch_caveats,
+    no_effect_caveats,
     rounding_caveats,
     untrained_caveats,
     verifier_caveats,
@@ -63,6 +64,14 @@ def test_a_policy_without_a_right_answer_is_named_if_m0_has_some() -> None:
     [caveat] = caveats(0.3)
     assert "DPO (K=0)" in caveat and "K=150" not in caveat
     assert caveats(0.0) == ()
+
+
+def test_a_policy_that_answers_every_question_as_m0_is_named() -> None:
+    columns = ["policy", "K", "reference", "gained", "lost"]
+    rows = [("dpo", 0, "base", 0.0, 0.0), ("g2d", 50, "base", 0.1, 0.1), ("grpo", 50, "dpo", 0.0, 0.0)]
+    [caveat] = no_effect_caveats(pd.DataFrame(rows, columns=columns))
+    assert "right or wrong: DPO (K=0)." in caveat
+    assert no_effect_caveats(pd.DataFrame(rows[1:], columns=columns)) == ()
 
 
 @pytest.mark.parametrize(("ratio", "warned"), [(0.85, True), (0.95, False), (1.05, False), (1.15, True)])

@@ -48,7 +48,7 @@ def test_changes_are_counted_by_rule_with_what_they_replace(tmp_path: Path) -> N
     reruns = [Rerun("train_dpo", old, new, costs)] * 2 + [Rerun("evaluate", [], [], [str(tmp_path / "lost.json")])]
     assert report(reruns).splitlines() == [
         "dpo.beta 0.1 -> 0.3: 2 finished train_dpo run again",
-        "1 more finished jobs run again",
+        "1 more finished job runs again",
         "What they replace took 1 device-hours",
     ]
     assert report(reruns[2:]) == report([]) == ""

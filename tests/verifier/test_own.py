@@ -157,6 +157,59 @@ def test_verdicts_do_not_depend_on_workers(caplog: pytest.LogCaptureFixture) -> 
     assert "mine.py: ValueError: seven: a completion has the verdict error" in caplog.text
 
 
+def test_the_first_timeout_is_logged_at_once_with_the_answer_and_the_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The second completion is judged once the log has the timeout of the first."""
+
+    class Tell(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            Path("logged").touch()
+
+    tell = Tell()
+    logger = logging.getLogger("g2d.verifier.verifier")
+    logger.addHandler(tell)
+    body = "import os, time\nwhile completion == 'endless':\n    pass\n"
+    body += "while not os.path.exists('logged'):\n    time.sleep(0.01)\nreturn True"
+    try:
+        with caplog.at_level(logging.WARNING):
+            found = verdicts(body, "endless", "2", limits=replace(LIMITS, deadline_s=0.5))
+    finally:
+        logger.removeHandler(tell)
+    assert found == ["timeout", "correct"]
+    message = "mine.py: it took more than 0.5 s of CPU time: a completion has the verdict timeout: 'endless'"
+    assert message in caplog.text
+
+
+def loops_after(n: int) -> str:
+    return f"while int(completion) >= {n}:\n    pass\nreturn False"
+
+
+def test_a_verifier_that_times_out_on_all_first_completions_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("g2d.verifier.verifier.N_FIRST", 2)
+    message = r"^mine\.py: judge failed on all of the first 2 completions \(2 timeout\); timeout: it took more than"
+    with pytest.raises(VerifierError, match=message):
+        verdicts(loops_after(0), "0", "1", "2", limits=SHORT)
+
+
+def test_a_verifier_that_times_out_later_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("g2d.verifier.verifier.N_FIRST", 2)
+    assert verdicts(loops_after(1), "0", "1", "2", limits=SHORT) == ["incorrect", "timeout", "timeout"]
+
+
+def test_first_completions_are_counted_over_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("g2d.verifier.verifier.N_FIRST", 2)
+    Path("mine.py").write_text("def judge(problem, completion):\n    return 1\n")
+    with Verifier(1, LIMITS, file="mine.py", fatal=["not_bool"]) as verifier:
+        verifier.verify([(PROBLEM, "2")])
+        with pytest.raises(VerifierError, match=r"\(2 not_bool\); not_bool: judge returned 1: mend it"):
+            verifier.verify([(PROBLEM, "2")])
+
+
+def test_only_slow_failures_end_a_job_after_the_calibration() -> None:
+    assert set(verdicts("return 1", *["2"] * 50)) == {"not_bool"}
+
+
 def test_open_ended_problems_are_not_judged() -> None:
     Path("mine.py").write_text("def judge(problem, completion):\n    return True\n")
     problems = [Problem("a", "?", None, None, None, "s"), Problem("b", "?", "1", None, None, "s", metadata=[1])]

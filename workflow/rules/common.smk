@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +22,7 @@ try:
     from g2d.checks.machine import require_gpu
     from g2d.config.file import read_files, require_whole
     from g2d.forecast import limits
-    from g2d.forecast.hours import mean_rates, measured_rates, to_answer, work_of
+    from g2d.forecast.hours import finished_jobs, to_answer, work_of
     from g2d.checks.requirements import (
         fetch_reward_models,
         require_files,
@@ -38,18 +38,18 @@ try:
     from g2d.jobs.digests import ANSWERS
     from g2d.jobs.orphans import name_of
     from g2d.jobs.snakemake_jobs import PlannedJob, model_of, write_jobs
-    from g2d.jobs.stage import RULE_NAMES, own_name
+    from g2d.jobs.stage import RULE_NAMES, error_of, own_name
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.policies.record import read_policy
-    from g2d.plain import plain, say
+    from g2d.plain import counted, plain, say
     from g2d.policies.model_keys import model_files
     from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
     from g2d.regimes.catalogue import REGIMES
     from g2d.regimes.common.tracking import sync_command
     from g2d.regimes.grpo.keys import AUTO
     from g2d.rewards.registry import kind_of
-    from g2d.settings import ConfigError
+    from g2d.settings import ConfigError, together
     from g2d.tables import all_tables
     from g2d.tables.captions import captions
     from g2d.tables.reads import RECORDS, SHOWN_ANSWERS, SHOWN_PAIRS, SHOWN_ROLLOUTS, TRAINED, TRAINING_LOGS
@@ -81,9 +81,8 @@ try:
     if workflow.config_settings.config:
         written["--config"] = workflow.config_settings.config
     CONFIG = load(config, "--config", written)
-    require_files(CONFIG)
     GRID = Grid(CONFIG)
-    require_windows(GRID)
+    together(partial(require_files, CONFIG), partial(require_windows, GRID))
 except ConfigError as error:
     raise Refusal(plain(str(error), lines=True))
 

@@ -102,7 +102,7 @@ def keep_same_results(dag):
         raise Refusal(plain(str(error), lines=True))
     if kept:
         logger.info(
-            f"{kept} finished jobs stay: files look newer than what was made from them, but have the same content (recorded "
+            f"{counted(kept, 'finished job', 'stay')}: files look newer than what was made from them, but have the same content (recorded "
             "digests). Their time stamps have been set."
         )
     return kept > 0
@@ -172,7 +172,7 @@ def refuse_to_replace(dag):
     if not others and not (again and before.came_from_others(FILES)):
         return
     named = f" ({', '.join(before.files)})" if before.files else ""
-    lost = f"{len(again)} finished jobs would run again" if again else "its tables would be replaced"
+    lost = f"{counted(len(again), 'finished job')} would run again" if again else "its tables would be replaced"
     message = (
         f"results/ is of another configuration, {before.config.title!r}{named}: {lost}. Give this one a folder of its own "
         "(snakemake --directory runs/NAME ...), or delete results/config.yaml to have them replaced"

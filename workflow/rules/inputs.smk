@@ -247,11 +247,9 @@ def harvest_gpus(wildcards):
 
 
 @cache
-def rates_here():
-    """Measured hours of finished jobs; only the Snakemake that submits jobs reads them."""
-    if not workflow.is_main_process:
-        return {}
-    return mean_rates(measured_rates(RESULTS, CONFIG.models))
+def finished_here():
+    """Costs of finished jobs; only the Snakemake that submits jobs reads them, once."""
+    return finished_jobs(RESULTS, CONFIG.models) if workflow.is_main_process else {}
 
 
 def run_minutes(wildcards, attempt, rulename):
@@ -266,4 +264,4 @@ def run_minutes(wildcards, attempt, rulename):
         costs = [f"results/{wildcards.policy}/{folder}/{name}.cost.json" for name in CONFIG.benchmarks]
         benchmarks = to_answer(costs, RESULTS)
     work = work_of(GRID, stage, model_of(wildcards), policy, benchmarks)
-    return limits.run_minutes(work, rates_here(), attempt)
+    return limits.run_minutes(work, finished_here(), attempt)

@@ -1,6 +1,7 @@
 # Additions to Snakemake's messages (hours, advice, shorter lists), and what follows a run.
 
 import logging
+import shlex
 import time
 from functools import cache, partial
 
@@ -17,6 +18,7 @@ class OneLine(DefaultFormatter):
     HIDDEN = (
         "Select jobs to execute",
         "Execute ",
+        "Exiting because a job execution failed",  # `say_failures_last`
         'Provided resources: gpu=Resource("gpu", 10000)',
     )  # the last: no GPU
 
@@ -27,6 +29,8 @@ class OneLine(DefaultFormatter):
 
     def format(self, record):
         text = super().format(record)
+        if text.startswith("RuleException:\nCalledProcessError") and text.endswith("non-zero exit status 1."):
+            return ""  # the script has said why
         return "" if text.startswith(self.HIDDEN) else text  # the handler writes no empty text
 
     def format_job_info(self, msg):
@@ -41,6 +45,15 @@ class OneLine(DefaultFormatter):
     def format_job_finished(self, msg):
         self.finished.append(msg["job_id"])
         return ""
+
+    def format_job_error(self, msg):
+        reason = reason_of_failure(msg)
+        if reason is None:
+            return super().format_job_error(msg)
+        message, _ = self.running.pop(msg["jobid"], ("", 0))
+        line = f"{time.strftime('%H:%M:%S')}  Error in rule {msg['rule_name']}: {message}"
+        # A job of a cluster prints the reason elsewhere.
+        return f"{line}\n{reason}" if workflow.execution_settings.use_threads else line
 
     def format_progress(self, msg):
         lines = []
@@ -71,7 +84,19 @@ def forecast(dag):
     # Snakemake sets use_threads if the executor is not local, also in a dry-run.
     device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
     jobs = [as_planned(job) for job in jobs_of_g2d(dag.needrun_jobs(exclude_finished=False)) if job.output]
-    return hours_left(GRID, jobs, RESULTS, device), device
+    return hours_left(GRID, jobs, RESULTS, device, finished_here()), device
+
+
+def not_loaded():
+    """What `g2d config check` finds that a plan does not, if the configuration has such files; else None."""
+    sources = [*CONFIG.models.values(), *CONFIG.problem_sources.values(), *CONFIG.rewards.values()]
+    paths = [getattr(source, "path", None) or getattr(source, "file", None) for source in sources]
+    if not any(paths) and CONFIG.verifier is None:
+        return None
+    check = shlex.join(["g2d", "config", "check", *FILES])
+    if Path.cwd() != Path(os.environ.get("PWD", ".")).resolve():
+        check = f"cd {shlex.quote(str(Path.cwd()))} && {check}"  # paths are relative to --directory
+    return f"`{check}` also loads the local models, problems and Python files, which a plan does not."
 
 
 def say_hours(dag):
@@ -79,7 +104,7 @@ def say_hours(dag):
 
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):
-            record.msg = "\n".join(filter(None, [report_hours(*forecast(dag)), record.msg]))
+            record.msg = "\n".join(filter(None, [report_hours(*forecast(dag)), record.msg, not_loaded()]))
         elif not workflow.dryrun and event_of(record) == LogEvent.RUN_INFO:
             record.msg = "\n".join(filter(None, [record.msg, report_hours(*forecast(dag))]))
         return True
@@ -133,7 +158,7 @@ def say_which_results_changed(dag):
     if changed:
         first = next(iter(changed.values()))
         logger.warning(
-            f"{len(changed)} finished jobs run again because results have changed since they were read, or their digest is "
+            f"{counted(len(changed), 'finished job', 'run')} again because results have changed since they were read, or their digest is "
             f"not recorded (first: {first})"
         )
 
@@ -158,6 +183,30 @@ def fold_long_plan(dag):
     logger.warning(f"{planned} jobs, of which the first of every rule is listed; --verbose lists all.")
 
 
+def reason_of_failure(msg):
+    """What a failed job of g2d printed, None if it printed nothing."""
+    reasons = [error_of(log, msg["rule_name"]) for log in msg["log"]]
+    return next((plain(reason, lines=True) for reason in reasons if reason), None)
+
+
+def say_failures_last():
+    """Make the reasons of failed jobs the last lines of a run."""
+    failed = {}  # reason by job id
+
+    def with_reasons(record):
+        event = event_of(record)
+        if event == LogEvent.JOB_ERROR:
+            failed[record.jobid] = reason_of_failure(vars(record))
+        elif event == LogEvent.JOB_FINISHED:
+            failed.pop(record.job_id, None)  # after another attempt
+        elif str(record.msg).endswith("At least one job did not complete successfully."):
+            record.msg = "\n".join(filter(None, failed.values())) or record.msg
+        return True
+
+    if READ_FIRST and workflow.is_main_process:
+        logger.addFilter(with_reasons)
+
+
 def shorten_interrupt():
     """After Ctrl-C, print how to go on instead of an error for each job that it stopped."""
     stopped = []
@@ -165,6 +214,7 @@ def shorten_interrupt():
     def is_shown(record):
         if str(record.msg).startswith("Terminating processes on user request"):
             stopped.append(record)
+        elif stopped and str(record.msg).startswith("Elapsed time"):  # the last line
             record.msg = f"{record.msg}\nFinished jobs stay: type the same command to go on."
         return not stopped or record.levelno < logging.ERROR
 

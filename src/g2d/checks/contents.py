@@ -1,15 +1,20 @@
 """Check what the first jobs would refuse (`g2d config check`).
 
-Local problems and models, LoRA's modules, and the user's Python files: they are loaded in a worker as in a job, and a
-verifier judges one right answer.
+Local problems, models and reward models, LoRA's modules, and the user's Python files: they are loaded in a worker as in
+a job, and a verifier judges one right answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from g2d.analysis.calibration import require_levels
+from g2d.checks.requirements import budgets, require_windows
 from g2d.config.sections import Config
+from g2d.grid.grid import Grid
 from g2d.plain import first_line, plain
 from g2d.policies.embedded import FOLDER
 from g2d.policies.lora_targets import require_targets
@@ -20,21 +25,28 @@ from g2d.problems.audit import assert_no_leakage
 from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, LocalProblems, place_of
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, require_finite
 from g2d.problems.sources import ProblemError, load_problems
+from g2d.rewards.model import RewardModel, require_template
 from g2d.rewards.python import PythonReward
-from g2d.rollouts.verifier_failures import FAILURES
-from g2d.settings import refuse
+from g2d.settings import refuse, together
 from g2d.verifier.pool import Limits, Pool, VerifierError
 from g2d.verifier.user_code import JUDGE, digest, judge_of
+from g2d.verifier.verifier import FAILURES
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+N_LONGEST = 20
 EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
 
 
 def require_contents(config: Config) -> None:
-    """Raise a ConfigError with the first mistake of each file and folder."""
+    """Raise a ConfigError with the first mistake of each file and folder, and completions without room for a prompt."""
     loaded: dict[str, list[Problem]] = {}  # local sets of problems
-    found = [*_check_problems(config, loaded), *_check_models(config)]
+    longest: dict[tuple[str, str], int] = {}  # tokens of a prompt, by model and section
+    found = [*_check_problems(config, loaded), *_check_models(config, loaded, longest)]
     first = next(iter(loaded.get("pool", ())), EXAMPLE)
-    refuse([*found, *_check_functions(config, first)])
+    found += [*_check_functions(config, first), *_check_reward_models(config)]
+    together(partial(require_windows, Grid(config), longest), partial(refuse, found))
 
 
 def _check_problems(config: Config, loaded: dict[str, list[Problem]]) -> Iterator[str]:
@@ -97,20 +109,36 @@ def _check_judge(pool: Pool, problem: Problem, key: str, file: str) -> Iterator[
         )
 
 
-def _check_models(config: Config) -> Iterator[str]:
+def _check_reward_models(config: Config) -> Iterator[str]:
+    for name, settings in config.rewards.items():
+        if not isinstance(settings, RewardModel) or settings.path is None:
+            continue  # a model on the Hub is checked before the first job
+        try:
+            require_template(settings.path)
+        except (OSError, ValueError, LookupError) as error:
+            yield f"rewards.{name}: {settings.path}: {first_line(error)}"
+
+
+def _check_models(
+    config: Config, loaded: Mapping[str, list[Problem]], longest: dict[tuple[str, str], int]
+) -> Iterator[str]:
+    grid = Grid(config)
     for name, source in config.models.items():
-        settings = config.for_model(name)
+        settings = grid.settings[name]
         file = FOLDER / CONFIG if isinstance(source, EmbeddedModel) else file_of(source)
         try:
             if isinstance(source, LocalModel):
-                _require_model(name, source, settings.prompt)
+                tokenizer = _require_model(name, source, settings.prompt)
+                for section, _ in budgets(grid, name):
+                    asked = _asked_in(section, config, loaded)
+                    longest[name, section] = _longest(tokenizer, asked, settings.prompt)
             if file is not None:  # else it is on the Hub, and M0's job checks
                 require_targets(file, settings.lora)
         except (OSError, ValueError, LookupError) as error:
             yield f"models.{name}: {first_line(error)}"
 
 
-def _require_model(name: str, source: LocalModel, prompt: Prompt) -> None:
+def _require_model(name: str, source: LocalModel, prompt: Prompt) -> PreTrainedTokenizerBase:
     given = source.chat_template_kwargs or None
     policy = PolicyRecord(f"{name}/base", name, "base", source.path, chat_template_kwargs=given)
     tokenizer = load_tokenizer(policy)
@@ -121,3 +149,20 @@ def _require_model(name: str, source: LocalModel, prompt: Prompt) -> None:
     except ValueError as error:
         raise ValueError(f"{source.path}: {error}") from None
     require_whole(policy)
+    return tokenizer
+
+
+def _asked_in(section: str, config: Config, loaded: Mapping[str, list[Problem]]) -> list[Problem]:
+    """Return the local problems that a section's completions answer."""
+    names = ["pool"]
+    if section == "evaluation":
+        names = list(config.benchmarks)
+    elif section == "open_ended":
+        names = [OPEN_ENDED, HELD_OUT]
+    return [problem for name in names for problem in loaded.get(name, ())]
+
+
+def _longest(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], prompt: Prompt) -> int:
+    """Return the tokens of the longest prompt, from those with the most characters."""
+    texts = heapq.nlargest(N_LONGEST, problems or [EXAMPLE], key=lambda problem: len(problem.prompt))
+    return max(len(conversation_ids(tokenizer, conversation(problem, prompt))) for problem in texts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,6 @@ from g2d.policies.model_keys import (
     CONTEXT_LENGTH,
     HubModel,
     LocalModel,
-    ModelSource,
     file_of,
     model_files,
     snapshot,
@@ -37,6 +36,11 @@ from g2d.verifier.verifier_keys import mistake_in as mistake_in_verifier
 
 
 def require_files(config: Config) -> None:
+    refuse([*mistakes_in_files(config), *_too_few_problems(config)])
+
+
+def mistakes_in_files(config: Config) -> list[str]:
+    """Return the keys of files that cannot be used, as far as this shows without loading them."""
     mistakes: list[tuple[str, str | None]] = []
     for name, source in config.problem_sources.items():
         for file in problem_files(source):
@@ -52,12 +56,13 @@ def require_files(config: Config) -> None:
     verifier = config.verifier
     if verifier is not None:
         mistakes.append(("verifier.file", _unusable(verifier.file) or mistake_in_verifier(verifier)))
-    refuse(f"{key}: {mistake}" for key, mistake in mistakes if mistake)
-    refuse(_too_few_problems(config))
+    return [f"{key}: {mistake}" for key, mistake in mistakes if mistake]
 
 
 def _too_few_problems(config: Config) -> Iterator[str]:
     if not isinstance(config.pool, LocalProblems) or not is_jsonl(Path(config.pool.path)):
+        return
+    if _unusable(config.pool.path):  # reported with the other files
         return
     with open(config.pool.path, "rb") as file:
         lines = sum(1 for line in file if line.strip())
@@ -116,27 +121,37 @@ def require_installed(config: Config) -> None:
         )
 
 
-def require_windows(grid: Grid) -> None:
-    """Raise a ConfigError for completions that leave no room for a prompt in the tokens that a model can hold."""
+def require_windows(grid: Grid, longest: Mapping[tuple[str, str], int] | None = None) -> None:
+    """Raise a ConfigError for completions that leave no room for a prompt in the tokens that a model can hold.
+
+    Args:
+        longest: tokens of the longest prompt, by model and section, where it is known.
+    """
     lines: list[str] = []
     for model, source in grid.config.models.items():
         if source.source == "embedded":
             limit: int | None = CONTEXT_LENGTH
         else:
-            limit = _number_of(source, "max_position_embeddings")
-        for section, budget in _budgets(grid, model):
-            if limit is not None and budget >= limit:
-                lines.append(
-                    f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that "
-                    f"{model} can hold: lower it"
-                )
+            file = file_of(source)
+            limit = None if file is None else number_of(file, "max_position_embeddings")
+        for section, budget in budgets(grid, model):
+            tokens = (longest or {}).get((model, section))
+            if limit is None or budget + (tokens or 1) <= limit:
+                continue
+            at_most = f"lower it, to at most {limit - 1} less the tokens of the longest prompt"
+            if tokens is not None:
+                at_most = f"the longest has {tokens} tokens: lower it to at most {limit - tokens}"
+                if tokens >= limit:
+                    at_most = f"the longest has {tokens} tokens: leave the problem out"
+            lines.append(
+                f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that "
+                f"{model} can hold: {at_most}"
+            )
     refuse(lines)
 
 
-def _number_of(source: ModelSource, name: str) -> int | None:
-    file = file_of(source)
-    if file is None:
-        return None
+def number_of(file: Path, name: str) -> int | None:
+    """Return a number in a model's config.json, also of its text part; None if there is none."""
     try:
         number = text_value(read_json(file), name)
     except (OSError, ValueError):  # loading the model reports it
@@ -144,7 +159,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def _budgets(grid: Grid, model: str) -> Iterator[tuple[str, int]]:
+def budgets(grid: Grid, model: str) -> Iterator[tuple[str, int]]:
     """Yield the sections that limit completions of a model, each with the limit."""
     settings = grid.settings[model]
     sections: dict[str, Any] = {

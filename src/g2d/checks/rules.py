@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from g2d.config.sections import Ablation, Config, ModelSettings
@@ -28,12 +27,12 @@ RESERVED_RUNS = {"harvest", "calibration", AUTO, "warmup", *POLICY_NAMES}
 
 
 def mistakes(config: Config) -> list[str]:
-    """Return the mistakes of a configuration with valid sections, one line each; of each model, only the first."""
+    """Return the mistakes of a configuration with valid sections, one line each."""
     lines = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
     for check in (_check_names, _check_open_ended_prompts, _check_reward_names, _check_generated_problems):
         lines += check(config)
     for model in config.models:
-        lines += _first_mistake_of(config, model)
+        lines += _mistakes_of(config, model)
     if not lines:
         lines += _check_copies(config)
         lines += _check_selection(config)
@@ -157,11 +156,17 @@ def _check_selection(config: Config) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------- of one model
 
 
-def _first_mistake_of(config: Config, model: str) -> list[str]:
+def _mistakes_of(config: Config, model: str) -> list[str]:
+    lines: list[str] = []
     try:
-        return list(islice(_check_model(config, model), 1))
+        for mistake in _check_model(config, model):
+            lines.append(mistake)
     except ValueError as error:
-        return str(error).splitlines()
+        lines += str(error).splitlines()
+    except LookupError:
+        if not lines:  # else a mistake before it is the reason
+            raise
+    return lines
 
 
 def _check_model(config: Config, model: str) -> Iterator[str]:

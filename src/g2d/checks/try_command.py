@@ -35,11 +35,12 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.rollouts.rollout_keys import Calibration
 from g2d.rollouts.sample import engine_for, evaluation_decoding, sample_rollouts, sampling, with_rewards
-from g2d.rollouts.verifier_failures import FAILURES, first_failure
+from g2d.rollouts.verifier_failures import first_failure
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
+from g2d.verifier.verifier import FAILURES
 from g2d.verifier.verifier_keys import own_file
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ class Trial:
     rewards: Sequence[float]
     reasons: Sequence[str | None] = ()  # why an answer has no reward
     failure: str | None = None  # why a verifier of the user's failed
+
+    @property
+    def failed(self) -> int:
+        """Number of answers on which the verifier of the user's failed."""
+        return sum(rollout.verdict in FAILURES for rollout in self.rollouts) if self.failure else 0
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -90,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     for number in range(len(trial.rollouts)):
         say(f"{answer(trial, number)}\n")
     say(summary(trial))
-    return 0
+    return int(trial.failed == len(trial.rollouts))
 
 
 def tried(config: Config, model: str, problems: str, n: int, seed: int, reward: str | None) -> Trial:
@@ -107,7 +113,7 @@ def tried(config: Config, model: str, problems: str, n: int, seed: int, reward: 
     chosen = drawn(load_problems(problems, config.problem_sources[problems]), settings.calibration, problems, n, seed)
     with (
         TemporaryDirectory(prefix="g2d-try-") as folder,
-        Verifier(default_workers(), file=own_file(config.verifier)) as verifier,
+        Verifier(default_workers(), file=own_file(config.verifier), fatal=()) as verifier,
     ):
         policy = base_policy(model, config.models[model], Path(folder) / "model")
         engine = engine_for(policy, settings.engine)
@@ -200,8 +206,7 @@ def summary(trial: Trial) -> str:
     if reasons:
         lines.append(f"the reward gave no number to {len(reasons)} of {n}: {reasons[0]}")
     if trial.failure:
-        failed = sum(rollout.verdict in FAILURES for rollout in trial.rollouts)
-        lines.append(f"the verifier failed on {failed} of {n}: {trial.failure}")
+        lines.append(f"the verifier failed on {trial.failed} of {n}: {trial.failure}")
     return "\n".join(lines)
 
 

@@ -1,11 +1,12 @@
 """GPU-hours or CPU hours of jobs, for `snakemake -n` and `g2d status`.
 
-A rate is the mean over finished jobs of the stage and model, or a guess.
+A rate is the mean over finished jobs of the stage and model, or a guess. It includes the start of a job, so a training
+of few steps is no measurement for a longer one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -21,7 +22,23 @@ from g2d.jobs.snakemake_jobs import PlannedJob
 from g2d.policies.record import read_policy
 from g2d.regimes.catalogue import ENTRIES
 
-Rates = dict[tuple[str, str], list[float]]  # hours per unit of every finished job, by (stage, model)
+ENOUGH_STEPS = 20  # of a training, so that its start is a small part
+SIMILAR = 2  # ratio of units
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Cost of a finished job."""
+
+    cost: Cost
+    units: float = 1.0
+    steps: int | None = None  # of an online training
+
+    def holds_for(self, job: GpuJob) -> bool:
+        return self.steps is None or self.steps >= ENOUGH_STEPS or job.units <= SIMILAR * self.units
+
+
+Finished = Mapping[tuple[str, str], Sequence[Measured]]  # by stage and model
 
 
 @dataclass(frozen=True)
@@ -98,13 +115,12 @@ def holds_device(grid: Grid, job: PlannedJob) -> bool:
     return job.rule in GPU_STAGES
 
 
-def estimate(jobs: Iterable[GpuJob], measured: Rates) -> list[Line]:
+def estimate(jobs: Iterable[GpuJob], finished: Finished, device: Device = CARD) -> list[Line]:
     """Return the hours by stage and source of the rate."""
     hours_by_line: dict[tuple[str, str], list[float | None]] = {}
-    means = mean_rates(measured)
     for job in jobs:
-        hours = hours_of(job, means)
-        rates = measured.get((job.stage, job.model))
+        hours = hours_of(job, finished, device)
+        rates = _rates(job, finished, device)
         if hours is None:
             source = "not measured yet"
         elif rates:
@@ -122,7 +138,9 @@ def estimate(jobs: Iterable[GpuJob], measured: Rates) -> list[Line]:
     return lines
 
 
-def hours_left(grid: Grid, jobs: Iterable[PlannedJob], results: str | Path, device: Device) -> list[Line]:
+def hours_left(
+    grid: Grid, jobs: Iterable[PlannedJob], results: str | Path, device: Device, finished: Finished | None = None
+) -> list[Line]:
     """Return the hours of jobs on a device; the embedded model's take seconds and are left out."""
     on_device = []
     for job in jobs:
@@ -130,31 +148,30 @@ def hours_left(grid: Grid, jobs: Iterable[PlannedJob], results: str | Path, devi
             on_device.append(job)
     if not on_device:
         return []
-    rates = measured_rates(results, grid.config.models, device.hours)
-    return estimate([gpu_job(grid, job, device, results) for job in on_device], rates)
+    if finished is None:
+        finished = finished_jobs(results, grid.config.models)
+    return estimate([gpu_job(grid, job, device, results) for job in on_device], finished, device)
 
 
-def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:
-    """Return the rates of all finished jobs whose cost file can be read."""
-    rates: Rates = {}
+def finished_jobs(results: str | Path, models: Iterable[str]) -> Finished:
+    """Return all finished jobs whose cost file can be read."""
+    finished: dict[tuple[str, str], list[Measured]] = {}
     for model in models:
         for path in sorted(Path(results, model).rglob("*cost.json")):
             try:
-                cost = read_cost(path)
-                stage = cost.own.stage
-                units = _completions_trained(path.parent) if stage in ONLINE_STAGES else 1
+                cost = read_cost(path).own
+                measured = _training(cost, path.parent) if cost.stage in ONLINE_STAGES else Measured(cost)
             except (OSError, ValueError, KeyError):
                 continue
-            spent = worth(cost.own)
-            if spent:
-                rates.setdefault((stage, model), []).append(spent / units)
-    return rates
+            finished.setdefault((cost.stage, model), []).append(measured)
+    return finished
 
 
-def _completions_trained(folder: Path) -> int:
+def _training(cost: Cost, folder: Path) -> Measured:
     policy = read_policy(folder / "policy.json")
     last = policy.statistics.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
-    return int(last - (policy.continued_from or 0)) * _completions_per_step(policy.settings)
+    steps = int(last - (policy.continued_from or 0))
+    return Measured(cost, steps * _completions_per_step(policy.settings), steps)
 
 
 def _completions_per_step(settings: Mapping[str, Any]) -> int:
@@ -166,15 +183,20 @@ def _completions_per_step(settings: Mapping[str, Any]) -> int:
     return int(warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"])
 
 
-def mean_rates(measured: Rates) -> dict[tuple[str, str], float]:
-    return {key: mean(rates) for key, rates in measured.items() if rates}
+def _rates(job: GpuJob, finished: Finished, device: Device) -> list[float]:
+    """Return the hours per unit of finished jobs that ran on such a device."""
+    rates = []
+    for measured in finished.get((job.stage, job.model), ()):
+        hours = device.hours(measured.cost)
+        if hours and measured.units and measured.holds_for(job):
+            rates.append(hours / measured.units)
+    return rates
 
 
-def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
-    rate = means.get((job.stage, job.model), job.guess)
-    if rate is None:
-        return None
-    return rate * job.units
+def hours_of(job: GpuJob, finished: Finished, device: Device = CARD) -> float | None:
+    rates = _rates(job, finished, device)
+    rate = mean(rates) if rates else job.guess
+    return None if rate is None else rate * job.units
 
 
 def report(lines: Sequence[Line], device: Device = CARD) -> str:

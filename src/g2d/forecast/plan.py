@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from g2d.checks.load import read_sources
+from g2d.checks.requirements import budgets, number_of
 from g2d.config.file import read_files
 from g2d.config.sections import Config
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
@@ -25,7 +26,8 @@ from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, sampling_loads, trai
 from g2d.grid.grid import Grid
 from g2d.memory.estimate import Forecast, MemoryEstimate
 from g2d.memory.workload import SamplingLoad, Training
-from g2d.plain import say
+from g2d.plain import first_line, say
+from g2d.policies.lora_targets import require_targets
 from g2d.policies.model_keys import HubModel, LocalModel
 from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
@@ -85,6 +87,7 @@ class ModelForecast(TypedDict):
     parameters: NotRequired[int]
     adapter: NotRequired[int]
     config_json: NotRequired[str]
+    prompt_tokens: NotRequired[int]  # of the longest prompt
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -122,7 +125,10 @@ def run(arguments: argparse.Namespace) -> int:
     given = _files(arguments.config_json, config)
     memory = arguments.memory
     if memory is None:
-        memory = memory_here() or ASSUMED_CARD
+        memory = memory_here()
+    is_assumed = memory is None
+    if memory is None:
+        memory = ASSUMED_CARD
     prompt_tokens = arguments.prompt_tokens
     models = [model_forecast(config, name, given, int(memory * GIB), prompt_tokens) for name in names]
     sizes = benchmark_sizes(config)
@@ -132,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
         plan = {"card_gib": memory, "prompt_tokens": prompt_tokens, "models": models, "power": power}
         say(json.dumps(plan, indent=2))
     else:
-        parts = [_screen(model, memory, prompt_tokens) for model in models]
+        parts = [_screen(model, memory, is_assumed=is_assumed) for model in models]
         for part in planned_words(config, sizes):
             is_table = "\n" in part
             parts.append(part if is_table else textwrap.fill(part, 118))
@@ -178,7 +184,19 @@ def model_forecast(
     else:
         result["nothing"] = f"models.{name}: the embedded model fits anywhere: nothing to plan"
         return result
+    from g2d.memory.passes import model_config
+
+    model_config(file)
+    try:
+        require_targets(file, settings.lora)
+    except ValueError as error:
+        raise ConfigError(f"models.{name}: {first_line(error)}") from None
+    limit = number_of(file, "max_position_embeddings")
+    if limit is not None:
+        shortest = min(budget for _, budget in budgets(grid, name))
+        prompt_tokens = max(1, min(prompt_tokens, limit - shortest))
     forecast = Forecast.of(file, settings.lora, settings.engine, memory, prompt_tokens)
+    result["prompt_tokens"] = prompt_tokens
     jobs = []
     for load in sampling_loads(grid, name):
         estimate = forecast.sampling(load)
@@ -306,11 +324,14 @@ def _tokens(grid: Grid, model: str) -> list[TokenForecast]:
     return rows
 
 
-def _screen(model: ModelForecast, memory: float, prompt_tokens: int) -> str:
+def _screen(model: ModelForecast, memory: float, *, is_assumed: bool = False) -> str:
+    card = "without a card"
     if memory:
-        card = f"on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens"
-    else:
-        card = "without a card"
+        card = f"on a card of {memory:g} GiB"
+    if is_assumed:
+        card += " (assumed: there is none here; --memory GiB sets it)"
+    if "prompt_tokens" in model:
+        card += f", prompts of at most {model['prompt_tokens']} tokens"
     lines = [f"{model['model']} {card}"]
     for job in model["jobs"]:
         lines.append(f"\n  {job['job']}: {job['total_bytes'] / GIB:.1f} GiB, {job['verdict']}")

@@ -90,6 +90,13 @@ def attention_of(config: Mapping[str, object]) -> str | None:
     return None
 
 
+def hide_progress() -> None:
+    """Switch off the bars of transformers: they fill logs."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
 def has_chat_template(folder: Path) -> bool:
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True

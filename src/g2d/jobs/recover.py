@@ -22,7 +22,7 @@ import psutil
 from g2d.jobs.digests import as_recorded, read_digests
 from g2d.jobs.files import TRASH, to_trash
 from g2d.jobs.orphans import RUN
-from g2d.plain import say
+from g2d.plain import counted, say
 
 RESULTS = Path("results")
 LOCKS = ".snakemake/locks"
@@ -149,7 +149,7 @@ def require_no_orphans(folder: Path) -> None:
                 "g2d recover --yes, then start again"
             )
         if not waited:
-            say(f"waiting for {len(jobs)} Slurm jobs of another run to end (first: {jobs[0].job_id})")
+            say(f"waiting for {counted(len(jobs), 'Slurm job')} of another run to end (first: {jobs[0].job_id})")
             waited = True
         time.sleep(1)
 

@@ -33,7 +33,7 @@ def stage(snakemake: Snakemake, reads: Iterable[str] = ()) -> Iterator[Meter]:
     """Run the body of a rule's script, with its output in the rule's log.
 
     `reads` are files outside of `results/` that are no inputs of the rule, because a moved file is no other input. An
-    exception or SIGTERM ends the process with a traceback in the log and one line on the terminal.
+    exception or SIGTERM ends the process with a traceback in the log, and one sentence there and on the terminal.
     """
     terminal = _redirect_output(Path(snakemake.log[0]))
     rule = own_name(snakemake.rule)
@@ -61,16 +61,28 @@ def stage(snakemake: Snakemake, reads: Iterable[str] = ()) -> Iterator[Meter]:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         write_digests(snakemake.log[0], snakemake.output, read)
     except (Exception, Stopped) as error:
-        say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
+        sentence = f"{snakemake.rule}: {error}\n  details: {Path(snakemake.log[0]).absolute()}"
+        say(sentence, file=terminal)
         with suppress(OSError):  # the log may be on the full disk
-            # Snakemake prints the log. A training that saved its step ended as it should.
+            # A training that saved its step ended as it should.
             is_expected = isinstance(error, Stopped) and error.saved
             traceback.print_exc(limit=0 if is_expected else None)
+            say(f"\n{sentence}", file=sys.stderr)
             sys.stdout.flush()
             sys.stderr.flush()
         for descriptor in (1, 2):  # else a failed flush at exit changes the exit status
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         sys.exit(1)
+
+
+def error_of(log: str | Path, rule: str) -> str | None:
+    """Return what a failed job printed on the terminal, from its log; None if it could not, for example when killed."""
+    try:
+        text = Path(log).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    _, before, sentence = text.rpartition(f"\n\n{rule}: ")
+    return f"{rule}: {sentence.rstrip()}" if before else None
 
 
 def require_clock(files: Iterable[str]) -> None:

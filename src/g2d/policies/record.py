@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from g2d import __version__
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, text_value, write_json
-from g2d.jobs.model_folder import attention_of, tensors
+from g2d.jobs.model_folder import attention_of, hide_progress, tensors
 from g2d.plain import first_line, say
 from g2d.policies.model_keys import (
     ADAPTER_FILES,
@@ -280,6 +280,7 @@ def _from_safetensors(folder: str, way_back: str, **options: object) -> PreTrain
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
+    hide_progress()
     try:
         model, loaded = AutoModelForCausalLM.from_pretrained(
             folder,

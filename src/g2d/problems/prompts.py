@@ -34,7 +34,7 @@ class Example(Section):
 
 # A name in braces that is no argument of a LaTeX command.
 PLACEHOLDER = re.compile(r"(?<![A-Za-z}\\])\{(\w+)\}")
-COLUMNS = ("question", "query", "prompt", "instruction", "input", "text", "answer", "solution", "level", "subject")
+MEANT = ("question", "query", "prompt", "instruction", "input")  # names for the text of a problem elsewhere
 
 
 class Prompt(Section):
@@ -58,8 +58,8 @@ class Prompt(Section):
         if "{problem}" not in template:
             raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
         for name in PLACEHOLDER.findall(template):
-            if name in COLUMNS:
-                raise ValueError(f"the template has {{{name}}}, but only {{problem}} is replaced: drop it")
+            if name in MEANT:
+                raise ValueError(f"the template has {{{name}}}, but the problem is {{problem}}: write that, or drop it")
         return template
 
 
@@ -102,7 +102,9 @@ class ChatTemplateError(ValueError):
     """A chat template fails on a conversation."""
 
 
-def require_finite(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -> None:
+def require_finite(
+    tokenizer: PreTrainedTokenizerBase, conversation: Messages, *, add_generation_prompt: bool = True
+) -> None:
     """Raise a ValueError if the chat template exceeds the limits of a worker process, which renders it first.
 
     jinja2's sandbox limits a `range`, but neither nested loops nor the length of a text.
@@ -111,7 +113,8 @@ def require_finite(tokenizer: PreTrainedTokenizerBase, conversation: Messages) -
     limits = Limits(deadline_s=2.0)  # a usual template takes milliseconds
     pool = Pool(1, limits, ["chat_template"])
     try:
-        [reply] = pool.replies([(template, tokenizer.special_tokens_map, conversation, LONGEST)])
+        asked = (template, tokenizer.special_tokens_map, conversation, LONGEST, add_generation_prompt)
+        [reply] = pool.replies([asked])
     finally:
         pool.close()
     if reply.status in ("timeout", "limit"):

@@ -55,6 +55,8 @@ def panels(
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
             mine = _rows_of(model, benchmark, tables)
             caveats = zero_caveats(mine["main"])
+            if "comparisons" in mine:
+                caveats += no_effect_caveats(mine["comparisons"])
             if "training" in mine:
                 caveats += mismatch_caveats(mine["training"])
             if grid.config.verifier is not None and "decomposition" in mine:
@@ -146,6 +148,19 @@ def zero_caveats(main: pd.DataFrame) -> tuple[str, ...]:
     return (
         f"Accuracy 0, although M0 has {percent(base.max())}: {listed(broken)}. The training may have broken the model: "
         "check its learning rate and the losses in metrics.jsonl.",
+    )
+
+
+def no_effect_caveats(comparisons: pd.DataFrame) -> tuple[str, ...]:
+    """Name policies that have exactly the questions right that M0 has. Rows are of one model and benchmark."""
+    with_m0 = comparisons[comparisons["reference"] == "base"]
+    same = with_m0[(with_m0["gained"] == 0) & (with_m0["lost"] == 0)]
+    if same.empty:
+        return ()
+    policies = list(dict.fromkeys(called(at["policy"], at["K"]) for at in same.to_dict("records")))
+    return (
+        f"As M0 on every question, right or wrong: {listed(_few(policies))}. A difference of 0 then means that the "
+        "training changed no answer that counts: check its steps, its learning rate and its pairs.",
     )
 
 

@@ -17,8 +17,8 @@ from pydantic import model_validator
 
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import does_not_exist, parse_json, read_json, text_value
-from g2d.jobs.model_folder import attention_of, has_chat_template, mistake_in_weights
-from g2d.problems.prompts import CLOCK, DATE, conversation_ids, with_values
+from g2d.jobs.model_folder import attention_of, has_chat_template, hide_progress, mistake_in_weights
+from g2d.problems.prompts import CLOCK, DATE, conversation_ids, require_finite, with_values
 from g2d.rewards.reward import Context, Judgement, Reward, UnusableError, VerifiedCompletion
 from g2d.settings import MistakeInKeyError, Revision, Section, key
 
@@ -148,6 +148,7 @@ class Scorer:
         dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
         safe = {"trust_remote_code": False, "local_files_only": True}
         self.tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
+        hide_progress()
         template = self.tokenizer.get_chat_template()
         if CLOCK in template:  # scores must not depend on the day
             self.tokenizer.chat_template = with_values(template, {DATE: FIXED_DATE})
@@ -192,8 +193,7 @@ class Scorer:
         return [self._seen[name] for name in names]
 
     def _tokens(self, prompt: str, completion: str) -> list[int]:
-        turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
-        return conversation_ids(self.tokenizer, turns, add_generation_prompt=False)
+        return conversation_ids(self.tokenizer, _turns(prompt, completion), add_generation_prompt=False)
 
     def _forward(self, rows: list[list[int]]) -> list[float]:
         import torch
@@ -210,6 +210,20 @@ class Scorer:
             scores: torch.Tensor = self.model(input_ids=ids, attention_mask=mask).logits
         values: list[float] = scores.float().reshape(len(rows)).tolist()
         return values
+
+
+def require_template(folder: str | Path) -> None:
+    """Raise a ValueError if the chat template cannot be used; a worker process with limits renders it first."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    turns = _turns("2 + 2", "4")
+    require_finite(tokenizer, turns, add_generation_prompt=False)
+    conversation_ids(tokenizer, turns, add_generation_prompt=False)
+
+
+def _turns(prompt: str, completion: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
 
 
 def _words(settings: RewardModel) -> str:

@@ -10,11 +10,10 @@ from g2d.plain import plain
 from g2d.problems import Problem
 from g2d.verifier.pool import Limits, Pool
 from g2d.verifier.user_code import JUDGE, judge_of
+from g2d.verifier.verifier import FAILURES
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FAILURES = ("error", "not_bool", "timeout", "limit")  # verdicts
 
 
 def require_judged(rollouts: pd.DataFrame, problems: Iterable[Problem], file: str | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
@@ -37,6 +37,17 @@ def refuse(mistakes: Iterable[str]) -> None:
     lines = list(mistakes)
     if lines:
         raise ConfigError("\n".join(lines))
+
+
+def together(*checks: Callable[[], object]) -> None:
+    """Raise a ConfigError with the mistakes of all checks."""
+    lines: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            lines += str(error).splitlines()
+    refuse(dict.fromkeys(lines))
 
 
 class Section(BaseModel):

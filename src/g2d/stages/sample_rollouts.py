@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import takewhile
@@ -27,7 +27,8 @@ from g2d.rollouts.rollout import Rollout, merge_parts, part_of, read_rollouts, t
 from g2d.rollouts.sample import engine_for, sample_rollouts, with_rewards
 from g2d.rollouts.verifier_failures import require_judged
 from g2d.settings import Section
-from g2d.verifier import Verifier
+from g2d.verifier import Verdict, Verifier
+from g2d.verifier.verifier import FAILURES, SLOW
 from g2d.verifier.verifier_keys import own_file, verifier_of
 
 PART = 2048  # rollouts per part: enough to keep an engine busy, minutes on a GPU
@@ -54,7 +55,7 @@ def generate_rollouts(
     else:
         sampler = PolicySampler(snakemake, decoding)
         sampler.expect(problems)
-        with sampler.verifier() as verifier:
+        with sampler.verifier(fatal=FAILURES if is_first else SLOW) as verifier:
             folder = Path(f"{snakemake.output.rollouts}.parts")
             rollouts = sampler.sample(problems, folder, meter, verifier, token_ids=token_ids)
             if is_first:
@@ -80,8 +81,9 @@ class PolicySampler:
     def engine(self) -> Engine:
         return engine_for(self.policy, self.engine_settings)
 
-    def verifier(self) -> Verifier:
-        return Verifier(self.snakemake.threads, file=own_file(verifier_of(self.snakemake.params.settings)))
+    def verifier(self, fatal: Collection[Verdict] = SLOW) -> Verifier:
+        file = own_file(verifier_of(self.snakemake.params.settings))
+        return Verifier(self.snakemake.threads, file=file, fatal=fatal)
 
     def expect(self, problems: Sequence[Problem]) -> None:
         """Make room in the engine for problems that are sampled later."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from g2d.jobs.cost import read_cost
-from g2d.plain import plain
+from g2d.plain import counted, plain
 
 LONGEST = 40  # characters of a value
 ABSENT = "default"  # params leave out a key with its neutral value
@@ -43,7 +43,7 @@ def report(reruns: Sequence[Rerun]) -> str:
     lines = [f"{change}: {n} finished {rule} run again" for (change, rule), n in by_change.items()]
     also = len(reruns) - n_changed
     if also:
-        lines.append(f"{also} more finished jobs run again")
+        lines.append(f"{counted(also, 'more finished job', 'run')} again")
     hours = sum(_device_hours(file) for rerun in reruns for file in rerun.costs)
     return "\n".join([*lines, f"What they replace took {hours:.2g} device-hours"])
 

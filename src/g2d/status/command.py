@@ -12,7 +12,7 @@ from pathlib import Path
 
 from g2d.forecast.devices import Device
 from g2d.forecast.hours import Line
-from g2d.plain import plain, say
+from g2d.plain import counted, plain, say
 from g2d.settings.arguments import at_least
 from g2d.status.again import command
 from g2d.status.states import TROUBLE, Folder, JobState, Snapshot, State
@@ -83,7 +83,7 @@ def _print(snapshot: Snapshot, *, again: bool) -> None:
 def screen(snapshot: Snapshot, width: int, height: int) -> str:
     """Return at most `height` lines of `width` characters; the most urgent come first."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
-    done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
+    done = f"{snapshot.counts['finished']} of {counted(len(snapshot.states), 'job')} finished"
     table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]
     foot = list(_foot(snapshot))
     running = snapshot.of("running")
@@ -228,7 +228,7 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
     if left == 0:
         yield "all jobs have finished"
     elif snapshot.counts["running"] == 0:
-        words = f"nothing runs; {left} jobs to go"
+        words = f"nothing runs; {counted(left, 'job')} to go"
         # Snakemake does not make files behind finished results again unless they are its targets.
         is_asked_for = left > snapshot.counts["missing"]
         if is_asked_for and not snapshot.is_locked:

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,14 +90,22 @@ class Pool:
 
     Args:
         function: kind of function, and what it needs (`g2d.verifier.worker`).
+        replied: called with each call and its reply as soon as there is one, in several threads.
     """
 
-    def __init__(self, size: int, limits: Limits, function: Sequence[str] = ("math_verify",)) -> None:
+    def __init__(
+        self,
+        size: int,
+        limits: Limits,
+        function: Sequence[str] = ("math_verify",),
+        replied: Callable[[Arguments, Reply], None] = lambda call, reply: None,
+    ) -> None:
         if size < 1:
             raise ValueError(f"workers={size}: a verifier needs at least one worker")
         self.size = size
         self.limits = limits
         self.function = function
+        self.replied = replied
         self.workers: list[_Worker] = []
         self.lock = threading.RLock()
         _pools.add(self)
@@ -193,13 +201,17 @@ class _Batch:
                 reply = worker.reply(worker.wall_s)
                 if reply is None:
                     break
-                self.replies[chunk.popleft()] = reply
+                self._keep(chunk.popleft(), reply)
             if chunk:
                 self.pool.workers.remove(worker)
                 worker.end()
                 self._blame(chunk, worker, has_replied=len(chunk) < n)
                 self.waiting.extendleft(reversed(chunk))
                 worker = None
+
+    def _keep(self, number: int, reply: Reply) -> None:
+        self.replies[number] = reply
+        self.pool.replied(self.calls[number], reply)
 
     def _take(self) -> deque[int]:
         """Take the next calls, fewer towards the end so that workers finish together."""
@@ -226,10 +238,13 @@ class _Batch:
         code = worker.process.returncode
         if code == 0 and has_replied:  # probably exited because of its memory
             return
-        if not worker.hung_up or code == -signal.SIGPROF:
-            self.replies[chunk.popleft()] = Reply("timeout")
+        limits = self.pool.limits
+        if not worker.hung_up:
+            self._keep(chunk.popleft(), Reply("timeout", f"it took more than {limits.wall_s:g} s"))
+        elif code == -signal.SIGPROF:
+            self._keep(chunk.popleft(), Reply("timeout", f"it took more than {limits.deadline_s:g} s of CPU time"))
         elif chunk[0] in self.suspects:
-            self.replies[chunk.popleft()] = Reply("limit")
+            self._keep(chunk.popleft(), Reply("limit"))
         else:  # an earlier call may have filled the memory
             self.suspects.add(chunk[0])
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import atexit
 import logging
 import re
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+import reprlib
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, cast
 
 from g2d.plain import plain
 from g2d.verifier.extraction import is_thinking, last_boxed
-from g2d.verifier.pool import Limits, Pool, Reply
-from g2d.verifier.user_code import judge_of
+from g2d.verifier.pool import Arguments, Limits, Pool, Reply, VerifierError
+from g2d.verifier.user_code import JUDGE, judge_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,9 @@ OfMathVerify = Literal[
 Verdict = OfMathVerify | Literal["error", "not_bool"]  # these two are verdicts of a verifier in Python
 NO_REFERENCE: Verdict = "no_reference"
 UNFINISHED_THINKING: Verdict = "unfinished_thinking"
+FAILURES: frozenset[Verdict] = frozenset({"error", "not_bool", "timeout", "limit"})  # of a verifier in Python
+SLOW: frozenset[Verdict] = frozenset({"timeout"})  # failures that take long
+N_FIRST = 20  # completions that a verifier in Python judges before all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +88,27 @@ class Verifier:
 
     Args:
         file: with a function `judge` that decides instead of Math-Verify.
+        fatal: verdicts that end the job if the first completions, `N_FIRST` of them, have no others. A finished
+            calibration has shown that a verifier judges something, so later jobs only stop for slow failures.
     """
 
-    def __init__(self, workers: int = 1, limits: Limits | None = None, *, file: str | None = None) -> None:
+    def __init__(
+        self,
+        workers: int = 1,
+        limits: Limits | None = None,
+        *,
+        file: str | None = None,
+        fatal: Collection[Verdict] = SLOW,
+    ) -> None:
         self.limits = limits or Limits()
         self.file = file
         if file is None:
             function = ["math_verify"]
         else:
             function = judge_of(file)
-        self._pool = Pool(workers, self.limits, function)
+        self._fatal = fatal
+        self._first: list[Reply] = []  # replies to the first completions
+        self._pool = Pool(workers, self.limits, function, self._log_first)
         self._cache: OrderedDict[Pair, Verification] = OrderedDict()
         self._has_warned = False
 
@@ -164,7 +179,7 @@ class Verifier:
                 hard.append(pair)
         if hard:
             for pair, reply in zip(hard, self._pool.replies(hard), strict=True):
-                judged[pair] = Verification(self._verdict(reply), pair[1])
+                judged[pair] = Verification(cast("Verdict", reply.status), pair[1])
         self._cache.update(judged)
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
@@ -177,10 +192,13 @@ class Verifier:
             for completion, verdict in zip(completions, known, strict=True)
             if verdict is None
         ]
-        replies = iter(self._pool.replies(asked))
+        with self._pool.lock:
+            n = N_FIRST - len(self._first)
+            first = self._judge_first(asked[:n])
+            replies = iter([*first, *self._pool.replies(asked[n:])])
         verifications = []
         for completion, before in zip(completions, known, strict=True):
-            verdict = self._verdict(next(replies)) if before is None else before
+            verdict = cast("Verdict", next(replies).status) if before is None else before
             if verdict == "incorrect" and completion.is_unfinished:
                 verdict = UNFINISHED_THINKING
             elif verdict == "incorrect" and completion.is_cut:
@@ -188,17 +206,32 @@ class Verifier:
             verifications.append(Verification(verdict, None))
         return verifications
 
+    def _judge_first(self, asked: Sequence[tuple[Reference, str]]) -> list[Reply]:
+        """Return the replies; a VerifierError if the verifier has failed on all of the first completions."""
+        replies = self._pool.replies(asked)
+        self._first += replies
+        statuses = Counter(reply.status for reply in self._first)
+        if asked and len(self._first) == N_FIRST and statuses.keys() <= set(self._fatal):
+            verdicts = ", ".join(f"{n} {status}" for status, n in statuses.items())
+            reason = next((f"; {reply.status}: {plain(reply.why)}" for reply in self._first if reply.why), "")
+            raise VerifierError(
+                f"{self.file}: {JUDGE} failed on all of the first {N_FIRST} completions ({verdicts}){reason}: mend it"
+            )
+        return replies
+
     def _without_judging(self, completion: _Completion) -> Verdict | None:
         if completion.reference is None:
             return NO_REFERENCE
         return "limit" if len(completion.text) > self.limits.max_completion_chars else None
 
-    def _verdict(self, reply: Reply) -> Verdict:
-        """Return the verdict of a worker's reply, and log the first failure of the user's function."""
-        if reply.why and not self._has_warned:
-            logger.warning("%s: %s: a completion has the verdict %s", self.file, plain(reply.why), reply.status)
+    def _log_first(self, call: Arguments, reply: Reply) -> None:
+        """Log the first failure of the user's function at once: others may take minutes."""
+        if self.file and reply.why and not self._has_warned:
             self._has_warned = True
-        return cast("Verdict", reply.status)
+            answer = plain(reprlib.repr(call[1]))
+            logger.warning(
+                "%s: %s: a completion has the verdict %s: %s", self.file, plain(reply.why), reply.status, answer
+            )
 
     def close(self) -> None:
         self._pool.close()

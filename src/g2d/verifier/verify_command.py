@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     with (
         open(0 if piped else arguments.input, "rb", closefd=not piped) as source,
         output(arguments.output) as target,
-        Verifier(arguments.workers, limits, file=arguments.verifier) as verifier,
+        Verifier(arguments.workers, limits, file=arguments.verifier, fatal=()) as verifier,
         tqdm(total=os.fstat(source.fileno()).st_size or None, unit="B", unit_scale=True, disable=None) as progress,
     ):
         while chunk := source.readlines(CHUNK_BYTES):

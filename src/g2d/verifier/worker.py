@@ -68,9 +68,15 @@ def reward(*file: str) -> Call:
 def chat_template() -> Call:
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    def call(template: str, variables: dict[str, object], conversation: list[dict[str, str]], longest: int) -> Reply:
+    def call(
+        template: str,
+        variables: dict[str, object],
+        conversation: list[dict[str, str]],
+        longest: int,
+        add_generation_prompt: bool,
+    ) -> Reply:
         [text], _ = render_jinja_template(
-            [conversation], chat_template=template, add_generation_prompt=True, **variables
+            [conversation], chat_template=template, add_generation_prompt=add_generation_prompt, **variables
         )
         return Reply("rendered" if len(text) <= longest else "limit")
 
