@@ -27,8 +27,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The second makes the micro grid; the next one does not need it.
 LONGEST = (
     *("workflow/slurm", "workflow/test_grid", "workflow/test_vllm"),
-    *(f"workflow/test_{name}" for name in ("regimes", "rewards", "confounders", "faults", "open_ended")),
-    *(f"workflow/test_{name}" for name in ("stale", "reruns", "additions")),
+    *("workflow/test_regimes", "workflow/test_rewards", "workflow/test_confounders"),
+    *("workflow/test_faults", "workflow/test_open_ended"),
+    *("workflow/test_stale", "workflow/test_reruns", "workflow/test_additions"),
     *("workflow/test_content", "workflow/test_offline", "jobs/test_shared_imports"),
     *("workflow/test_shared_imports", "workflow/test_ecosystem"),
     *("regimes/test_auto_stop", "regimes/test_resume"),
@@ -83,7 +84,8 @@ def pytest_collection_finish() -> None:
 
 
 _imported = [0]  # modules, when last looked
-_freeze, _unfreeze = gc.freeze, gc.unfreeze
+_freeze = gc.freeze
+_unfreeze = gc.unfreeze
 
 
 def pytest_configure() -> None:

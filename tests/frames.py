@@ -14,7 +14,7 @@ import g2d
 from g2d.analysis.informativeness import Informativeness, informativeness, success_counts
 from g2d.grid.runs import Harvest, Policy
 from g2d.problems import Problem
-from g2d.rollouts.rollout import IDS, Rollout, to_frame
+from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.verifier import Verdict
 
 PUBLISHED = Path(g2d.__file__).parent / "tables/published"
@@ -51,9 +51,12 @@ def rollout(
 def spelled(frame: pd.DataFrame) -> pd.DataFrame:
     """The rollouts with tokens: the bytes of their texts."""
     prompts = frame["prompt_text"] if "prompt_text" in frame else frame["problem_id"]
-    columns = zip(IDS, (prompts, frame["completion_text"]), strict=True)
-    ids = {name: [np.array([*text.encode()], dtype=np.int32) for text in texts] for name, texts in columns}
-    return frame.assign(**{name: pd.Series(rows, frame.index) for name, rows in ids.items()}, tokenizer_sha256="bytes")
+    completions = frame["completion_text"]
+    return frame.assign(prompt_ids=ids_of(prompts), completion_ids=ids_of(completions), tokenizer_sha256="bytes")
+
+
+def ids_of(texts: pd.Series) -> pd.Series:
+    return pd.Series([np.array([*text.encode()], dtype=np.int32) for text in texts], texts.index)
 
 
 def harvest_of(*rows: tuple[str, int, str, float, str]) -> pd.DataFrame:
@@ -76,7 +79,10 @@ def group(problem_id: str, correct: int, n: int = 8, level: int | None = 1) -> l
 
 def groups(successes: Iterable[tuple[int, int]], level: int | None = 1) -> pd.DataFrame:
     """Rollouts of prompts p0, p1, ... with the given (correct, n)."""
-    return spelled(to_frame([r for i, (correct, n) in enumerate(successes) for r in group(f"p{i}", correct, n, level)]))
+    rows = []
+    for i, (correct, n) in enumerate(successes):
+        rows += group(f"p{i}", correct, n, level)
+    return spelled(to_frame(rows))
 
 
 def summarised(
@@ -95,24 +101,22 @@ def problems(n: int) -> list[Problem]:
 
 def answers(rewards: Mapping[str, Iterable[float]]) -> pd.DataFrame:
     """An evaluation: problem_id -> rewards of its samples."""
-    return to_frame(
-        [
-            rollout(problem, i, "correct" if reward else "incorrect")
-            for problem, samples in rewards.items()
-            for i, reward in enumerate(samples)
-        ]
-    )
+    rows = []
+    for problem, samples in rewards.items():
+        for i, reward in enumerate(samples):
+            rows.append(rollout(problem, i, "correct" if reward else "incorrect"))
+    return to_frame(rows)
 
 
 def evaluated(by_policy: Mapping[Policy, np.ndarray], **columns: object) -> dict[tuple[Policy, str], pd.DataFrame]:
     """Evaluations on the benchmark b, from (n_seeds, n_problems) answers by policy; M0 has no seed."""
-    return {
-        (replace(key, seed=None if key.role == "base" else seed), "b"): pd.DataFrame(
-            {"problem_id": range(len(right)), "cluster": range(len(right)), "reward": right.astype(float)} | columns
-        )
-        for key, by_seed in by_policy.items()
-        for seed, right in enumerate(by_seed)
-    }
+    evaluations = {}
+    for key, by_seed in by_policy.items():
+        for seed, right in enumerate(by_seed):
+            policy = replace(key, seed=None if key.role == "base" else seed)
+            rows = {"problem_id": range(len(right)), "cluster": range(len(right)), "reward": right.astype(float)}
+            evaluations[policy, "b"] = pd.DataFrame(rows | columns)
+    return evaluations
 
 
 # (correct, n) of up to 12 prompts, groups of different size

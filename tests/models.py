@@ -47,7 +47,9 @@ def _make(folder: Path, heads: int) -> None:
     shape = {"hidden_size": 32, "layers": 1, "heads": heads}
     train_scratch(Recipe(steps=20, batch_size=32, seed=SEED, **shape), folder)
     policy = PolicyRecord("tiny/base", "tiny", "base", base=str(folder))
-    model, tokenizer, rng = load_base(policy), load_tokenizer(policy), random.Random(SEED)
+    model = load_base(policy)
+    tokenizer = load_tokenizer(policy)
+    rng = random.Random(SEED)
     problems = generate("arithmetic", "train", 200, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     for _ in range(60):
@@ -55,7 +57,8 @@ def _make(folder: Path, heads: int) -> None:
         questions = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
         answers = [tokenizer(_answer(rng), add_special_tokens=False)["input_ids"] for _ in prompts]
         length = max(len(a) + len(b) for a, b in zip(questions, answers, strict=True))
-        rows, labels = [], []
+        rows = []
+        labels = []
         for prompt, answer in zip(questions, answers, strict=True):
             padding = length - len(prompt) - len(answer)
             rows.append(prompt + answer + [tokenizer.pad_token_id] * padding)
@@ -85,7 +88,8 @@ def _with_two_ends(folder: Path, heads: int) -> None:
 
     shutil.copytree(tiny_policy(heads).base, folder, dirs_exist_ok=True)
     model = AutoModelForCausalLM.from_pretrained(folder)
-    first, second = model.generation_config.eos_token_id, model.generation_config.pad_token_id
+    first = model.generation_config.eos_token_id
+    second = model.generation_config.pad_token_id
     with torch.no_grad():
         embedding = model.get_input_embeddings().weight  # tied to the logits
         embedding[second] = 2 * embedding[first]  # where the first is likely, the second is twice as much so
@@ -228,10 +232,13 @@ def rollouts_of(
         )
 
 
+def texts_of(rollouts: Sequence[Rollout]) -> list[str]:
+    return [rollout.completion_text for rollout in rollouts]
+
+
 def same_logits(policy: PolicyRecord, other: PolicyRecord) -> bool:
     import torch
 
     tokens = torch.arange(2, 12).reshape(2, 5)
     with torch.no_grad():
-        first, second = (load_model(one)(tokens).logits for one in (policy, other))
-    return torch.equal(first, second)
+        return torch.equal(load_model(policy)(tokens).logits, load_model(other)(tokens).logits)

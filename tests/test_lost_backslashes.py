@@ -34,7 +34,7 @@ def test_a_command_that_yaml_took_apart_is_named(command: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\tb", "\tfor (;;)\n\tdraw(t);", "one\r\ntwo\r", "x\u0085y", "\\frac{1}{3} é 中"])
-def test_layout_is_no_mistake(text: str) -> None:
+def test_layout_is_not_refused(text: str) -> None:
     require_backslashes(text)
 
 

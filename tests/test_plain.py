@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from g2d.checks.load import load
 from g2d.cli import main
 from g2d.markdown import code, fenced, literal
-from g2d.plain import counted, is_hidden, plain, say, without_folders
-from g2d.report import page
+from g2d.plain import counted, is_hidden, plain, say, visible, without_folders
 from g2d.rewards import registry
 from g2d.rewards.registry import require_numbers
 from g2d.rewards.reward import Reward
@@ -28,6 +27,7 @@ from tests.rewards.test_judging import Odd
 REPOSITORY = Path(__file__).parents[1]
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202eesrever\r\x00"
 SEEN = "red 2J esrever"
+PRINTING = ("print", "sys.stdout.write", "sys.stderr.write")
 
 
 def hidden(text: str) -> set[str]:
@@ -51,13 +51,10 @@ def test_plain_text_is_one_printable_line(text: str) -> None:
 
 
 def test_everything_that_is_printed_passes_through_one_function() -> None:
-    printing, calls = ("print", "sys.stdout.write", "sys.stderr.write"), []
-    for file in [
-        *(REPOSITORY / "src/g2d").rglob("*.py"),
-        *(REPOSITORY / "workflow/scripts").glob("*.py"),
-    ]:
+    calls = []
+    for file in [*(REPOSITORY / "src/g2d").rglob("*.py"), *(REPOSITORY / "workflow/scripts").glob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in printing:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTING:
                 calls.append((file.name, ast.unparse(node.args[0]) if node.args else ""))
     allowed = {("plain.py", "plain(text, lines=True)"), ("command.py", "CLEAR")}
     assert set(calls) == allowed
@@ -96,7 +93,7 @@ def test_titles_and_sentences_in_pages_and_markdown() -> None:
     allowed = "red\u202eesrever"  # a configuration has no control characters
     config = load(MINIMAL | {"title": allowed, "demonstration": allowed})
     assert (config.title, config.demonstration) == ("red esrever", "red esrever")
-    template = jinja2.Environment(autoescape=True, finalize=page._visible).from_string("<b>{{ text }}</b>{{ n }}")
+    template = jinja2.Environment(autoescape=True, finalize=visible).from_string("<b>{{ text }}</b>{{ n }}")
     assert template.render(text=f"<i>{HOSTILE}", n=1) == f"<b>&lt;i&gt;{plain(HOSTILE, lines=True)}</b>1"
     for text in (literal(HOSTILE), code(HOSTILE), fenced(HOSTILE)):
         assert "esrever" in text

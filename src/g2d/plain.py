@@ -31,6 +31,13 @@ def plain(text: str, *, lines: bool = False) -> str:
     return kept if lines else " ".join(kept.split())
 
 
+def visible(value: object) -> object:
+    """Return the `plain` lines of a text that a template fills in; other values, also of markup, stay."""
+    if type(value) is str:
+        return plain(value, lines=True)
+    return value
+
+
 def first_line(error: Exception) -> str:
     """Return an exception's message in one line; its type if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

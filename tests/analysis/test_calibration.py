@@ -8,7 +8,7 @@ import pytest
 from g2d.analysis.calibration import choose_levels, few_mixed, format_levels, level_table, with_mixes
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.rollout_keys import Calibration
-from tests.frames import group, published
+from tests.frames import group, groups, published
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]
 
@@ -38,10 +38,15 @@ def test_published_counts_give_the_published_percentages():
 
 
 def test_every_mix_lies_between_its_levels():
-    rollouts = to_frame(
-        [r for level in (1, 2, 3) for i in range(level) for r in group(f"{level}.{i}", 2 * level, level=level)]
-    )
-    table = with_mixes(level_table(rollouts), [2, 3]).set_index("levels")
+    rollouts = [
+        *group("easy", 2, level=1),
+        *group("middle", 4, level=2),
+        *group("another middle", 4, level=2),
+        *group("hard", 6, level=3),
+        *group("another hard", 6, level=3),
+        *group("a third hard", 6, level=3),
+    ]
+    table = with_mixes(level_table(to_frame(rollouts)), [2, 3]).set_index("levels")
     assert list(table["pass_at_1"]) == pytest.approx([0.25, 0.5, 0.75, (2 * 0.5 + 3 * 0.75) / 5, (0.25 + 1 + 2.25) / 6])
     assert list(table["selected"]) == [False, True, True, True, False]
     assert list(table["n"]) == [1, 2, 3, 5, 6]
@@ -50,8 +55,14 @@ def test_every_mix_lies_between_its_levels():
 @pytest.fixture
 def table() -> pd.DataFrame:
     """pass@1 of 7/8, 4/8, 3/8 and 1/8 at levels 1 to 4, and a problem without a level at 4/8."""
-    successes = {1: 7, 2: 4, 3: 3, 4: 1, None: 4}
-    return level_table(to_frame([r for level, c in successes.items() for r in group(f"p{level}", c, level=level)]))
+    rollouts = [
+        *group("p1", 7, level=1),
+        *group("p2", 4, level=2),
+        *group("p3", 3, level=3),
+        *group("p4", 1, level=4),
+        *group("p", 4, level=None),
+    ]
+    return level_table(to_frame(rollouts))
 
 
 def test_levels_in_the_window_or_pinned_ones_are_chosen(table):
@@ -65,7 +76,7 @@ def test_levels_in_the_window_or_pinned_ones_are_chosen(table):
 
 
 def test_a_pool_without_levels_is_one_level():
-    table = level_table(to_frame([r for i in range(3) for r in group(f"p{i}", 4, level=None)]))
+    table = level_table(groups([(4, 8)] * 3, level=None))
     assert choose_levels(table, Calibration()) == [None]
     assert list(with_mixes(table, [None])["levels"]) == ["none", "all"]
 
@@ -96,8 +107,12 @@ def test_prompts_without_mixed_outcomes_are_a_warning_that_says_what_to_change(
     successes: list[int], keys: list[str] | None
 ) -> None:
     """Only levels that are trained on count: all outcomes of level 2, which is not trained on, are mixed."""
-    rows = [r for i, correct in enumerate(successes) for r in group(f"p{i}", correct, level=1)]
-    rows += [r for i in range(20) for r in group(f"other{i}", 4, level=2)]
+    rows = []
+    for i, correct in enumerate(successes):
+        rows += group(f"p{i}", correct, level=1)
+    for i in range(20):
+        rows += group(f"other{i}", 4, level=2)
     warning = few_mixed(with_mixes(level_table(to_frame(rows)), [1]))
     assert (warning is None) == (keys is None)
-    assert all(key in str(warning) for key in keys or [])
+    for key in keys or []:
+        assert key in str(warning)

@@ -113,19 +113,17 @@ def trained(
         chance = shift / 0.3 if shift > 0 else -shift / 0.7
         return np.where(rng.random(250) < chance, shift > 0, right).astype(float)
 
-    shifts = np.array([[rng.normal(0, sd) for _ in range(n_seeds)] for sd in spread])
+    shifts = rng.normal(0, np.array(spread)[:, None], (len(spread), n_seeds))
     shifts[1] += gain
-    policies = [[training(shift) for shift in of_policy] for of_policy in shifts]
-    return np.array(policies), training(0)[None]
+    policies = np.array([*map(training, shifts.flat)]).reshape(len(spread), n_seeds, 250)
+    return policies, training(0)[None]
 
 
 def p_values(rng: np.random.Generator, n_seeds: int, spread: list[float], against_m0: bool) -> list[float]:
     """p of all policies against M0, or of the others against the first."""
     policies, m0 = trained(rng, n_seeds, spread)
-    if against_m0:
-        reference, tested = m0, policies
-    else:
-        reference, tested = policies[0], policies[1:]
+    reference = m0 if against_m0 else policies[0]
+    tested = policies if against_m0 else policies[1:]
     return [compare(policy, reference, len(tested)).p_value for policy in tested]
 
 
@@ -137,7 +135,8 @@ def p_values(rng: np.random.Generator, n_seeds: int, spread: list[float], agains
 def test_no_more_than_one_family_in_twenty_of_equal_policies_has_a_winner(n_seeds, spread, against_m0):
     """Bootstrap standard errors against the normal distribution found one in 17 to 36 % of families of two seeds."""
     rng = np.random.default_rng(7)
-    runs, wrong = 80, 0
+    runs = 80
+    wrong = 0
     for _ in range(runs):
         corrected = holm(p_values(rng, n_seeds, spread, against_m0))
         wrong += corrected.min() < 0.05
@@ -146,7 +145,9 @@ def test_no_more_than_one_family_in_twenty_of_equal_policies_has_a_winner(n_seed
 
 @pytest.mark.parametrize("n_seeds", [2, 3, 5])
 def test_seeds_that_scatter_much_more_than_those_of_others_are_called_different_in_at_most_5_percent(n_seeds):
-    rng, runs, wrong = np.random.default_rng(11), 200, 0
+    rng = np.random.default_rng(11)
+    runs = 200
+    wrong = 0
     for _ in range(runs):
         policies, _ = trained(rng, n_seeds, [0.01, 0.15])
         wrong += compare(policies[1], policies[0]).p_value <= 0.05
@@ -154,7 +155,9 @@ def test_seeds_that_scatter_much_more_than_those_of_others_are_called_different_
 
 
 def test_each_further_seed_adds_power():
-    rng, runs, most = np.random.default_rng(10), 100, 8
+    rng = np.random.default_rng(10)
+    runs = 100
+    most = 8
     n_significant = np.zeros(most + 1)
     for _ in range(runs):
         policies, _ = trained(rng, most, [0.01] * 2, 0.08)
@@ -170,8 +173,11 @@ def test_answers_that_cannot_be_paired_are_refused():
         compare(np.zeros((2, 3)), np.zeros((3, 3)))
 
 
-DPO, G2D, LONG = policy("dpo", 0), policy("dpo", 150), policy("dpo", 300)
-GRPO, WIDE = policy("grpo", 300), policy("grpo", 300, group_size=4)
+DPO = policy("dpo", 0)
+G2D = policy("dpo", 150)
+LONG = policy("dpo", 300)
+GRPO = policy("grpo", 300)
+WIDE = policy("grpo", 300, group_size=4)
 CURVE = Policy("m", Run("grpo", "grpo", "grpo", points=((2, 150), (2, 300))), 2, 150, 0)
 
 
@@ -236,7 +242,7 @@ def test_families(keys, expected):
     assert (table.groupby("family")["family_size"].nunique() == 1).all()
     assert (table.groupby("family").size() == table.groupby("family")["family_size"].first()).all()
     names = ["policy", "K", "reference", "reference_K", "reference_group_size", "primary"]
-    rows = [tuple(row) for row in table[names].fillna({"reference_group_size": 0}).to_numpy()]
+    rows = table[names].fillna({"reference_group_size": 0}).itertuples(index=False, name=None)
     assert set(rows) == expected
     assert not table.duplicated().any()
 
@@ -244,7 +250,8 @@ def test_families(keys, expected):
 def test_only_k_against_k_0_is_corrected():
     right = {0: 10, 150: 16, 300: 13}
     evaluations = {(BASE, "id"): solved(10, of=60)}
-    evaluations |= {(policy("dpo", k), "id"): solved(n, of=60) for k, n in right.items()}
+    for k, n in right.items():
+        evaluations[policy("dpo", k), "id"] = solved(n, of=60)
     table = comparison_table(evaluations).set_index(["reference", "K"])
 
     def alone(k: int) -> Comparison:
@@ -294,9 +301,12 @@ def test_samples_of_a_problem_are_one_unit():
 
 def test_the_range_of_seeds_has_the_right_number_in_19_grids_of_20():
     """Seeds scatter by 5 points on every question alike, so the number that finds 5 points is known."""
-    rng, runs, missed = np.random.default_rng(4), 60, 0
-    needed = next(n for n in range(2, 100) if Error(0.0, 1e-5, 501, 0.05**2 / n, n - 1).power(0.05, 0.05) >= POWER)
-    assert needed == 11
+    rng = np.random.default_rng(4)
+    runs = 60
+    missed = 0
+    needed = 11
+    assert Error(0.0, 1e-5, 501, 0.05**2 / 10, 9).power(0.05, 0.05) < POWER
+    assert Error(0.0, 1e-5, 501, 0.05**2 / 11, 10).power(0.05, 0.05) >= POWER
     for _ in range(runs):
         scattered = rng.normal(0, 0.05, 5).var(ddof=1) / 5
         fewest, most = seeds_to_find(0.05, Error(0.0, 1e-5, 501, scattered, 4), 0.05)

@@ -85,7 +85,7 @@ def test_factors_are_shares_over_all_seeds(by_hand):
 
 def test_a_gain_has_positive_and_negative_parts(by_hand):
     trained = by_hand.iloc[1]
-    parts = [trained[f"from_{name}"] for name in ("finishing", "format", "reasoning")]
+    parts = trained[["from_finishing", "from_format", "from_reasoning"]].tolist()
     assert trained["gain"] == pytest.approx(0.25)
     assert sum(parts) == pytest.approx(0.25)
     assert parts[0] > 0 > parts[1]
@@ -95,16 +95,19 @@ def test_a_gain_has_positive_and_negative_parts(by_hand):
 def test_a_part_has_the_interval_of_its_own_values(n_seeds):
     """All answers finish and parse, so the gain is reasoning, and the other parts are 0."""
     rng = np.random.default_rng(n_seeds)
-    drawn = [rng.random(40) < share for share in (0.4, *[0.6] * n_seeds)]
-    base, *trained = (judged(*np.where(right, "correct", "incorrect")) for right in drawn)
-    evaluations = {(BASE, "id"): base} | {(policy("dpo", 0, n), "id"): rows for n, rows in enumerate(trained)}
+    right = rng.random(40) < 0.4
+    evaluations = {(BASE, "id"): judged(*np.where(right, "correct", "incorrect"))}
+    gains = []
+    for seed in range(n_seeds):
+        trained = rng.random(40) < 0.6
+        evaluations[policy("dpo", 0, seed), "id"] = judged(*np.where(trained, "correct", "incorrect"))
+        gains.append(trained.astype(float) - right)
     part = decomposition_table(evaluations).iloc[1]
     for factor in ("finishing", "format"):
         assert part[f"from_{factor}"] == 0
         assert part[f"from_{factor}_low"] == -part[f"from_{factor}_high"] < 0  # of the two questions that are added
-    values = np.stack(drawn[1:]).astype(float) - drawn[0]
-    ends = part["from_reasoning_low"], part["from_reasoning_high"]
-    assert ends == pytest.approx(error_of_difference(values).interval(LEVEL), abs=1e-6)
+    ends = (part["from_reasoning_low"], part["from_reasoning_high"])
+    assert ends == pytest.approx(error_of_difference(np.array(gains)).interval(LEVEL), abs=1e-6)
 
 
 def test_the_first_order_has_the_right_means_and_slopes():

@@ -29,15 +29,24 @@ def test_one_seed_agrees_with_wilsons_interval(interval, tolerance, correct, n):
 @pytest.mark.parametrize(
     ("interval", "n_seeds", "seed_effect", "truth"),
     [
-        *((mean_interval, *case, 0.6) for case in ((1, 0.0), (2, 0.01), (5, 0.0), (5, 0.03))),
-        *((accuracy_interval, *case) for case in ((1, 0.0, 0.97), (2, 0.01, 0.6), (5, 0.0, 0.6), (5, 0.03, 0.6))),
+        (mean_interval, 1, 0.0, 0.6),
+        (mean_interval, 2, 0.01, 0.6),
+        (mean_interval, 5, 0.0, 0.6),
+        (mean_interval, 5, 0.03, 0.6),
+        (accuracy_interval, 1, 0.0, 0.97),
+        (accuracy_interval, 2, 0.01, 0.6),
+        (accuracy_interval, 5, 0.0, 0.6),
+        (accuracy_interval, 5, 0.03, 0.6),
     ],
 )
 def test_coverage_with_crossed_seeds_and_questions(interval, n_seeds, seed_effect, truth):
     rng = np.random.default_rng(1)
-    runs, covered, width = 300, 0, min(0.35, 1 - truth)
+    runs = 300
+    covered = 0
+    width = min(0.35, 1 - truth)
     for _ in range(runs):
-        seeds, questions = rng.normal(0, seed_effect, (n_seeds, 1)), rng.uniform(-width, width, (1, 100))
+        seeds = rng.normal(0, seed_effect, (n_seeds, 1))
+        questions = rng.uniform(-width, width, (1, 100))
         low, high = interval(rng.random((n_seeds, 100)) < truth + seeds + questions)
         covered += low <= truth <= high
     assert binomtest(covered, runs, 0.95, alternative="less").pvalue > 0.001
@@ -45,11 +54,12 @@ def test_coverage_with_crossed_seeds_and_questions(interval, n_seeds, seed_effec
 
 def test_the_variance_of_crossed_factors_is_unbiased_and_knows_its_degrees_of_freedom():
     rng = np.random.default_rng(4)
-    estimates = [
-        crossed_variance(rng.normal(0, 0.3, (4, 1)) + rng.normal(0, 1, (1, 30)) + rng.normal(0, 1, (4, 30)))
-        for _ in range(1500)
-    ]
-    assert np.mean([variance for variance, _ in estimates]) == pytest.approx(0.09 / 4 + 1 / 30 + 1 / 120, rel=0.05)
+    variances = []
+    for _ in range(1500):
+        values = rng.normal(0, 0.3, (4, 1)) + rng.normal(0, 1, (1, 30)) + rng.normal(0, 1, (4, 30))
+        variance, _ = crossed_variance(values)
+        variances.append(variance)
+    assert np.mean(variances) == pytest.approx(0.09 / 4 + 1 / 30 + 1 / 120, rel=0.05)
     seeds_alone = np.tile([[0.0], [1.0], [2.0]], (1, 50))
     assert crossed_variance(seeds_alone) == pytest.approx((1 / 3, 2))
     assert crossed_variance(np.ones((2, 3))) == (0, 2)
@@ -63,7 +73,8 @@ def test_answers_that_are_nearly_all_right_do_not_prove_100_percent():
     assert accuracy_interval(np.zeros((1, 1)))[1] > 0.7
     nearly = np.ones((5, 1319))
     nearly[3, 700] = 0
-    none, one = accuracy_interval(np.ones((5, 1319))), accuracy_interval(nearly)
+    none = accuracy_interval(np.ones((5, 1319)))
+    one = accuracy_interval(nearly)
     assert one[1] == none[1] == 1
     assert 0.99 < one[0] < none[0] < 0.998
 
@@ -78,10 +89,13 @@ def test_the_interval_of_a_ratio():
 
 
 def test_coverage_of_a_ratio():
-    rng, runs = np.random.default_rng(2), 300
-    counts = rng.random((runs, 1, 150)) < 0.6
-    intervals = [mean_interval(one & (rng.random((1, 150)) < 0.4), one) for one in counts]
-    assert binomtest(sum(low <= 0.4 <= high for low, high in intervals), runs, 0.95).pvalue > 0.001
+    rng = np.random.default_rng(2)
+    runs = 300
+    covered = 0
+    for counts in rng.random((runs, 1, 150)) < 0.6:
+        low, high = mean_interval(counts & (rng.random((1, 150)) < 0.4), counts)
+        covered += low <= 0.4 <= high
+    assert binomtest(covered, runs, 0.95).pvalue > 0.001
 
 
 def test_holm_by_hand():
@@ -109,11 +123,13 @@ def test_a_mean_interval_by_hand():
 def test_coverage_of_sparse_differences_and_of_seeds_that_scatter(n_seeds):
     """Without an effect a percentile bootstrap excluded 0 in 15 to 21 % if 3 % of questions differ by one answer, and
     in up to 31 % if seeds are most of the variance; there a t interval does in 11 % at most."""
-    rng, runs = np.random.default_rng(6), 300
-    sparse = (rng.choice([-1, 0, 1], (n_seeds, 200), p=[0.015, 0.97, 0.015]) for _ in range(runs))
-    scattered = (rng.normal(0, 0.05, (n_seeds, 1)) + rng.normal(0, 0.1, (n_seeds, 200)) for _ in range(runs))
+    rng = np.random.default_rng(6)
+    runs = 300
+    sparse = rng.choice([-1, 0, 1], (runs, n_seeds, 200), p=[0.015, 0.97, 0.015])
+    scattered = rng.normal(0, 0.05, (runs, n_seeds, 1)) + rng.normal(0, 0.1, (runs, n_seeds, 200))
     for drawn, rate in ((sparse, 0.05), (scattered, 0.11)):
-        wrong = sum(low > 0 or high < 0 for low, high in map(mean_interval, drawn))
+        low, high = np.array([*map(mean_interval, drawn)]).T
+        wrong = int(((low > 0) | (high < 0)).sum())
         assert binomtest(wrong, runs, rate, alternative="greater").pvalue > 0.01
 
 

@@ -13,7 +13,11 @@ from g2d.memory.passes import Counted, model_config, model_shape
 from g2d.policies.model_keys import Lora
 from tests.workflow import forked
 
-WIDTH, INNER, WORDS, HEADS, SHARED = 64, 160, 300, 4, 2
+WIDTH = 64
+INNER = 160
+WORDS = 300
+HEADS = 4
+SHARED = 2
 
 
 def llama(blocks: int = 6) -> LlamaConfig:
@@ -57,14 +61,15 @@ def test_two_short_models_predict_the_whole_model(monkeypatch: pytest.MonkeyPatc
 
 def test_checkpointing_keeps_a_hidden_state_of_every_block_and_autocast_its_adapter() -> None:
     """Both are in bfloat16; only these grow with the number of blocks."""
-    rows, tokens, more = 4, 50, 5
-    kept = [Counted(llama(blocks), Lora()).training(rows, tokens).kept for blocks in (2, 2 + more)]
+    of_2_blocks = Counted(llama(2), Lora()).training(rows=4, tokens=50).kept
+    of_7_blocks = Counted(llama(7), Lora()).training(rows=4, tokens=50).kept
     adapter = model_shape(llama(1), Lora()).adapter
-    assert kept[1] - kept[0] == more * (rows * tokens * WIDTH + adapter) * 2
+    assert of_7_blocks - of_2_blocks == 5 * (4 * 50 * WIDTH + adapter) * 2
 
 
 def test_keys_and_values_of_a_generation() -> None:
-    shape, counted = model_shape(llama(5), Lora()), Counted(llama(5), Lora())
+    shape = model_shape(llama(5), Lora())
+    counted = Counted(llama(5), Lora())
     drawn = 6 * 34 * (8 + 8)  # tokens and their random numbers
     expected = 6 * 33 * shape.cache_per_token * 2 + drawn
     assert counted.sampling(rows=6, columns=33).kept == pytest.approx(expected, rel=0.02)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from g2d.rewards.reward import Context
+from g2d.rewards.reward import Context, Judgement
 
 SEED = int(os.environ.get("G2D_TEST_SEED", "0"))
 TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}</s>{% endfor %}"
@@ -28,7 +29,8 @@ def reward_model(folder: Path, kind: str = "Llama", *, labels: int = 1, padding:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate(["<pad>", "</s>", "<user>", "<assistant>", *alphabet])}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens(["<pad>", "</s>", "<user>", "<assistant>"])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="</s>")
     tokenizer.chat_template = TEMPLATE
@@ -42,3 +44,7 @@ def reward_model(folder: Path, kind: str = "Llama", *, labels: int = 1, padding:
 
 
 CONTEXT = Context(0, "training")
+
+
+def rewards_of(judgements: Sequence[Judgement]) -> list[float | None]:
+    return [judgement.reward for judgement in judgements]

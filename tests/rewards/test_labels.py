@@ -21,11 +21,11 @@ from tests.frames import rollout, spelled, text_of
 
 
 def drawn(**rewards: list[float]) -> pd.DataFrame:
-    rows = [
-        rollout(name, i, "incorrect", reward=value, reward_status="judged" if math.isfinite(value) else "not_finite")
-        for name, values in rewards.items()
-        for i, value in enumerate(values)
-    ]
+    rows = []
+    for name, values in rewards.items():
+        for i, value in enumerate(values):
+            status = "judged" if math.isfinite(value) else "not_finite"
+            rows.append(rollout(name, i, "incorrect", reward=value, reward_status=status))
     return to_frame(rows)
 
 
@@ -58,7 +58,7 @@ def test_a_scalar_reward_stays_one_if_its_values_are_0_and_1() -> None:
 
 def test_an_update_of_ties_logs_no_lengths_of_the_best_and_worst() -> None:
     logged = summary(drawn(p=[0.5, 0.5]).assign(reward_is_scalar=True), [])
-    assert not [name for name, value in logged.items() if value is None]
+    assert None not in logged.values()
 
 
 values = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, math.nan]), min_size=1, max_size=6)
@@ -69,7 +69,9 @@ def test_whoever_is_imitated_is_worth_more_than_whoever_is_avoided(p: list[float
     frame = drawn(p=p, q=q)
     labelled = frame.assign(label=labels(frame))
     for _, rows in labelled.dropna(subset="label").groupby("problem_id"):
-        right, wrong = (rows["reward"][rows["label"] == side] for side in (True, False))
+        is_right = rows["label"].astype(bool)
+        right = rows["reward"][is_right]
+        wrong = rows["reward"][~is_right]
         if len(right) and len(wrong):
             assert right.min() > wrong.max()
     assert labelled["label"][frame["reward"].isna()].isna().all()
@@ -90,7 +92,7 @@ def test_a_pair_is_one_of_the_best_and_one_of_the_worst(scored: pd.DataFrame) ->
 
 def test_a_group_has_all_pairs_of_the_best_and_the_worst(scored: pd.DataFrame) -> None:
     [group] = groups(scored, "pq", which="all", seed=0, whole=True)
-    assert [text_of(ids) for ids in group.completions] == [f"p, attempt {i}" for i in range(4)]
+    assert [*map(text_of, group.completions)] == ["p, attempt 0", "p, attempt 1", "p, attempt 2", "p, attempt 3"]
     assert sorted(group.pairs) == [(1, 0), (3, 0)]
     assert group.advantages == pytest.approx((-0.5, 0.3, -0.1, 0.3))
 
@@ -145,20 +147,26 @@ def test_a_training_logs_lengths_of_scalar_rewards_only(of_lengths: pd.DataFrame
 
 
 def test_a_control_is_informative_by_its_reward_and_right_by_the_truth() -> None:
-    rows = [
-        rollout("p", i, verdict, reward=reward, reward_status="judged")
-        for i, (verdict, reward) in enumerate([("correct", 0.0), ("correct", 1.0), ("correct", 0.0), ("correct", 1.0)])
-    ]
-    measures = informativeness(to_frame(rows))  # type: ignore[arg-type]
+    right = to_frame([rollout("p", i, "correct", reward_status="judged") for i in range(4)])
+    measures = informativeness(right.assign(reward=[0.0, 1.0, 0.0, 1.0]))
     assert (measures.pass_at_1, measures.pairability, measures.entropy, measures.mean_reward) == (1, 1, 1, 0.5)
 
 
 @pytest.fixture
 def mixed() -> pd.DataFrame:
     """A right and a wrong answer to v, and two replies each to p and q, of which one of p is between the answers."""
-    right, wrong = rollout("v", 0, "correct", reward=1.0), rollout("v", 1, "incorrect", reward=0.0)
-    replies = [rollout(name, i, "no_reference", reward=value) for name, i, value in OPEN_ENDED]
-    return to_frame([right, replies[0], wrong, *replies[1:]])
+    rows = [
+        rollout("v", 0, "correct", reward=1.0),
+        rollout("p", 0, "no_reference", reward=2.5),
+        rollout("v", 1, "incorrect", reward=0.0),
+        rollout("p", 1, "no_reference", reward=1.0),
+        rollout("q", 0, "no_reference", reward=1.0),
+        rollout("q", 1, "no_reference", reward=4.0),
+    ]
+    return to_frame(rows)
+
+
+TOKENS = [100, 9, 100, 5, 3, 7]  # of these rows
 
 
 def test_each_kind_of_a_mixed_batch_is_labelled_separately(mixed: pd.DataFrame) -> None:
@@ -182,9 +190,3 @@ def test_a_mixed_batch_logs_rewards_and_lengths_by_kind(mixed: pd.DataFrame) -> 
     assert logged["reward/open_ended"] == pytest.approx(8.5 / 4)
     assert logged["completions/mean_length/verifiable"] == 100
     assert logged["completions/mean_length/open_ended"] == 6
-
-
-TOKENS = [100, 9, 100, 5, 3, 7]
-
-
-OPEN_ENDED = (("p", 0, 2.5), ("p", 1, 1.0), ("q", 0, 1.0), ("q", 1, 4.0))

@@ -24,7 +24,15 @@ from g2d.verifier import Verification
 from tests.configs import MINIMAL
 from tests.rewards.models import CONTEXT, TEMPLATE, reward_model
 
-CONVERSATIONS = [("Name a fruit.", "An apple" + ", please" * n) for n in (0, 20, 3, 1, 11, 3)] + [("Why?", "")]
+CONVERSATIONS = [
+    ("Name a fruit.", "An apple"),
+    ("Name a fruit.", "An apple" + ", please" * 20),
+    ("Name a fruit.", "An apple" + ", please" * 3),
+    ("Name a fruit.", "An apple, please"),
+    ("Name a fruit.", "An apple" + ", please" * 11),
+    ("Name a fruit.", "An apple" + ", please" * 3),
+    ("Why?", ""),
+]
 
 
 def settings(folder: Path, **more: Any) -> Section:
@@ -82,11 +90,12 @@ def test_scores_do_not_depend_on_the_day(tmp_path: Path) -> None:
     assert today == Scorer(folder, batch_size=1)(CONVERSATIONS)
 
 
-def test_scores_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_cached(tmp_path: Path) -> None:
     scorer = Scorer(reward_model(tmp_path), batch_size=4)
     rows: list[int] = []
-    forward = scorer._forward
-    monkeypatch.setattr(scorer, "_forward", lambda batch: rows.append(len(batch)) or forward(batch))
+    scorer.model.register_forward_pre_hook(
+        lambda model, arguments, keywords: rows.append(len(keywords["input_ids"])), with_kwargs=True
+    )
     first = scorer(CONVERSATIONS)
     assert rows == [4, 2]  # one of the seven is there twice
     assert scorer([*CONVERSATIONS[::-1], ("Why?", "Because")])[:7] == first[::-1]

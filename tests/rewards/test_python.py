@@ -26,7 +26,7 @@ from g2d.verifier import Verification, VerifierError, pool
 from g2d.verifier.user_code import signature
 from tests.configs import MINIMAL
 from tests.open_ended import HELD_OUT, POOL
-from tests.rewards.models import CONTEXT
+from tests.rewards.models import CONTEXT, rewards_of
 
 SHORT = "def reward(completions, **kwargs):\n    return [-len(text) / 10 for text in completions]\n"
 
@@ -45,23 +45,19 @@ def written(text: str, **keys: Any) -> PythonReward:
 
 def judged(settings: PythonReward, groups: int = 2) -> list[Judgement]:
     """Two completions of each of some problems, "a", "aa", "aaa", ..., the first of each right."""
-    to_score = [
-        VerifiedCompletion(
-            Problem(f"p{n}", f"question {n}", str(n), 1, None, "a test"),
-            f"p{n}",
-            sample,
-            "a" * (2 * n + sample + 1),
-            Verification("correct" if sample == 0 else "incorrect", None),
-        )
-        for n in range(groups)
-        for sample in range(2)
-    ]
+    to_score = []
+    for n in range(groups):
+        problem = Problem(f"p{n}", f"question {n}", str(n), 1, None, "a test")
+        right = Verification("correct", None)
+        wrong = Verification("incorrect", None)
+        to_score.append(VerifiedCompletion(problem, f"p{n}", 0, "a" * (2 * n + 1), right))
+        to_score.append(VerifiedCompletion(problem, f"p{n}", 1, "a" * (2 * n + 2), wrong))
     return judge(settings, to_score, CONTEXT)
 
 
 def test_it_judges_and_comes_back_from_the_parameters_of_a_job() -> None:
     settings = written(SHORT)
-    assert [judgement.reward for judgement in judged(settings)] == [-0.1, -0.2, -0.3, -0.4]
+    assert rewards_of(judged(settings)) == [-0.1, -0.2, -0.3, -0.4]
     assert is_scalar(settings)
     assert words_of(settings) == "rewards of mine.py"
     assert reward_settings(reward_params(settings)) == settings
@@ -77,10 +73,10 @@ def test_its_function_gets_every_list_by_name_a_group_at_a_time() -> None:
         function="judge",
         binary=True,
     )
-    assert [judgement.reward for judgement in judged(settings)] == [1, 0, 1, 0]
+    assert rewards_of(judged(settings)) == [1, 0, 1, 0]
     assert not is_scalar(settings)
     assert words_of(settings) == "rewards of mine.py (judge)"
-    seen = sorted(json.loads(line) for line in Path("seen.jsonl").read_text().splitlines())
+    seen = sorted(map(json.loads, Path("seen.jsonl").read_text().splitlines()))
     verdicts = ["correct", "incorrect"]
     assert seen == [
         [["question 0"] * 2, ["a", "aa"], ["0"] * 2, verdicts, ["p0"] * 2],
@@ -121,7 +117,7 @@ def test_a_failure_is_a_status_of_its_group_and_never_ends_the_job(body: str, st
     text = f"def reward(completions):\n    if len(completions[0]) > 1:\n        return [1, 2]\n    {body}\n"
     judgements = judged(written(text, time_limit=0.5))
     assert [judgement.status for judgement in judgements] == [*statuses, "judged", "judged"]
-    assert [judgement.reward for judgement in judgements[2:]] == [1, 2]
+    assert rewards_of(judgements[2:]) == [1, 2]
 
 
 def test_writing_to_any_descriptor_spoils_no_number() -> None:
@@ -136,7 +132,7 @@ def reward(completions):
     print("[1, 2]" * 100_000, flush=True)
     return [len(text) for text in completions]
 """
-    assert [judgement.reward for judgement in judged(written(text))] == [1, 2, 3, 4]
+    assert rewards_of(judged(written(text))) == [1, 2, 3, 4]
 
 
 def test_the_details_have_the_reason() -> None:
@@ -187,13 +183,12 @@ def test_where_a_reward_is_named_its_file_can_stand() -> None:
     ablation = {"steps": [0], "reward": {"file": "of/my reward.py"}}
     ablations = {"one": ablation, "same": ablation, "other": ablation | {"reward": {"file": "my-reward.py"}}}
     config = load(MINIMAL | {"rewards": {"short": {"file": "short.py"}}, "ablations": ablations})
-    assert {name: reward.file for name, reward in config.rewards.items()} == {
-        "short": "short.py",
-        "my-reward": "of/my reward.py",
-        "my-reward-2": "my-reward.py",
-    }
-    named = {name: reward.reward for name, reward in config.ablations.items()}
-    assert named == {"one": "my-reward", "same": "my-reward", "other": "my-reward-2"}
+    assert config.rewards.keys() == {"short", "my-reward", "my-reward-2"}
+    assert config.rewards["short"].file == "short.py"
+    assert config.rewards["my-reward"].file == "of/my reward.py"
+    assert config.rewards["my-reward-2"].file == "my-reward.py"
+    assert config.ablations["one"].reward == config.ablations["same"].reward == "my-reward"
+    assert config.ablations["other"].reward == "my-reward-2"
     assert load(config.model_dump()) == config
 
 
@@ -227,7 +222,7 @@ def test_a_fork_in_it_answers_nothing(tmp_path: Path) -> None:
         "import os\ndef reward(completions):\n"
         "    child = os.fork() == 0\n    return [len(text) + 9 * child for text in completions]\n"
     )
-    assert [judgement.reward for judgement in judged(written(fork), groups=40)] == [*range(1, 81)]
+    assert rewards_of(judged(written(fork), groups=40)) == [*range(1, 81)]
 
 
 @pytest.mark.parametrize("body", ["float(sum(range(10**12)))", "__import__('time').sleep(1000)"])
@@ -259,7 +254,7 @@ def test_a_request_to_stop_ends_a_call_that_hangs(monkeypatch: pytest.MonkeyPatc
     with stop_requests() as requests, pytest.raises(VerifierError, match="no answer 1 s after the request to stop"):
         judged(settings)
     assert set(requests) == {"SIGTERM"}
-    assert [judgement.reward for judgement in judged(written(SHORT))] == [-0.1, -0.2, -0.3, -0.4]
+    assert rewards_of(judged(written(SHORT))) == [-0.1, -0.2, -0.3, -0.4]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +16,11 @@ from g2d.rewards.registry import REWARDS, TRUTH, judge, reward_params, reward_se
 from g2d.rewards.reward import Context, VerifiedCompletion, group_name
 from g2d.settings import Section
 from g2d.verifier import Verifier
+from tests.rewards.models import rewards_of
 
-COIN, FORMAT, WRONG = Random(reward="random"), Format(reward="format"), Wrong(reward="wrong")
+COIN = Random(reward="random")
+FORMAT = Format(reward="format")
+WRONG = Wrong(reward="wrong")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,7 @@ def completions(
 def rewards(
     reward: Section, judged: Sequence[VerifiedCompletion], *, seed: int = 0, stream: str = "training"
 ) -> list[float | None]:
-    return [judgement.reward for judgement in judge(reward, judged, Context(seed, stream))]
+    return rewards_of(judge(reward, judged, Context(seed, stream)))
 
 
 TEXTS = [
@@ -80,12 +84,14 @@ def test_params_have_the_version() -> None:
 
 @given(st.integers(0, 1000), st.randoms(use_true_random=False))
 def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: random.Random) -> None:
-    context = Context(seed, "training")
     problem = Problem("p", "?", "5", 1, None, "a test")
-    all_of_them = [VerifiedCompletion(problem, group, i, "", None) for group in "pqr" for i in range(4)]  # type: ignore[arg-type]
-    coins = {(a.group, a.sample): j.reward for a, j in zip(all_of_them, judge(COIN, all_of_them, context), strict=True)}
-    some = shuffle.sample(all_of_them, 7)
-    assert [judgement.reward for judgement in judge(COIN, some, context)] == [coins[a.group, a.sample] for a in some]
+    all_of_them = []
+    for group in "pqr":
+        all_of_them += [VerifiedCompletion(problem, group, i, "", None) for i in range(4)]  # type: ignore[arg-type]
+    coins = rewards(COIN, all_of_them, seed=seed)
+    places = shuffle.sample(range(12), 7)
+    some = [all_of_them[place] for place in places]
+    assert rewards(COIN, some, seed=seed) == [coins[place] for place in places]
 
 
 def test_random_rewards_differ_between_visits_seeds_and_streams_and_have_their_rate(verifier: Verifier) -> None:
@@ -98,5 +104,4 @@ def test_random_rewards_differ_between_visits_seeds_and_streams_and_have_their_r
         rewards(COIN, completions(verifier, texts), seed=1),
         rewards(COIN, completions(verifier, texts), stream="harvest"),
     ):
-        agree = sum(a == b for a, b in zip(coins, other, strict=True)) / 2000
-        assert 0.45 < agree < 0.55  # independent, neither equal nor opposite
+        assert 0.45 < np.mean(np.equal(coins, other)) < 0.55  # independent, neither equal nor opposite

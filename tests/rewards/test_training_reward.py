@@ -13,9 +13,14 @@ from g2d.rewards.reward import Judgement
 from g2d.rewards.training_reward import TrainingReward, completion_text, log_verdicts
 from g2d.settings import Section
 from g2d.verifier import Verification
+from tests.rewards.models import rewards_of
 
-PROBLEMS = [Problem(name, "?", "5", 1, None, "a test") for name in "pq"]
+PROBLEMS = [Problem("p", "?", "5", 1, None, "a test"), Problem("q", "?", "5", 1, None, "a test")]
 WRONG = Wrong(reward="wrong")
+
+
+def verdicts_of(verifications: list[Verification]) -> list[str]:
+    return [verification.verdict for verification in verifications]
 
 
 def call(reward: Section, answers: list[str], groups: list[str], **more: Any) -> tuple[Any, dict[str, float], Any]:
@@ -43,16 +48,17 @@ def call(reward: Section, answers: list[str], groups: list[str], **more: Any) ->
 
 def test_the_default_reward_is_unchanged() -> None:
     values, metrics, (verified, rewards) = call(TRUTH, ["5", "6", "7", "5"], ["p", "p", "q", "q"])
-    assert values == [1, 0, 0, 1] == [judgement.reward for judgement in rewards]
-    assert [judgement.verdict for judgement in verified] == ["correct", "incorrect", "incorrect", "correct"]
+    assert values == [1, 0, 0, 1] == rewards_of(rewards)
+    assert verdicts_of(verified) == ["correct", "incorrect", "incorrect", "correct"]
     assert metrics["verdicts/correct"] == 0.5
-    assert set(metrics) == {name for name in metrics if name.startswith("verdicts/")}
+    for name in metrics:
+        assert name.startswith("verdicts/")
 
 
 def test_training_sees_the_reward_and_the_rows_have_the_truth_too() -> None:
     values, metrics, (verified, _) = call(WRONG, ["6", "6", "5", "7"], ["p", "p", "q", "q"])
     assert values == [1, 1, 0, 1]
-    assert [judgement.verdict for judgement in verified] == ["incorrect", "incorrect", "correct", "incorrect"]
+    assert verdicts_of(verified) == ["incorrect", "incorrect", "correct", "incorrect"]
     assert metrics["verdicts/correct"] == 0.25
     assert (metrics["rewards/judged"], metrics["rewards/not_finite"]) == (1, 0)
 
@@ -72,7 +78,8 @@ def test_each_kind_of_problem_has_its_own_metrics() -> None:
     metrics: dict[str, float] = {}
     reward = ByKind(verifiable=WRONG, open_ended=Format(reward="format"))
     problems = [PROBLEMS[0], Problem("o", "?", None, None, None, "a test")]
-    texts, ids = [r"\boxed{6}", r"\boxed{5}", r"\boxed{a}", r"\boxed{b}"], [[1], [1, 2], [1, 2, 3], [1] * 5]
+    texts = [r"\boxed{6}", r"\boxed{5}", r"\boxed{a}", r"\boxed{b}"]
+    ids = [[1], [1, 2], [1, 2, 3], [1] * 5]
     groups = ["p", "p", "o", "o"]
     TrainingReward(reward, problems, seed=0, group_size=2)(texts, groups, groups, ids, log_metric=metrics.__setitem__)
     assert {name: value for name, value in metrics.items() if name.endswith(("/verifiable", "/open_ended"))} == {
@@ -96,15 +103,15 @@ def test_half_a_group_is_not_judged() -> None:
 def test_completions_in_both_of_trls_formats(form: Any) -> None:
     texts = [r"so \boxed{5}", "so 5", r"so \boxed{5", r"so \boxed{\frac{10}{2}}"]
     function = TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=4)
-    assert function([form(text) for text in texts], ["p"] * 4, ["p"] * 4) == [1, 0, 0, 1]
+    assert function([*map(form, texts)], ["p"] * 4, ["p"] * 4) == [1, 0, 0, 1]
     assert function([], [], []) == []
 
 
 def test_the_end_token_tells_truncated_completions() -> None:
     function = TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=4, eos_token_ids=[0])
-    texts, ids = ["5", "5", r"\boxed{5}", "5"], [[7, 0], [7, 8], [7, 8], []]
-    judgements, _ = function.judged(texts, ["p"] * 4, ["p"] * 4, ids)
-    assert [judgement.verdict for judgement in judgements] == ["no_boxed", "truncated", "correct", "truncated"]
+    ids = [[7, 0], [7, 8], [7, 8], []]
+    verified, _ = function.judged(["5", "5", r"\boxed{5}", "5"], ["p"] * 4, ["p"] * 4, ids)
+    assert verdicts_of(verified) == ["no_boxed", "truncated", "correct", "truncated"]
 
 
 @pytest.mark.parametrize(

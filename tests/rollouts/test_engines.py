@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from g2d.policies.record import context_limit, end_tokens, ends_in_words
 from g2d.problems.prompts import Prompt, token_ids
 from g2d.problems.synthetic import generate
 from g2d.rollouts.continuous_batching import is_supported
-from g2d.rollouts.engine import Completion, Decoding, Request
+from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.rollout import (
     COLUMNS,
     IDS,
@@ -48,7 +49,7 @@ def engine() -> TransformersEngine:
     return TransformersEngine.of(tiny_policy())
 
 
-def requests(engine: TransformersEngine, n: int) -> list[Request]:
+def requests(engine: Engine, n: int) -> list[Request]:
     problems = generate("arithmetic", "train", n, seed=0)
     return [engine.request(p.problem_id, [{"role": "user", "content": p.prompt}]) for p in problems]
 
@@ -58,6 +59,16 @@ def request_of(engine: TransformersEngine, problem_id: str, text: str) -> Reques
     return Request(problem_id, text, tuple(token_ids(engine.tokenizer, [text])[0]))
 
 
+def one_by_one(engine: Engine, asked: list[Request], decoding: Decoding) -> list[list[Completion]]:
+    """Generate for each request without the others."""
+    return [engine.generate([request], decoding)[0] for request in asked]
+
+
+def table(drawn: list[list[Completion]]) -> pd.DataFrame:
+    """Return a row for each completion."""
+    return pd.DataFrame(chain.from_iterable(drawn))
+
+
 def test_a_sample_depends_on_the_seed_and_not_on_the_order(engine: TransformersEngine) -> None:
     asked = requests(engine, 12)
     assert engine.generate([], GREEDY) == []
@@ -65,7 +76,7 @@ def test_a_sample_depends_on_the_seed_and_not_on_the_order(engine: TransformersE
     drawn = engine.generate(asked, decoding)
     assert engine.generate(asked[::-1], decoding)[::-1] == drawn
     assert engine.generate(asked, replace(decoding, seed=1)) != drawn
-    assert len({completion.text for completion in drawn[0]}) > 1
+    assert table(drawn[:1])["text"].nunique() > 1
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 9), st.integers(1, 40), st.integers(1, 3))
@@ -74,13 +85,14 @@ def test_rows_that_pass_from_sample_to_sample_change_nothing(
     engine: TransformersEngine, lengths: list[int], batch_size: int, budget: int, n: int
 ) -> None:
     """Prompts of any lengths, any batch: every sample equals the one drawn alone."""
-    words = requests(engine, 1)[0].prompt_text
-    texts = [" ".join((words.split() * 9)[:length]) for length in lengths]
-    asked = [request_of(engine, str(i), text) for i, text in enumerate(texts)]
+    words = requests(engine, 1)[0].prompt_text.split() * 9
+    asked = []
+    for i, length in enumerate(lengths):
+        asked.append(request_of(engine, str(i), " ".join(words[:length])))
     decoding = Decoding(n, 1.3, 0.9, budget, batch_size, 0)
     drawn = engine.generate(asked, decoding)
-    assert drawn == [engine.generate([request], replace(decoding, batch_size=1))[0] for request in asked]
-    for completion in (completion for completions in drawn for completion in completions):
+    assert drawn == one_by_one(engine, asked, replace(decoding, batch_size=1))
+    for completion in chain.from_iterable(drawn):
         assert 1 <= completion.token_count <= budget
         assert completion.finish_reason == "stop" or completion.token_count == budget
 
@@ -117,16 +129,16 @@ def test_every_kind_of_model_answers_as_alone(engine: TransformersEngine, kind: 
     model = random_model(kind)
     assert is_supported(model) == (kind not in ("state space", "causal by column"))
     other = TransformersEngine(model, engine.tokenizer, [1, 7, 9])
-    asked = [
-        request_of(other, request.problem_id, request.prompt_text * (1 + i % 3))
-        for i, request in enumerate(requests(engine, 6))
-    ]
+    asked = []
+    for i, request in enumerate(requests(engine, 6)):
+        asked.append(request_of(other, request.problem_id, request.prompt_text * (1 + i % 3)))
     greedy = other.generate(asked, Decoding(1, 0.0, 1.0, 20, 4, 0))
-    assert [(c.text, c.token_count) for [c] in greedy] == [own_greedy(other, request, 20) for request in asked]
+    for request, [completion] in zip(asked, greedy, strict=True):
+        assert (completion.text, completion.token_count) == own_greedy(other, request, 20)
     decoding = Decoding(3, 1.3, 0.95, 20, 5, 0)
     drawn = other.generate(asked, decoding)
-    assert drawn == [other.generate([request], decoding)[0] for request in asked]
-    assert {c.finish_reason for completions in drawn for c in completions} == {"stop", "length"}
+    assert drawn == one_by_one(other, asked, decoding)
+    assert set(table(drawn)["finish_reason"]) == {"stop", "length"}
 
 
 def test_a_prompt_is_read_once_for_its_samples(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +151,11 @@ def test_a_prompt_is_read_once_for_its_samples(engine: TransformersEngine, monke
 
     monkeypatch.setattr(engine.model, "forward", functools.wraps(original)(counted))
     drawn = engine.generate(requests(engine, 3), Decoding(8, 1.3, 1.0, 12, 24, 0))
-    assert [shape for shape in read if shape[1] > 1] == [(3, max(shape[1] for shape in read))]
+    passes = pd.DataFrame(read, columns=["rows", "width"])
+    of_prompts = passes["width"] > 1
+    assert passes[of_prompts]["rows"].tolist() == [3]
     # A finished row is not carried to the end of the longest completion.
-    tokens = sum(completion.token_count for completions in drawn for completion in completions)
-    assert sum(rows for rows, width in read if width == 1) < tokens
+    assert passes[~of_prompts]["rows"].sum() < table(drawn)["token_count"].sum()
 
 
 def test_every_token_that_the_model_declares_ends_a_completion() -> None:
@@ -150,10 +163,9 @@ def test_every_token_that_the_model_declares_ends_a_completion() -> None:
     engine = TransformersEngine.of(policy)
     assert engine.end_ids == {0, 1}
     assert load_tokenizer(policy).eos_token_id == 1
-    completions = [c for cs in engine.generate(requests(engine, 12), sampling(HARVEST, seed=0)) for c in cs]
-    ended = [completion for completion in completions if completion.token_count < HARVEST.max_completion_length]
-    assert ended
-    assert {completion.finish_reason for completion in ended} == {"stop"}
+    completions = table(engine.generate(requests(engine, 12), sampling(HARVEST, seed=0)))
+    ended = completions[completions["token_count"] < HARVEST.max_completion_length]
+    assert set(ended["finish_reason"]) == {"stop"}
 
 
 @pytest.mark.parametrize(
@@ -244,13 +256,14 @@ def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
     write_rollouts(tmp_path / "rollouts.parquet", drawn)
     frame = read_rollouts(tmp_path / "rollouts.parquet")
     kept = pyarrow.parquet.read_schema(tmp_path / "rollouts.parquet")
-    assert {str(kept.field(name).type) for name in IDS} == {"list<element: int32>"}
+    for name in IDS:
+        assert str(kept.field(name).type) == "list<element: int32>"
     assert list(frame.columns) == [name for name in COLUMNS if name not in OF_REWARDS]
     pd.testing.assert_frame_equal(frame, to_frame(drawn))
     assert list(frame.problem_id) == [p.problem_id for p in problems for _ in range(4)]
     assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
     without = rollouts_of(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0))  # not for training
-    assert to_frame(without).columns.tolist() == [name for name in frame if name not in OF_TOKENS]
+    assert to_frame(without).columns.tolist() == frame.columns.drop([*OF_TOKENS]).tolist()
 
 
 def test_evaluation_is_greedy_unless_samples_are_asked_for() -> None:
@@ -258,8 +271,10 @@ def test_evaluation_is_greedy_unless_samples_are_asked_for() -> None:
     settings = Evaluation.model_validate({"sampled": {"n": 3, "temperature": 0.6, "top_p": 0.95}})
     problems = generate("arithmetic", "test", 4, seed=0)
     decoding = evaluation_decoding(settings.model_copy(update={"max_completion_length": 12}))
-    drawn = rollouts_of(tiny_policy(), problems, Prompt(), decoding)
-    assert [(r.sample, r.temperature, r.seed) for r in drawn] == [(j, 0.6, 0) for _ in problems for j in range(3)]
+    drawn = to_frame(rollouts_of(tiny_policy(), problems, Prompt(), decoding))
+    assert drawn["sample"].tolist() == [0, 1, 2] * 4
+    assert set(drawn["temperature"]) == {0.6}
+    assert set(drawn["seed"]) == {0}
 
 
 def test_a_file_that_is_no_rollouts_is_refused_by_name(tmp_path: Path) -> None:
@@ -283,32 +298,33 @@ class Scripted:
         self, texts: Sequence[str], reasons: Sequence[FinishReason] | None = None, *, in_thinking: bool = False
     ) -> None:
         self.in_thinking = in_thinking
-        reasons = reasons or ["stop"] * len(texts)
-        self.completions = [Completion(text, 1, reason, (1,)) for text, reason in zip(texts, reasons, strict=True)]
+        self.completions = []
+        for text, reason in zip(texts, reasons or ["stop"] * len(texts), strict=True):
+            self.completions.append(Completion(text, 1, reason, (1,)))
 
     def request(self, problem_id: str, shown: Any) -> Request:
         return Request(problem_id, "", (1,), self.in_thinking)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        return [self.completions for _ in requests]
+        return [self.completions] * len(requests)
 
 
 def test_completions_are_judged_with_their_finish_reasons() -> None:
     [problem] = generate("arithmetic", "train", 1, seed=0)
     texts = [f"\\boxed{{{problem.answer}}}", "\\boxed{1234}", f"It is {problem.answer}.", "Let me think"]
     engine = Scripted(texts, ["stop", "stop", "stop", "length"])
-    drawn = rollouts_of(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=engine)
-    assert [r.verdict for r in drawn] == ["correct", "incorrect", "no_boxed", "truncated"]
-    assert [r.completion_text for r in drawn] == texts
-    assert {r.engine for r in drawn} == {"scripted"}
+    drawn = to_frame(rollouts_of(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=engine))
+    assert drawn["verdict"].tolist() == ["correct", "incorrect", "no_boxed", "truncated"]
+    assert drawn["completion_text"].tolist() == texts
+    assert set(drawn["engine"]) == {"scripted"}
 
 
 def test_completions_are_judged_with_the_thinking_that_began_in_the_prompt() -> None:
     [problem] = generate("arithmetic", "train", 1, seed=0)
     answer = f"\\boxed{{{problem.answer}}}"
     engine = Scripted([answer, f"Perhaps.</think>{answer}"], in_thinking=True)
-    drawn = rollouts_of(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=engine)
-    assert [r.verdict for r in drawn] == ["unfinished_thinking", "correct"]
+    drawn = to_frame(rollouts_of(tiny_policy(), [problem], Prompt(), sampling(HARVEST, seed=0), engine=engine))
+    assert drawn["verdict"].tolist() == ["unfinished_thinking", "correct"]
 
 
 def test_text_that_utf8_cannot_hold_does_not_stop_a_harvest(tmp_path: Path) -> None:

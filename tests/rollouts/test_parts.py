@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from g2d.problems import Problem
 from g2d.problems.synthetic import generate
-from g2d.rollouts.rollout import merge_parts, part_of, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.rollout import Rollout, merge_parts, part_of, read_rollouts, to_frame, write_rollouts
 from tests.frames import group
 
 
@@ -19,18 +19,26 @@ def problems(n: int) -> list[Problem]:
     return generate("arithmetic", "train", n, seed=0)
 
 
+def answered(asked: list[Problem]) -> list[Rollout]:
+    rows = []
+    for problem in asked:
+        rows += group(problem.problem_id, 1, 3, level=problem.level)
+    return rows
+
+
 def write_parts(folder: Path, asked: list[Problem], count: int) -> list[Path]:
     files = []
     for number in range(1, count + 1):
         files.append(folder / f"{number}-of-{count}.parquet")
-        dealt = part_of(asked, number, count)
-        write_rollouts(files[-1], [row for p in dealt for row in group(p.problem_id, 1, 3, level=p.level)])
+        write_rollouts(files[-1], answered(part_of(asked, number, count)))
     return files
 
 
 def test_parts_are_dealt_out_like_cards() -> None:
     asked = problems(7)
-    assert [part_of(asked, number, 3) for number in (1, 2, 3)] == [asked[0::3], asked[1::3], asked[2::3]]
+    assert part_of(asked, 1, 3) == asked[0::3]
+    assert part_of(asked, 2, 3) == asked[1::3]
+    assert part_of(asked, 3, 3) == asked[2::3]
     assert part_of(asked, 1, 1) == asked
 
 
@@ -39,7 +47,7 @@ def test_parts_are_dealt_out_like_cards() -> None:
 def test_merging_undoes_dealing_whatever_the_number(tmp_path: Path, n: int, data: st.DataObject) -> None:
     asked = problems(n)
     count = data.draw(st.integers(1, n))
-    whole = to_frame([row for p in asked for row in group(p.problem_id, 1, 3, level=p.level)])
+    whole = to_frame(answered(asked))
     merged = merge_parts(write_parts(tmp_path, asked, count), asked)
     pd.testing.assert_frame_equal(merged, whole)
     write_rollouts(tmp_path / "whole.parquet", whole)

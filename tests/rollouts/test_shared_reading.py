@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from g2d.rollouts import continuous_batching, sampling
 from g2d.rollouts.continuous_batching import PREFIX, ContinuousBatch, Rows, Sample, shared_prefix, shares_keys
@@ -43,19 +43,21 @@ def drawn(model: Any, prompts: list[list[int]], decoding: Decoding) -> dict[Samp
 def test_completions_do_not_depend_on_what_is_shared(
     kind: str, decoding: Decoding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, prompts = random_model(kind), prompts_behind(COMMON, 1, 12, 5, 30, 2, 7)
+    model = random_model(kind)
+    prompts = prompts_behind(COMMON, 1, 12, 5, 30, 2, 7)
     made = []
     for shortest in (PREFIX, 10**9):
         monkeypatch.setattr(continuous_batching, "PREFIX", shortest)
         made.append(drawn(model, prompts, decoding))
     assert made[0] == made[1]
-    assert len({tuple(tokens) for tokens in made[0].values()}) >= len(prompts)
+    assert len(set(map(tuple, made[0].values()))) >= len(prompts)
 
 
 @pytest.mark.parametrize("kind", ["grouped", "learned positions"])
 def test_a_step_may_ask_for_more_columns_than_there_are(kind: str) -> None:
     """A batch goes on counting after its longest row has ended, until more rows are free."""
-    model, latest = random_model(kind), []
+    model = random_model(kind)
+    latest = []
     for width in (4, 9):  # of 8 columns
         rows = Rows(model, GREEDY, ENDS, 2, 8)
         with torch.inference_mode():
@@ -66,7 +68,8 @@ def test_a_step_may_ask_for_more_columns_than_there_are(kind: str) -> None:
 
 
 def test_the_tokens_that_all_prompts_share_are_read_once() -> None:
-    model, read = random_model("grouped"), []
+    model = random_model("grouped")
+    read = []
     forward = model.forward
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -82,7 +85,7 @@ def test_keys_and_values_are_not_repeated_for_query_heads(monkeypatch: pytest.Mo
     """A model with separate keys per head keeps its attention."""
     calls = []
     monkeypatch.setitem(
-        AttentionInterface._global_mapping,
+        ALL_ATTENTION_FUNCTIONS,
         continuous_batching.BY_ROW,
         lambda *args, **kwargs: calls.append(args[2].shape[1]) or continuous_batching.attend(*args, **kwargs),
     )
@@ -114,7 +117,8 @@ def test_the_token_found_by_blocks_is_that_of_the_whole_sum() -> None:
     """Boundaries excepted: where both look the number up among the same 5,000 sums, rounding moves none of 2,000."""
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(2000, 5000, generator=generator)
-    logits[0, 1:], logits[1, :-1] = -torch.inf, -torch.inf
+    logits[0, 1:] = -torch.inf
+    logits[1, :-1] = -torch.inf
     uniforms = torch.rand(2000, generator=generator, dtype=torch.float64)
     uniforms[:4] = torch.tensor([0.0, 0.0, 0.0, 1 - 2.0**-53], dtype=torch.float64)
     uniforms[4] = 1 - 2.0**-53

@@ -14,16 +14,15 @@ from g2d.rollouts.verifier_failures import first_failure, require_judged
 from g2d.verifier import Verifier
 from tests.frames import rollout
 
-PROBLEMS = [Problem(f"p{n}", f"question {n}", str(n), 1, None, "a test") for n in range(2)]
+PROBLEMS = [Problem("p0", "question 0", "0", 1, None, "a test"), Problem("p1", "question 1", "1", 1, None, "a test")]
 
 
 def judged(file: Path, body: str) -> pd.DataFrame:
     file.write_text(f"def judge(problem, completion):\n    {body}\n")
     with Verifier(file=str(file)) as verifier:
         items = [(reference, "text") for reference in references(PROBLEMS, verifier)]
-        verdicts = [verification.verdict for verification in verifier.verify(items)]
-    rows = [rollout(problem.problem_id, 0, verdict) for problem, verdict in zip(PROBLEMS, verdicts, strict=True)]
-    return to_frame(rows)
+        first, second = verifier.verify(items)
+    return to_frame([rollout("p0", 0, first.verdict), rollout("p1", 0, second.verdict)])
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,15 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from g2d.policies import PolicyRecord
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.engine import Completion, Decoding, Engine, Request
+from g2d.rollouts.engine import Completion, Decoding
+from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.sample import sampling
 from g2d.rollouts.sampling import request_seed
@@ -24,6 +26,7 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests import models
 from tests.models import rollouts_of, two_ends_policy
+from tests.rollouts.test_engines import one_by_one, requests, table
 from tests.shared import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM
@@ -55,11 +58,6 @@ def adapted(policy: PolicyRecord, tmp_path_factory: pytest.TempPathFactory) -> P
     return models.adapted(policy, tmp_path_factory.mktemp("adapter"), std=0.5)
 
 
-def requests(engine: Engine, n: int = N) -> list[Request]:
-    problems = generate("arithmetic", "train", n, seed=0)
-    return [engine.request(p.problem_id, [{"role": "user", "content": p.prompt}]) for p in problems]
-
-
 def identical(ours: list[list[Completion]], theirs: list[list[Completion]]) -> float:
     """Return the share of prompts with the same text; if the text is the same, so is everything else.
 
@@ -74,15 +72,16 @@ def identical(ours: list[list[Completion]], theirs: list[list[Completion]]) -> f
 def test_greedy_completions_equal_those_of_transformers(
     vllm: VllmEngine, transformers: TransformersEngine, budget: int
 ) -> None:
-    asked = requests(vllm)
-    assert asked == requests(transformers)
+    asked = requests(vllm, N)
+    assert asked == requests(transformers, N)
     assert vllm.end_ids == transformers.end_ids == {0, 1}
     decoding = replace(GREEDY, max_completion_length=budget)
     ours = vllm.generate(asked, decoding)
     assert identical(ours, transformers.generate(asked, decoding)) >= 0.98
-    reasons = {completion.finish_reason for [completion] in ours}
-    assert ("stop" if budget == 40 else "length") in reasons
-    assert all(c.token_count == budget for [c] in ours if c.finish_reason == "length")
+    completions = table(ours)
+    assert ("stop" if budget == 40 else "length") in set(completions["finish_reason"])
+    cut_off = completions[completions["finish_reason"] == "length"]
+    assert (cut_off["token_count"] == budget).all()
 
 
 def test_a_sample_does_not_depend_on_order_or_company(vllm: VllmEngine) -> None:
@@ -90,15 +89,16 @@ def test_a_sample_does_not_depend_on_order_or_company(vllm: VllmEngine) -> None:
     drawn = vllm.generate(asked, SAMPLED)
     assert vllm.generate(asked, SAMPLED) == drawn
     assert vllm.generate(asked[::-1], SAMPLED)[::-1] == drawn
-    assert [vllm.generate([request], SAMPLED)[0] for request in asked[:6]] == drawn[:6]
+    assert one_by_one(vllm, asked[:6], SAMPLED) == drawn[:6]
     assert vllm.generate(asked, replace(SAMPLED, seed=1)) != drawn
-    assert len({completion.text for completions in drawn for completion in completions}) > len(asked)
+    assert table(drawn)["text"].nunique() > len(asked)
 
 
 def test_samples_follow_the_distribution_of_the_model(vllm: VllmEngine, transformers: TransformersEngine) -> None:
     """Shares of the first token in 4000 draws against softmax(logits / T), within five standard errors."""
     [request] = requests(vllm, 1)
-    n, temperature = 4000, 1.3
+    n = 4000
+    temperature = 1.3
     drawn = vllm.generate([request], replace(SAMPLED, samples_per_prompt=n, max_completion_length=1))[0]
     counts = Counter(completion.token_ids for completion in drawn)
     encoded = vllm.tokenizer(request.prompt_text, return_tensors="pt", add_special_tokens=False)
@@ -113,8 +113,9 @@ def test_samples_follow_the_distribution_of_the_model(vllm: VllmEngine, transfor
 def test_adapters_are_exchanged_in_a_running_engine(
     vllm: VllmEngine, transformers: TransformersEngine, adapted: PolicyRecord, tmp_path: Path
 ) -> None:
-    asked = requests(vllm)
-    base, running = vllm.generate(asked, GREEDY), vllm._llm
+    asked = requests(vllm, N)
+    base = vllm.generate(asked, GREEDY)
+    running = vllm._llm
     shutil.copytree(str(adapted.adapter), tmp_path / "adapter")
     vllm.use_adapter(tmp_path / "adapter")
     shutil.rmtree(tmp_path / "adapter")  # it is in memory now
@@ -135,13 +136,14 @@ def test_rollouts_name_the_engine_and_keep_its_tokens(vllm: VllmEngine, policy: 
         assert len(r.completion_ids) == r.token_count
         assert (r.completion_ids[-1] in vllm.end_ids) is (r.finish_reason == "stop")
         assert vllm.tokenizer.decode(r.completion_ids, skip_special_tokens=True) == r.completion_text
-    assert [r.problem_id for r in drawn] == [p.problem_id for p in problems for _ in range(4)]
-    assert {r.engine for r in drawn} == {"vllm"}
+    rows = to_frame(drawn)
+    assert rows["problem_id"].tolist() == np.repeat([problem.problem_id for problem in problems], 4).tolist()
+    assert set(rows["engine"]) == {"vllm"}
 
 
 def test_a_merged_adapter_answers_as_with_transformers(adapted: PolicyRecord) -> None:
     engine = VllmEngine(adapted, EngineSettings(name="vllm", adapters="merge"))
-    asked = requests(engine)
+    asked = requests(engine, N)
     assert identical(engine.generate(asked, GREEDY), TransformersEngine.of(adapted).generate(asked, GREEDY)) >= 0.95
 
 

@@ -27,7 +27,8 @@ from g2d.stages import sample_rollouts
 from g2d.stages.sample_rollouts import generate_rollouts
 from tests.models import tiny_policy
 
-SHORT, LONG = Request("a", "", (5,) * 10), Request("b", "", (5,) * 100)
+SHORT = Request("a", "", (5,) * 10)
+LONG = Request("b", "", (5,) * 100)
 DECODING = Decoding(samples_per_prompt=2, temperature=1.0, top_p=1.0, max_completion_length=4, batch_size=4, seed=0)
 
 
@@ -42,7 +43,8 @@ class LLM:
 
     def generate(self, prompts: Sequence[Any], parameters: Sequence[Any], **_: Any) -> list[Any]:
         limit = self.started[-1]["max_model_len"]
-        assert all(len(prompt["prompt_token_ids"]) < limit for prompt in prompts)
+        for prompt in prompts:
+            assert len(prompt["prompt_token_ids"]) < limit
         sample = SimpleNamespace(token_ids=[7], finish_reason="length")
         return [SimpleNamespace(outputs=[sample] * given.n) for given in parameters]
 
@@ -50,7 +52,8 @@ class LLM:
 @pytest.fixture(autouse=True)
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Arguments of every start."""
-    vllm, distributed = ModuleType("vllm"), ModuleType("vllm.distributed")
+    vllm = ModuleType("vllm")
+    distributed = ModuleType("vllm.distributed")
     vllm.__dict__.update(LLM=LLM, SamplingParams=SimpleNamespace)
     distributed.__dict__["cleanup_dist_env_and_memory"] = lambda: None
     monkeypatch.setitem(sys.modules, "vllm", vllm)
@@ -67,14 +70,17 @@ def test_a_longer_prompt_that_was_announced_starts_vllm_once(started: list[dict[
     engine.expect([SHORT, LONG], DECODING.max_completion_length)
     for request in (SHORT, LONG, SHORT):
         engine.generate([request], DECODING)
-    assert [arguments["max_model_len"] for arguments in started] == [128]
+    [start] = started
+    assert start["max_model_len"] == 128
 
 
 def test_without_an_announcement_it_starts_again(started: list[dict[str, Any]]) -> None:
     engine = VllmEngine(tiny_policy())
     for request in (SHORT, LONG, SHORT):
         engine.generate([request], DECODING)
-    assert [arguments["max_model_len"] for arguments in started] == [64, 128]
+    first, second = started
+    assert first["max_model_len"] == 64
+    assert second["max_model_len"] == 128
 
 
 def test_the_parts_of_a_harvest_start_it_once(

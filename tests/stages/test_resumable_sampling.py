@@ -31,6 +31,7 @@ from tests.models import tiny_policy
 
 ASKED = generate("arithmetic", "train", 10, seed=0)
 SAMPLES = 4
+TOKENS = 10 * SAMPLES  # of the rollouts of a problem
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,14 @@ def _three_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rollouts(problems: Sequence[Problem]) -> list[Rollout]:
-    return [row for problem in problems for row in group(problem.problem_id, 1, SAMPLES, level=problem.level)]
+    rows = []
+    for problem in problems:
+        rows += group(problem.problem_id, 1, SAMPLES, level=problem.level)
+    return rows
+
+
+def ids_of(problems: Sequence[Problem]) -> list[str]:
+    return [problem.problem_id for problem in problems]
 
 
 class Draws:
@@ -50,7 +58,7 @@ class Draws:
         self.stopped_in = stopped_in
 
     def __call__(self, problems: Sequence[Problem]) -> list[Rollout]:
-        self.asked.append([problem.problem_id for problem in problems])
+        self.asked.append(ids_of(problems))
         if len(self.asked) == self.stopped_in:
             raise Stopped("stopped by SIGTERM")
         return rollouts(problems)
@@ -79,7 +87,7 @@ def stopped(folder: Path, draw: Draws) -> None:
 def test_parts_equal_an_uninterrupted_draw_and_leave_no_files(tmp_path: Path) -> None:
     draw = Draws()
     assert drawn(tmp_path, draw).read_bytes() == in_one_piece(tmp_path)
-    assert [len(problems) for problems in draw.asked] == [4, 3, 3]
+    assert [*map(len, draw.asked)] == [4, 3, 3]
     assert not (tmp_path / "work").exists()
 
 
@@ -87,7 +95,7 @@ def test_a_stopped_draw_resumes_after_the_last_part(tmp_path: Path) -> None:
     stopped(tmp_path, Draws(stopped_in=3))
     draw = Draws()
     assert drawn(tmp_path, draw).read_bytes() == in_one_piece(tmp_path)
-    assert draw.asked == [[problem.problem_id for problem in ASKED[2::3]]]
+    assert draw.asked == [ids_of(ASKED[2::3])]
 
 
 @pytest.fixture
@@ -100,10 +108,9 @@ def resumed(tmp_path: Path) -> Meter:
 
 
 def test_tokens_of_a_resumed_draw_are_counted_once(resumed: Meter) -> None:
-    tokens = sum(row.token_count for row in rollouts(ASKED))
-    assert resumed.tokens_generated == tokens  # same as without a stop
-    assert resumed.spent().tokens_generated == tokens
-    assert resumed.measured().tokens_generated == sum(row.token_count for row in rollouts(ASKED[2::3]))
+    assert resumed.tokens_generated == 10 * TOKENS  # same as without a stop
+    assert resumed.spent().tokens_generated == 10 * TOKENS
+    assert resumed.measured().tokens_generated == 3 * TOKENS
 
 
 def test_the_time_of_a_stopped_draw_is_carried(resumed: Meter) -> None:
@@ -124,10 +131,11 @@ def without_seal(work: Path) -> None:
 def test_a_damaged_part_and_later_parts_are_drawn_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     stopped(tmp_path, Draws(stopped_in=3))
     damage(tmp_path / "work")
-    draw, meter = Draws(), Meter("tests", "harvest_rollouts")
+    draw = Draws()
+    meter = Meter("tests", "harvest_rollouts")
     assert drawn(tmp_path, draw, meter).read_bytes() == in_one_piece(tmp_path)
     assert len(draw.asked) == 3
-    assert meter.tokens_generated == sum(row.token_count for row in rollouts(ASKED))
+    assert meter.tokens_generated == 10 * TOKENS
     assert meter.carried is None
 
 
@@ -139,10 +147,11 @@ def test_parts_of_another_job_are_not_used(tmp_path: Path) -> None:
 
 
 def test_a_short_draw_keeps_no_parts(tmp_path: Path) -> None:
-    draw, meter = Draws(), Meter("tests", "harvest_rollouts")
+    draw = Draws()
+    meter = Meter("tests", "harvest_rollouts")
     drawn(tmp_path, draw, meter, n=6)  # 24 rollouts: less than two parts
     assert len(draw.asked) == 1
-    assert meter.tokens_generated == sum(row.token_count for row in rollouts(ASKED[:6]))
+    assert meter.tokens_generated == 6 * TOKENS
     stopped_at_once = Draws(stopped_in=1)
     with pytest.raises(Stopped):
         drawn(tmp_path, stopped_at_once, n=6)

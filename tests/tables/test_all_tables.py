@@ -16,7 +16,6 @@ import yaml
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.jobs.cost import Cost, CostFile
-from g2d.rollouts.rollout import to_frame
 from g2d.tables import all_tables
 from g2d.tables.all_tables import FIGURES, SECTIONS, TABLES, Table, tables_of
 from g2d.tables.captions import FILE
@@ -26,34 +25,33 @@ from g2d.tables.inputs import Inputs
 from g2d.tables.reads import ANSWER_COSTS, ANSWERS, COSTS, RECORDS, REPLIES, REPLY_COSTS, SAMPLE_COSTS
 from tests import open_ended
 from tests.configs import OPEN_ENDED, SMALL, SYNTHETIC
-from tests.frames import rollout
+from tests.frames import solved
 
-ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "auto", "selection"),
-    *("samples", "win_rates"),
-}
+BY_NAME = {table.name: table for table in TABLES}
+ALWAYS = BY_NAME.keys() - {"factorial", "auto", "selection", "samples", "win_rates"}
 
 
 def test_every_table_and_figure_has_a_name_a_place_and_a_caption() -> None:
-    assert len({table.name for table in TABLES}) == len(TABLES)
+    assert len(BY_NAME) == len(TABLES)
     assert {table.section for table in TABLES} == set(SECTIONS)
-    names = {table.name for table in TABLES} | {figure.name for figure in FIGURES}
-    assert yaml.safe_load(FILE.read_text()).keys() == names
+    assert yaml.safe_load(FILE.read_text()).keys() == BY_NAME.keys() | {figure.name for figure in FIGURES}
 
 
 def test_left_over_are_tables_of_other_configurations(tmp_path: Path) -> None:
     grid = Grid(Config.model_validate(SMALL))
     for name in ("main.csv", "selection.csv", "mine.csv"):
         (tmp_path / name).touch()
-    names = {file.name for file in all_tables.left_over(grid, tmp_path)}
-    assert names == {"selection.csv"}
+    [file] = all_tables.left_over(grid, tmp_path)
+    assert file.name == "selection.csv"
 
 
 def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
     assert columns("K accuracy", "model") == {"K": "int64", "accuracy": "float64", "model": "object"}
     assert columns("K", K="Int64") == {"K": "Int64"}
-    declared = [getattr(table.build, "columns", {}) for table in TABLES]
-    assert not TYPE_OF.keys() - {name for columns in declared for name in columns}
+    unused = {*TYPE_OF}
+    for table in TABLES:
+        unused -= {*getattr(table.build, "columns", {})}
+    assert not unused
 
 
 TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
@@ -92,10 +90,10 @@ def test_arguments_of_a_table_are_attributes_of_inputs(table: Table) -> None:
 
 
 def right_answers(answers: Evaluations) -> pd.DataFrame:
-    rows = [
-        {"policy": key.label, "K": key.shown_k, "right": rows["reward"].sum()} for (key, _), rows in answers.items()
-    ]
-    return pd.DataFrame(rows)
+    table = []
+    for (key, _), rows in answers.items():
+        table.append({"policy": key.label, "K": key.shown_k, "right": rows["reward"].sum()})
+    return pd.DataFrame(table)
 
 
 def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -109,11 +107,13 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
     answers = [f"results/{policy.folder}/eval/easy.parquet" for policy in grid.policies]
     records = [f"results/{policy.folder}/policy.json" for policy in grid.policies]
     reads = all_tables.reads_of([toy])
-    assert {name: read.files(grid) for name, read in reads.items()} == {"answers": answers, "records": records}
+    assert reads.keys() == {"answers", "records"}
+    assert reads["answers"].files(grid) == answers
+    assert reads["records"].files(grid) == records
     assert tables_of(grid)["toy"] is toy
     for file in answers[:2]:
         (tmp_path / file).parent.mkdir(parents=True)
-        to_frame([rollout(f"p{i}", 0, "correct" if i else "incorrect") for i in range(4)]).to_parquet(tmp_path / file)
+        solved(3).to_parquet(tmp_path / file)
     table = Inputs(grid, tmp_path / "results").build("toy")
     assert table.to_dict("records") == [
         {"policy": "base", "K": 0, "right": 3.0},
@@ -129,14 +129,16 @@ def test_replies_and_answers_have_the_k_that_tables_show(tmp_path: Path) -> None
     inputs = Inputs(grid, tmp_path)
     inputs.records = {key: SimpleNamespace(k=4)}  # type: ignore[dict-item]
     inputs.read = lambda read, *_: {key: read} if read is REPLIES else {(key, "easy"): read}  # type: ignore[method-assign]
-    assert {key.shown_k for key in [*inputs.replies, *(at[0] for at in inputs.answers)]} == {4}
+    [of_replies] = inputs.replies
+    [(of_answers, _)] = inputs.answers
+    assert of_replies.shown_k == of_answers.shown_k == 4
 
 
 def test_the_benchmark_that_selects_is_not_tested(tmp_path: Path) -> None:
     grid = Grid(Config.model_validate(SMALL | TABLES_OF_KEYS["selection"][0]))
     inputs = Inputs(grid, tmp_path)
     base = grid.policies[0]
-    inputs.answers = {(base, name): pd.DataFrame() for name in grid.config.benchmarks}
+    inputs.answers = {(base, "easy"): pd.DataFrame(), (base, "picks"): pd.DataFrame()}
     assert [*inputs.tested] == [(base, "easy")]
 
 
@@ -145,16 +147,22 @@ def test_each_policy_is_charged_its_training_and_all_that_it_answered(tmp_path: 
     base, policy = grid.policies[:2]
     bills = {
         COSTS: {policy: bill("training")},
-        ANSWER_COSTS: {(key, "easy"): bill("answers") for key in (base, policy)},
+        ANSWER_COSTS: {(base, "easy"): bill("answers"), (policy, "easy"): bill("answers")},
         SAMPLE_COSTS: {(policy, "easy"): bill("samples")},
         REPLY_COSTS: {base: bill("replies")},
     }
     inputs = Inputs(grid, tmp_path)
     inputs.records = {}
     inputs.read = lambda read, *_: bills[read]  # type: ignore[method-assign,assignment,return-value]
-    charged = {key: [record.job for record in records] for key, records in inputs.charged.items()}
-    assert charged == {policy: ["training", "answers", "samples"], base: ["answers", "replies"]}
+    assert inputs.charged == {
+        policy: [cost("training"), cost("answers"), cost("samples")],
+        base: [cost("answers"), cost("replies")],
+    }
+
+
+def cost(job: str) -> Cost:
+    return Cost(job, "stage", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)
 
 
 def bill(job: str) -> CostFile:
-    return CostFile(Cost(job, "stage", 1.0, 1.0, 1, "cpu", 1.0, 0, 0), ())
+    return CostFile(cost(job), ())

@@ -75,25 +75,30 @@ def test_a_recipe_compares_policies_at_the_token_cost_of_g2d(run: Run) -> None:
     main = accuracies(*rows, ("online", 20, 0.85), ("ipo", 50, 0.95))
     main = main.assign(tokens_generated=[0, 10, 30, 20, 15, 40, 5], change=[None] * 6 + ["loss=ipo"])
     best = run("The tokens of G2D", tables={"main": main})["best"]
-    cells = {row.policy_other: (row.K, row.K_other, row.tokens_other, row.accuracy_other) for row in best.itertuples()}
-    assert cells == {"dpo": (50, 0, 10, 0.75), "online": (50, 10, 15, 0.6), "grpo": (50, 100, 20, 0.5)}
+    cells = best.set_index("policy_other")[["K", "K_other", "tokens_other", "accuracy_other"]]
+    assert cells.T.to_dict("list") == {
+        "dpo": [50, 0, 10, 0.75],
+        "online": [50, 10, 15, 0.6],
+        "grpo": [50, 100, 20, 0.5],
+    }
 
 
 def test_equal_compute_takes_the_largest_k_that_generated_no_more_tokens(run: Run) -> None:
     tokens = {("base", 0): 0, ("grpo", 500): 50, ("grpo", 1000): 100, ("long/grpo", 500): 80, ("long/grpo", 600): 100}
     tokens |= {("long/grpo", 700): 101, ("huge/grpo", 100): 300, ("dpo", 500): 1}
     right = {("grpo", 1000): 2, ("long/grpo", 600): 3}
-    at = [{"model": "m", "regime": regime, "K": k, "group_size": 2, "seed": 0} for regime, k in tokens]
-    bills = pd.DataFrame([row | {"tokens_generated": n} for row, n in zip(at, tokens.values(), strict=True)])
+    policies = []
+    answers = []
+    for (regime, k), n_tokens in tokens.items():
+        row = {"model": "m", "regime": regime, "K": k, "group_size": 2, "seed": 0}
+        policies.append(row | {"tokens_generated": n_tokens})
+        for i in range(4):
+            answers.append(row | {"benchmark": "b", "reward": float(i < right.get((regime, k), 0))})
+    bills = pd.DataFrame(policies)
     bills = pd.concat([bills.assign(benchmark=None), bills.assign(benchmark="b")])  # evaluations do not count
-    answers = [
-        row | {"benchmark": "b", "reward": float(i < right.get((row["regime"], row["K"]), 0))}
-        for row in at
-        for i in range(4)
-    ]
     largest = run("Equal compute", bills=bills[bills["regime"] != "base"], evaluations=pd.DataFrame(answers))["largest"]
-    rows = {row.regime: (row.K, row.K_grpo, row.accuracy, row.accuracy_grpo) for row in largest.itertuples()}
-    assert rows == {"dpo": (500, 1000, 0, 0.5), "long/grpo": (600, 1000, 0.75, 0.5)}
+    cells = largest.set_index("regime")[["K", "K_grpo", "accuracy", "accuracy_grpo"]]
+    assert cells.T.to_dict("list") == {"dpo": [500, 1000, 0, 0.5], "long/grpo": [600, 1000, 0.75, 0.5]}
 
 
 def test_the_bridging_paper_stands_next_to_what_has_its_s_at_the_largest_k(run: Run) -> None:
@@ -102,15 +107,15 @@ def test_the_bridging_paper_stands_next_to_what_has_its_s_at_the_largest_k(run: 
     rows = [("base", 0, 0.45), ("offline", 10, 0.5), ("offline", 20, 0.52), ("s10", 20, 0.55)]
     config = Config.model_validate(SMALL | {"regimes": entries})
     compared = run('Table 1 of "Bridging', config=config, tables={"main": accuracies(*rows)})["compared"]
-    rows = [(row.s, row.policy, row.K) for row in compared.dropna(subset="policy").itertuples()]
-    assert rows == [("Seed", "base", 0), ("inf", "offline", 20), ("10", "s10", 20)]
+    rows = compared.dropna(subset="policy")[["s", "policy", "K"]]
+    assert rows.to_numpy().tolist() == [["Seed", "base", 0], ["inf", "offline", 20], ["10", "s10", 20]]
     assert compared["difference"][1] == pytest.approx(0.52 - 0.537)
 
 
 def test_mixed_training_stands_next_to_the_policies_of_the_same_kinds(run: Run) -> None:
     main = accuracies(("math", 2, 0.5), ("both", 2, 0.6), benchmark="easy")
     won = dict.fromkeys(WIN_RATE_COLUMNS, 0) | {"model": "m", "K": 2, "group_size": 8}
-    rates = [won | {"policy": name, "prompts": kind} for name, kind in (("math", "verifiable"), ("both", "mixed"))]
+    rates = [won | {"policy": "math", "prompts": "verifiable"}, won | {"policy": "both", "prompts": "mixed"}]
     config = load(SMALL | {"rewards": {"polite": JUDGE}, "open_ended": OPEN_ENDED})
     tables = {"main": main, "win_rates": frame(rates, WIN_RATE_COLUMNS)}
     compared = run("Table 3 of the same", config=config, tables=tables)["compared"]

@@ -22,7 +22,7 @@ MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"
 def test_tokens_and_steps_of_all_trainings_behind_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = read(MICRO)
-    key = next(key for key in Grid(config).policies if (key.run_name, key.k) == ("dpo", 4))
+    [key] = [key for key in Grid(config).policies if (key.run_name, key.k) == ("dpo", 4)]
     for folder, row in (
         ("results/micro/seed0/grpo/g2/k2", '{"step": 2, "num_tokens": 90.0}'),
         (
@@ -60,12 +60,10 @@ def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g(
     keys += [entry("narrow", 20, 4), entry("s1/dpo", 20, kind="dpo"), entry("rft", 20, kind="rft")]
     table = comparison_table({(key, "id"): solved(2) for key in [base, *keys]})
     against_entries = table[table.reference != "base"]
-    assert list(
-        zip(
-            against_entries.policy,
-            against_entries.K,
-            against_entries.reference,
-            strict=True,
-        )
-    ) == [("s10", 10, "s1"), ("s10", 20, "s1"), ("never", 20, "s1"), ("never", 20, "s10")]
+    assert against_entries[["policy", "K", "reference"]].to_numpy().tolist() == [
+        ["s10", 10, "s1"],
+        ["s10", 20, "s1"],
+        ["never", 20, "s1"],
+        ["never", 20, "s10"],
+    ]
     assert set(table[table.reference == "base"].policy) == {key.run_name for key in keys}

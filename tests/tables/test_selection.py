@@ -14,32 +14,42 @@ from tests.main_policies import main_policy
 
 
 def test_the_most_accurate_k_is_chosen_of_equal_ones_the_smallest() -> None:
-    base = Policy("m")
-    dpo = [main_policy("m", "dpo", 2 if k else 0, k, seed) for seed in (0, 1) for k in (0, 5, 10)]
-    entry = Run("s10", "semi_online_dpo", "entry")
-    online = [Policy("m", entry, 8, k, 0) for k in (20, 40)]
-    alone = Policy("m", Run("once", "semi_online_dpo", "entry"), 8, 20, 0)
-    picked = dict(zip([base, *dpo, *online, alone], [3, 1, 2, 2, 3, 1, 1, 0, 4, 4], strict=True))
-    tested = dict(zip([base, *dpo, *online, alone], [0, 1, 2, 3, 4, 3, 2, 1, 0, 4], strict=True))
-    answers = {(key, "picks"): solved(n) for key, n in picked.items()}
-    answers |= {(key, "tested"): solved(n) for key, n in tested.items()}
+    online = Run("s10", "semi_online_dpo", "entry")
+    alone = Run("once", "semi_online_dpo", "entry")
+    right = [  # policy, and how many of 4 answers are right on the benchmark that selects and on another
+        (Policy("m"), 3, 0),
+        (main_policy("m", "dpo", 0, 0, 0), 1, 1),
+        (main_policy("m", "dpo", 2, 5, 0), 2, 2),
+        (main_policy("m", "dpo", 2, 10, 0), 2, 3),
+        (main_policy("m", "dpo", 0, 0, 1), 3, 4),
+        (main_policy("m", "dpo", 2, 5, 1), 1, 3),
+        (main_policy("m", "dpo", 2, 10, 1), 1, 2),
+        (Policy("m", online, 8, 20, 0), 0, 1),
+        (Policy("m", online, 8, 40, 0), 4, 0),
+        (Policy("m", alone, 8, 20, 0), 4, 4),
+    ]
+    answers = {}
+    for policy, picked, tested in right:
+        answers[policy, "picks"] = solved(picked)
+        answers[policy, "tested"] = solved(tested)
     table = selection_table(answers, "picks")
-    n = len(solved(0))
-    rows = [(row.policy, row.group_size, row.seed, row.K, row.n_checkpoints) for row in table.itertuples()]
-    assert rows == [("dpo", 2, 0, 5, 3), ("dpo", 2, 1, 0, 3), ("s10", 8, 0, 40, 2)]
-    assert list(table.selected_accuracy) == pytest.approx([2 / n, 3 / n, 4 / n])
-    assert list(table.benchmark) == ["tested"] * 3
-    assert list(table.accuracy) == pytest.approx([2 / n, 4 / n, 0])
+    columns = ["policy", "group_size", "seed", "K", "n_checkpoints", "selected_accuracy", "benchmark", "accuracy"]
+    assert table[columns].to_numpy().tolist() == [
+        ["dpo", 2, 0, 5, 3, 0.5, "tested", 0.5],
+        ["dpo", 2, 1, 0, 3, 0.75, "tested", 1.0],
+        ["s10", 8, 0, 40, 2, 1.0, "tested", 0.0],
+    ]
 
 
 def test_one_benchmark_selects_and_another_is_left_to_compare_on() -> None:
-    (name, source), picks = next(iter(MINIMAL["benchmarks"].items())), {"split": "development", "select_by": True}
-    config = load(MINIMAL | {"benchmarks": {name: source, "picks": source | picks}})
-    assert (config.select_by, config.tested_benchmarks) == ("picks", [name])
-    more = {"picks": source | picks, "again": source | picks | {"seed": 1}}
+    source = MINIMAL["benchmarks"]["held-out"]
+    picks = source | {"split": "development", "select_by": True}
+    config = load(MINIMAL | {"benchmarks": {"held-out": source, "picks": picks}})
+    assert (config.select_by, config.tested_benchmarks) == ("picks", ["held-out"])
+    again = {"held-out": source, "picks": picks, "again": picks | {"seed": 1}}
     for benchmarks, message in (
-        ({name: source, **more}, "benchmarks.again.select_by: picks already selects"),
-        ({"picks": source | picks}, "benchmarks.picks.select_by: no other benchmark is left"),
+        (again, "benchmarks.again.select_by: picks already selects"),
+        ({"picks": picks}, "benchmarks.picks.select_by: no other benchmark is left"),
     ):
         with pytest.raises(ConfigError, match=message):
             load(MINIMAL | {"benchmarks": benchmarks})

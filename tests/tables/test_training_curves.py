@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -20,8 +21,10 @@ GRPO = {"reward": 0.5, "entropy": 0.4, "completions/mean_length": 20.0, "frac_re
 
 
 def grpo(n: int, **changes: list[float]) -> list[dict[str, Any]]:
-    steps = [GRPO | {"step": i + 1, "num_tokens": 100.0 * (i + 1)} for i in range(n)]
-    return [row | {name: values[i] for name, values in changes.items()} for i, row in enumerate(steps)]
+    steps = pd.DataFrame([GRPO] * n)
+    steps["step"] = np.arange(1, n + 1)
+    steps["num_tokens"] = 100.0 * steps["step"]
+    return steps.assign(**changes).to_dict("records")
 
 
 def test_a_step_of_grpo() -> None:
@@ -48,7 +51,7 @@ def test_for_dpo_signal_is_a_pair_and_distance_a_log_ratio() -> None:
 def test_stretches_are_equally_long_and_end_where_they_end(n: int, bins: int, last: list[int]) -> None:
     course = binned(steps_of(grpo(n)), bins)
     assert course["step"].to_list() == last
-    assert course["tokens"].to_list() == [100.0 * step for step in last]
+    assert course["tokens"].to_list() == (100.0 * np.array(last)).tolist()
 
 
 @pytest.fixture
@@ -82,7 +85,8 @@ def test_the_figure_is_over_tokens(training: pd.DataFrame) -> None:
     assert [row["tokens"] for row in drawn] == entropy["tokens"].to_list()
 
 
-RATIO, CAPPED = "sampling/importance_sampling_ratio/mean", "sampling/capped"
+RATIO = "sampling/importance_sampling_ratio/mean"
+CAPPED = "sampling/capped"
 
 
 @pytest.mark.parametrize(("ratio", "warned"), [(0.85, True), (0.95, False), (1.05, False), (1.15, True)])
@@ -92,8 +96,9 @@ def test_a_mean_ratio_off_1_is_a_caveat(ratio: float, warned: bool) -> None:
     table = training_table(logs)
     assert table[table["measure"] == "capped"]["value"].to_list() == [0.25, 0.75] * 10
     caveats = mismatch_caveats(table)
+    assert len(caveats) == warned
     expected = f"ratio is {ratio:.2f} on average, off 1 by more than 0.1; {percent(0.5, 0)} of the ratios were outside"
-    assert [expected in sentence for sentence in caveats] == [True] * warned
+    assert (expected in " ".join(caveats)) == warned
 
 
 def test_a_training_of_before_has_a_ratio_and_no_count() -> None:

@@ -72,7 +72,8 @@ def test_it_is_one_half_of_oneself_symmetric_and_a_share(seed: int, seeds: int, 
     rng = np.random.default_rng(seed)
     won = rng.choice([0.0, 0.5, 1.0], size=(seeds, prompts, samples))
     longer = np.round(rng.normal(size=won.shape) * 10)
-    rates, mirrored = length_controlled(won, longer), length_controlled(1 - won, -longer)
+    rates = length_controlled(won, longer)
+    mirrored = length_controlled(1 - won, -longer)
     if rates is None or mirrored is None:
         assert rates is mirrored
         return
@@ -96,7 +97,8 @@ def test_the_effect_of_length_is_removed_and_the_rest_is_kept() -> None:
 def test_its_values_vary_as_the_estimate_does() -> None:
     """The spread of the values over prompts predicts the spread of the estimate over experiments."""
     rng = np.random.default_rng(1)
-    means, predicted = [], []
+    means = []
+    predicted = []
     for _ in range(150):
         longer = rng.normal(1.0, 2.0, size=(1, 60, 4))
         liked = rng.normal(0, 0.7, size=(1, 60, 1))  # per prompt
@@ -192,8 +194,10 @@ def test_replies_to_other_prompts_than_those_of_m0_are_refused(evaluations: dict
 
 def test_a_prompt_counts_if_every_seed_has_a_comparison() -> None:
     base = replies([[1.0, 1.0]] * 3, SAID[:3])
-    won, unjudged = [2.0, 2.0], [np.nan, np.nan]
-    first, second = replies([won, won, [0.0, np.nan]], SAID[:3]), replies([unjudged, won, won], SAID[:3])
+    won = [2.0, 2.0]
+    unjudged = [np.nan, np.nan]
+    first = replies([won, won, [0.0, np.nan]], SAID[:3])
+    second = replies([unjudged, won, won], SAID[:3])
     table = win_rate_table({BASE: base, BETTER[0]: first, BETTER[1]: second})
     row = table.iloc[0]
     assert (row["n_prompts"], row["not_judged"], row["win_rate"]) == (2, 3, 0.75)  # (1 + 0 + 1 + 1) / 4
@@ -210,7 +214,8 @@ def drawn(rng: np.random.Generator, taste: np.ndarray, longer: float, bias: floa
 def test_a_preference_that_is_not_there_is_rarely_claimed(seeds: int, longer: float, bias: float) -> None:
     """Two policies as good as M0 at equal length; seeds differ a little, and every prompt has its own taste."""
     rng = np.random.default_rng(0)
-    experiments, false = 40, {"win": 0, "equal_length": 0}
+    experiments = 40
+    false = {"win": 0, "equal_length": 0}
     for _ in range(experiments):
         base = drawn(rng, rng.normal(size=40), 0.0, bias)
         given = {BASE: base}

@@ -24,7 +24,7 @@ from markupsafe import Markup
 
 from g2d.grid.grid import Grid
 from g2d.grid.runs import online_run
-from g2d.plain import plain, without_folders
+from g2d.plain import visible, without_folders
 from g2d.report import summary
 from g2d.report.browsers import (
     PROBLEMS_PER_CONTROL,
@@ -127,7 +127,7 @@ def build(
         blocks.append(block)
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=visible
     )
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     return environment.get_template("page.html").render(
@@ -177,12 +177,6 @@ def content_security_policy(scripts: Sequence[str]) -> str:
         f"default-src 'none'; script-src {' '.join(allowed)}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _visible(value: object) -> object:
-    if type(value) is str:
-        return plain(value, lines=True)
-    return value
 
 
 def _table_block(

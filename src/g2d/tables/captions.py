@@ -10,7 +10,7 @@ import jinja2
 import yaml
 
 from g2d.config.sections import Config
-from g2d.plain import plain
+from g2d.plain import visible
 
 FILE = Path(__file__).with_name("captions.yaml")
 
@@ -25,7 +25,7 @@ class Caption(TypedDict):
 def captions(config: Config, names: Iterable[str]) -> dict[str, Caption]:
     """Return the captions of tables and figures by their names."""
     written = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, finalize=_visible)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, finalize=visible)
     environment.globals = _names(config)
 
     def filled(text: str) -> str:
@@ -70,9 +70,3 @@ def sampling_words(config: Config) -> str:
         return f"greedy answers{judge}"
     mean = f"mean of {sampled.n} samples" if sampled.n > 1 else "one sample"
     return f"{mean} at temperature {sampled.temperature:g}{judge}"
-
-
-def _visible(value: object) -> object:
-    if isinstance(value, str):
-        return plain(value, lines=True)
-    return value
