@@ -267,12 +267,7 @@ def test_an_optional_column_that_no_row_has_is_a_typo(tmp_path, field):
 
 
 @pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("pool", "pool"),
-        (OPEN_ENDED, "open_ended.pool"),
-        (HELD_OUT, "open_ended.held_out"),
-    ],
+    ("name", "key"), [("pool", "pool"), (OPEN_ENDED, "open_ended.pool"), (HELD_OUT, "open_ended.held_out")]
 )
 def test_a_missing_file_names_the_key(tmp_path, name, key):
     source = LocalProblems(source="local", path="absent.jsonl")

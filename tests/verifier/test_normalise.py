@@ -69,32 +69,21 @@ def test_a_percent_sign_is_dropped_if_it_is_the_only_one():
 # A pattern that tries again and again would take minutes on ten times the length that the limits allow.
 REPEATED = ["5", ".", " ", ",", r"\,", "~", "{", "}", r"\boxed{", r"\boxed", "(", r"\(", "1 000 ", r"\big", "3i", "$ "]
 REPEATED += ["sqrt(", "√", "1,\\! 000", "<|a|>", "\\", "∞"]
-REPEATED += [
-    r"\frac",
-    r"\frac{",
-    r"\pm",
-    r"\{x|",
-    "[1,2),",
-    "1:",
-    "the ",
-    r"\boxed{\frac{",
-    r"^\circ",
-    r"(\approx",
-    "C_{",
-]
+REPEATED += [r"\frac", r"\frac{", r"\pm", r"\{x|", "[1,2),", "1:", "the ", r"\boxed{\frac{"]
+REPEATED += [r"^\circ", r"(\approx", "C_{"]
 QUALIFYING = ["x", "x_1,", " ", "(", ",", r"\quad ", r"\text{for", "for ", r"\in", "=", "f(", "√("]
 
 
 @pytest.mark.parametrize("fragment", REPEATED)
 @pytest.mark.parametrize("before", ["", "5 ", r"\text{"])
-def test_long_answers_are_normalised(fragment, before):
+def test_long_answers_hang_nothing(fragment, before):
     for after in ("", "x", "}", ".", "5"):
         assert isinstance(normalise(before + fragment * (20_000 // len(fragment)) + after), str)
 
 
 @pytest.mark.parametrize("fragment", QUALIFYING)
 @pytest.mark.parametrize("after", ["", r"\in\mathbb{Z}", "=5", r"\%"])
-def test_long_names_and_qualifiers(fragment, after):
+def test_long_names_and_qualifiers_hang_nothing(fragment, after):
     latex = fragment * (2_000 // len(fragment)) + after
     assert split_name(latex) is None or after == "=5"
     split_qualifier(latex)
