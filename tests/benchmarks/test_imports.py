@@ -11,9 +11,8 @@ import pytest
 
 @pytest.mark.parametrize("file", sorted(Path("benchmarks").glob("*.py")), ids=lambda file: file.stem)
 def test_benchmarks_import_existing_names(file: Path) -> None:
-    imports = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
-    for node in imports:
-        if node.module and node.module.split(".")[0] == "g2d":
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "g2d":
             module = import_module(node.module)
             for name in node.names:
                 assert hasattr(module, name.name) or import_module(f"{node.module}.{name.name}"), name.name

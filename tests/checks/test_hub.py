@@ -74,7 +74,9 @@ def test_an_error_of_a_repository_is_explained(endpoint: str, repository: str, p
 
 
 def test_every_bad_repository_is_named_with_its_key(endpoint: str) -> None:
-    known, gated, absent = ({"id": f"{name}/model", "revision": SHA} for name in ("known", "gated", "no"))
+    known = {"id": "known/model", "revision": SHA}
+    gated = {"id": "gated/model", "revision": SHA}
+    absent = {"id": "no/model", "revision": SHA}
     named = {
         "models": {"good": {"source": "hub"} | known, "llama": {"source": "hub"} | gated},
         "rewards": {"liked": {"reward": "model"} | gated},

@@ -55,7 +55,8 @@ def test_the_pool_is_answered_with_settings_of_the_harvest(of_pool: str) -> None
 
 def test_each_problem_is_shown_with_its_number_and_prompt(of_pool: str) -> None:
     assert of_pool.count("\n<|im_start|>user") == 5
-    assert all(f"--- {number}/5 arithmetic-train-" in of_pool for number in range(1, 6))
+    for number in range(1, 6):
+        assert f"--- {number}/5 arithmetic-train-" in of_pool
 
 
 def test_each_answer_is_shown_with_its_reward(of_pool: str) -> None:
@@ -75,7 +76,7 @@ def test_the_exception_of_a_reward_or_verifier_is_shown(folder: Path, capsys: py
 
 
 def test_no_file_is_written(folder: Path, of_pool: str) -> None:
-    assert sorted(file.name for file in folder.iterdir()) == ["my.yaml", "short.py"]
+    assert {*folder.iterdir()} == {folder / "my.yaml", folder / "short.py"}
 
 
 def test_a_benchmark_is_answered_with_settings_of_the_evaluation(
@@ -138,7 +139,8 @@ def test_the_choice_depends_only_on_the_seed() -> None:
 
 
 def test_the_summary_counts_verdicts_and_answers_that_are_cut_off() -> None:
-    right, wrong = rollout("p", 0, "correct"), rollout("p", 0, "incorrect")
+    right = rollout("p", 0, "correct")
+    wrong = rollout("p", 0, "incorrect")
     cut = rollout("p", 0, "truncated", finish_reason="length", token_count=100)
     trial = Trial("harvest", Decoding(1, 1.3, 1.0, 100, 64, 0), [right, right, wrong, cut], [1, 1, 0, 0])
     assert summary(trial).splitlines() == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ ON_24_GIB = ("--json", "--memory", "24")
 
 
 def test_every_job_fits_a_card_that_is_large_enough(on_a_large_card: dict[str, Any]) -> None:
-    assert {job["verdict"] for job in on_a_large_card["jobs"]} == {"fits"}
+    for planned in on_a_large_card["jobs"]:
+        assert planned["verdict"] == "fits"
 
 
 def test_the_memory_of_a_job_is_the_sum_of_its_parts(on_a_large_card: dict[str, Any]) -> None:
@@ -113,7 +115,7 @@ def test_another_batch_size_is_proposed_if_one_is_configured(on_a_small_card: di
 def test_an_automatic_batch_size_is_smaller_on_a_smaller_card(on_a_small_card: dict[str, Any]) -> None:
     rft = job(on_a_small_card, "rft")
     assert (rft["verdict"], rft["change"]) == ("fits", None)
-    assert rft["passes"] in [f"per_device_batch_size: {n}, gradient_checkpointing: true" for n in (1, 2, 4, 8)]
+    assert re.fullmatch("per_device_batch_size: [1248], gradient_checkpointing: true", rft["passes"])
 
 
 def test_each_training_has_the_section_of_its_keys() -> None:
@@ -127,9 +129,10 @@ def test_each_training_has_the_section_of_its_keys() -> None:
 
 def test_a_model_that_is_too_large_for_a_card_needs_another() -> None:
     """6 billion parameters and their training state do not fit on a card of 12.5 GiB."""
-    width, inner, words, blocks = 4096, 57344, 32000, 8
-    sizes = {"vocab_size": words, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": blocks}
-    model = LlamaConfig(**sizes, num_attention_heads=32, num_key_value_heads=4, tie_word_embeddings=False)
+    model = LlamaConfig(
+        vocab_size=32000, hidden_size=4096, intermediate_size=57344, num_hidden_layers=8, num_attention_heads=32,
+        num_key_value_heads=4, tie_word_embeddings=False,
+    )  # fmt: skip
     config = load(MINIMAL)
     grpo = next(training for training in trainings(Grid(config), "demo") if training.section == "warmup")
     forecast = Forecast(model_shape(model, Lora()), Counted(model, Lora()), config.engine, int(12.5 * GIB), 256)

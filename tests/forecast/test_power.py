@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from g2d.analysis.statistics import error_of_difference
@@ -42,15 +43,16 @@ def two_seeds() -> Config:
 
 
 def test_families_and_problems_of_the_grid_are_used(two_seeds: Config) -> None:
-    rows = list(planned_power(two_seeds, {"easy": Size(300, 300)}))
-    assert {row["family_size"] for row in rows} == {6}  # three K with two group sizes
-    assert [(row["n_seeds"], row["this_grid"]) for row in rows] == [(2, True), (3, False), (5, False), (8, False)]
+    rows = pd.DataFrame(planned_power(two_seeds, {"easy": Size(300, 300)}))
+    assert rows["family_size"].eq(6).all()  # three K with two group sizes
+    assert rows["n_seeds"].tolist() == [2, 3, 5, 8]
+    assert rows["this_grid"].tolist() == [True, False, False, False]
 
 
 def test_problems_of_a_cluster_are_one_question(two_seeds: Config, tmp_path: Path) -> None:
     """Of four rows with two stories, and of generated problems with their expressions; before and after loading."""
-    stories = [{"problem": f"{n}?", "answer": "1", "story": n % 2} for n in range(4)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in stories))
+    stories = pd.DataFrame({"problem": ["0?", "1?", "2?", "3?"], "answer": "1", "story": [0, 1, 0, 1]})
+    stories.to_json(tmp_path / "rows.jsonl", orient="records", lines=True)
     own = {"source": "local", "path": str(tmp_path / "rows.jsonl"), "fields": {"cluster": "story"}}
     config = grid(benchmarks=two_seeds.model_dump()["benchmarks"] | {"own": own})
     sizes = benchmark_sizes(config, tmp_path)
@@ -89,7 +91,8 @@ def test_the_family_and_the_seeds_of_the_grid_are_named(two_seeds: Config) -> No
     ("n_seeds", "sd", "n"), [(1, 0.01, 500), (3, 0.01, 500), (5, 0.005, 500), (8, 0.02, 500), (5, 0.01, 30)]
 )
 def test_the_difference_is_found_with_about_80_percent(n_seeds: int, sd: float, n: int) -> None:
-    rng, runs = np.random.default_rng(0), 300
+    rng = np.random.default_rng(0)
+    runs = 300
     difference = smallest_difference(n_seeds, n, sd, family=3)
     questions = rng.normal(0, FOR_EVERY_SEED**0.5, (runs, 1, n))
     answers = rng.normal(0, (DIFFER - FOR_EVERY_SEED) ** 0.5, (runs, n_seeds, n))
@@ -108,7 +111,7 @@ def test_the_size_of_an_unloaded_benchmark_is_a_guess(capsys: pytest.CaptureFixt
     (tmp_path / "problems").mkdir()
     write_problems(tmp_path / "problems/math500.jsonl", problems(17))
     assert benchmark_sizes(config, tmp_path)["math500"] == Size(17, 17)
-    assert any("500 problems (a guess: not loaded yet)" in part for part in planned_words(config, {"math500": None}))
+    assert "500 problems (a guess: not loaded yet)" in "\n".join(planned_words(config, {"math500": None}))
 
 
 def test_plan_prints_the_power(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -9,6 +10,7 @@ import yaml
 from g2d.checks.load import load, read
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
+from g2d.grid.runs import Harvest, Policy
 from g2d.regimes.grpo.keys import Warmup
 from g2d.tables.reads import shown_harvests
 from tests.configs import CONFIG, MINIMAL
@@ -20,6 +22,14 @@ def small(**changes: object) -> Config:
     return load(MINIMAL | {"seeds": [0], "warmup": {"steps": [0, 2, 4], "horizon": 8}} | changes)
 
 
+def labelled(grid: Grid, label: str) -> list[Policy]:
+    return [policy for policy in grid.policies if policy.label == label]
+
+
+def folders(of: Sequence[Policy | Harvest]) -> list[str]:
+    return [one.folder for one in of]
+
+
 def warmup_of(grid: Grid, run: str) -> Warmup:
     settings = grid.runs["demo"][run].settings
     assert isinstance(settings, Warmup)
@@ -27,29 +37,28 @@ def warmup_of(grid: Grid, run: str) -> Warmup:
 
 
 def test_papers_table_1_has_nine_rows_per_model() -> None:
-    rows = [
-        (p.label, p.group_size, p.k)
-        for p in Grid(PAPER).policies
-        if p.model == "qwen2.5-7b-instruct" and p.seed in (None, 0) and p.run_name in ("base", "dpo", "grpo")
-    ]
-    assert rows == [
-        ("base", 0, 0),
-        ("dpo", 0, 0),
-        *[("g2d", 2, k) for k in (150, 300, 500, 700, 1000)],
-        ("grpo", 2, 1000),
-        ("grpo", 4, 1000),
-    ]
+    rows = []
+    for policy in Grid(PAPER).policies:
+        is_first = policy.model == "qwen2.5-7b-instruct" and policy.seed in (None, 0)
+        if is_first and policy.run_name in ("base", "dpo", "grpo"):
+            rows.append((policy.label, policy.group_size, policy.k))
+    expected = [("base", 0, 0), ("dpo", 0, 0), ("g2d", 2, 150), ("g2d", 2, 300), ("g2d", 2, 500)]
+    expected += [("g2d", 2, 700), ("g2d", 2, 1000), ("grpo", 2, 1000), ("grpo", 4, 1000)]
+    assert rows == expected
 
 
 def test_a_chain_continues_the_largest_smaller_k() -> None:
     chain = Grid(small(warmup={"steps": [0, 2, 4, 6]})).runs["demo"]["grpo"]
-    assert [chain.step_before(2, k) for k in (2, 4, 6)] == [None, 2, 4]
+    assert chain.step_before(2, 2) is None
+    assert chain.step_before(2, 4) == 2
+    assert chain.step_before(2, 6) == 4
 
 
 def test_independent_runs_continue_no_checkpoint() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
     assert Grid(config).runs["demo"]["grpo"].step_before(2, 4) is None
-    assert [config.warmup.at(2, k).horizon for k in (2, 4)] == [2, 4]
+    assert config.warmup.at(2, 2).horizon == 2
+    assert config.warmup.at(2, 4).horizon == 4
 
 
 def test_a_chains_settings_do_not_depend_on_the_grid() -> None:
@@ -58,8 +67,9 @@ def test_a_chains_settings_do_not_depend_on_the_grid() -> None:
 
 
 def test_without_k_0_there_is_no_plain_dpo() -> None:
-    regimes = {(p.label, p.k) for p in Grid(small(warmup={"steps": [2], "horizon": 8})).policies}
-    assert regimes == {("base", 0), ("g2d", 2), ("grpo", 2)}
+    grid = Grid(small(warmup={"steps": [2], "horizon": 8}))
+    trained = ["demo/seed0/dpo/g2/k2", "demo/seed0/grpo/g2/k2", "demo/seed0/grpo/g4/k2"]
+    assert sorted(folders(grid.policies)) == ["demo/base", *trained]
 
 
 # ---------------------------------------------------------------------------------------------- early-stopping warm-up
@@ -68,14 +78,13 @@ AUTO = {"steps": [0, 2, 4], "horizon": 8, "group_sizes": [2, 4], "auto": {"every
 
 
 def test_one_policy_per_group_size_and_seed_stops_early() -> None:
-    config = small(warmup=AUTO)
-    folders = [p.folder for p in Grid(config).policies if p.label == "g2d-auto"]
-    assert folders == ["demo/seed0/auto/dpo/g2/k8", "demo/seed0/auto/dpo/g4/k8"]
-    assert [p.folder for p in Grid(config).automatic_warmups] == [folder.replace("dpo", "grpo") for folder in folders]
-    assert Grid(config).variants == ["auto"]
-    fixed = small(warmup=AUTO | {"auto": None})
-    assert Grid(config).harvests == Grid(fixed).harvests
-    assert config.warmup.at(2, 4) == fixed.warmup.at(2, 4)
+    grid = Grid(small(warmup=AUTO))
+    assert folders(labelled(grid, "g2d-auto")) == ["demo/seed0/auto/dpo/g2/k8", "demo/seed0/auto/dpo/g4/k8"]
+    assert folders(grid.automatic_warmups) == ["demo/seed0/auto/grpo/g2/k8", "demo/seed0/auto/grpo/g4/k8"]
+    assert grid.variants == ["auto"]
+    fixed = Grid(small(warmup=AUTO | {"auto": None}))
+    assert grid.harvests == fixed.harvests
+    assert grid.config.warmup.at(2, 4) == fixed.config.warmup.at(2, 4)
 
 
 def test_an_ablated_warmup_does_not_stop_early() -> None:
@@ -86,8 +95,8 @@ def test_an_ablated_warmup_does_not_stop_early() -> None:
 
 def test_it_can_be_the_setting_of_one_model() -> None:
     models = {"demo": {"source": "embedded"}, "other": {"source": "embedded", "settings": {"warmup": {"auto": {}}}}}
-    config = small(models=models, warmup={"steps": [0, 2], "horizon": 500})
-    assert [p.model for p in Grid(config).policies if p.label == "g2d-auto"] == ["other"]
+    [stopped] = labelled(Grid(small(models=models, warmup={"steps": [0, 2], "horizon": 500})), "g2d-auto")
+    assert stopped.model == "other"
 
 
 # --------------------------------------------------------------------------------------------------------- ablations
@@ -100,20 +109,20 @@ CONFOUNDERS = load(
 
 def test_an_ablation_of_every_k_follows_the_grid() -> None:
     by_name = Grid(CONFOUNDERS).runs["qwen2.5-7b-instruct"]
-    assert by_name["n-matched"].points == ((0, 0), *((2, k) for k in PAPER.warmup.steps[1:]))
+    assert by_name["n-matched"].points == ((0, 0), (2, 150), (2, 300), (2, 500), (2, 700), (2, 1000))
     assert by_name["from-warmup"].points[0] == (2, 150)  # there is no warm-up at K=0
 
 
 def test_an_ablated_warmup_has_separate_folders_and_a_separate_chain() -> None:
-    config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
-    folders = [policy.folder for policy in Grid(config).policies if policy.run_name == "long/dpo"]
-    assert folders == ["demo/seed0/long/dpo/g4/k3", "demo/seed0/long/dpo/g4/k6"]
-    grid = Grid(config)
+    changes = {"max_completion_length": 64, "group_sizes": [4]}
+    grid = Grid(small(ablations={"long": {"steps": [3, 6], "warmup": changes}}))
+    ablated = [folder for folder in folders(grid.policies) if "/long/dpo/" in folder]
+    assert ablated == ["demo/seed0/long/dpo/g4/k3", "demo/seed0/long/dpo/g4/k6"]
     assert grid.runs["demo"]["long/grpo"].step_before(4, 6) == 3
     assert grid.runs["demo"]["grpo"].step_before(4, 4) is None  # a baseline that is trained at one K only
     main = warmup_of(grid, "grpo").at(4, 3).params()
     longer = warmup_of(grid, "long/grpo").at(4, 3).params()
-    assert {key for key in main if main[key] != longer[key]} == {"max_completion_length"}  # not the horizon
+    assert longer == main | {"max_completion_length": 64}  # the same horizon
 
 
 def test_policies_of_the_confounders_are_named_by_their_changes() -> None:
@@ -136,8 +145,8 @@ def test_a_change_inside_a_section_is_named_by_its_key() -> None:
 
 def test_confounders_have_separate_folders() -> None:
     grid = Grid(CONFOUNDERS)
-    folders = [policy.folder for policy in grid.policies] + [harvest.folder for harvest in grid.harvests]
-    assert len(set(folders)) == len(folders)
+    every = folders(grid.policies) + folders(grid.harvests)
+    assert len(set(every)) == len(every)
 
 
 COIN = {"coin": {"reward": "random", "p": 0.5}}
@@ -162,6 +171,6 @@ def test_the_pair_browser_compares_rewards_with_those_of_the_same_model() -> Non
 def test_the_pair_browser_shows_harvests_of_controls_of_the_first_seed() -> None:
     control = {"steps": "all", "policies": ["grpo", "dpo"], "reward": "coin"}
     grid = Grid(small(rewards=COIN, ablations={"coin": control}, seeds=[4, 2]))
-    controls = [harvest for harvest in shown_harvests(grid) if harvest not in grid.harvests]
-    assert {harvest.seed for harvest in controls} == {4}
     assert {harvest.seed for harvest in grid.harvests} == {4, 2}
+    controls = set(shown_harvests(grid)) - set(grid.harvests)
+    assert {harvest.seed for harvest in controls} == {4}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -33,7 +34,8 @@ def settings_of(grid: Grid, folder: str) -> Any:
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_every_policy_is_found_by_its_folder(file: Path) -> None:
     grid = Grid(read(file))
-    assert [grid.at(trained.folder) for trained in grid.trained] == grid.trained
+    for trained in grid.trained:
+        assert grid.at(trained.folder) == trained
 
 
 @pytest.mark.parametrize(
@@ -50,10 +52,10 @@ def test_a_policy_that_is_not_asked_for_is_named(folder: str) -> None:
 
 def test_a_chain_continues_the_k_before() -> None:
     grid = configured()
-    second, third, fourth, sixth = (policy(grid, f"grpo/g2/k{k}") for k in (2, 3, 4, 6))
+    second = policy(grid, "grpo/g2/k2")
     assert second.reads.continues is None
-    assert sixth.reads.continues == fourth
-    assert third.reads.continues == second  # no K of the grid, and still a policy
+    assert policy(grid, "grpo/g2/k6").reads.continues == policy(grid, "grpo/g2/k4")
+    assert policy(grid, "grpo/g2/k3").reads.continues == second  # no K of the grid, and still a policy
 
 
 def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
@@ -63,33 +65,38 @@ def test_pairs_are_matched_to_a_k_or_to_the_fewest() -> None:
         "longer": {"steps": [4], "warmup": {"learning_rate": 1e-3}, "dpo": {"match_pairs_to": 4}},
     }
     grid = configured(ablations=ablations)
-    counted = {name: policy(grid, f"{name}/g0/k0").reads.matched_harvests for name in ("dpo", "n-matched", "fewest")}
-    assert counted["dpo"] == ()
-    assert counted["n-matched"] == (Harvest("demo", 2, 4, 0),)
-    assert counted["fewest"] == tuple(Harvest("demo", g, k, 0) for g, k in ((0, 0), (2, 2), (2, 4), (2, 6)))
-    assert policy(grid, "longer/dpo/g2/k4").reads.matched_harvests == (Harvest("demo", 2, 4, 0, "longer"),)
+
+    def counted(folder: str) -> tuple[Harvest, ...]:
+        return policy(grid, folder).reads.matched_harvests
+
+    at_2, at_4, at_6 = Harvest("demo", 2, 2, 0), Harvest("demo", 2, 4, 0), Harvest("demo", 2, 6, 0)
+    assert counted("dpo/g0/k0") == ()
+    assert counted("n-matched/g0/k0") == (at_4,)
+    assert counted("fewest/g0/k0") == (Harvest("demo", 0, 0, 0), at_2, at_4, at_6)
+    assert counted("longer/dpo/g2/k4") == (Harvest("demo", 2, 4, 0, "longer"),)
     assert settings_of(grid, "longer/grpo/g2/k4")["warmup"]["learning_rate"] == 1e-3
 
 
 def test_an_entry_depends_only_on_its_keys_and_its_k() -> None:
     entry = {"regime": "rft", "epochs": 2, "start": "warmup"}
-    both = configured(regimes={"right": entry}), configured(regimes={"right": entry | {"steps": [4]}})
-    first, second = (settings_of(grid, "right/g2/k4") for grid in both)
-    assert first == second
-    assert first["rft"] == {
-        **{
-            "regime": "rft",
-            "steps": [4],
-            "start": "warmup",
-            "epochs": 2,
-            "learning_rate": 5e-5,
-            "lr_schedule": "cosine",
-        },
-        **{"per_device_batch_size": 4, "gradient_accumulation_steps": 4, "max_steps": None},
+    grid = configured(regimes={"right": entry})
+    found = settings_of(grid, "right/g2/k4")
+    assert settings_of(configured(regimes={"right": entry | {"steps": [4]}}), "right/g2/k4") == found
+    assert found["rft"] == {
+        "regime": "rft",
+        "steps": [4],
+        "start": "warmup",
+        "epochs": 2,
+        "learning_rate": 5e-5,
+        "lr_schedule": "cosine",
+        "per_device_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "max_steps": None,
     }
-    assert set(first) == {"rft", "lora", "prompt"}
-    reads = policy(both[0], "right/g2/k4").reads
-    assert (reads.start, reads.harvest) == (policy(both[0], "grpo/g2/k4"), Harvest("demo", 2, 4, 0))
+    assert set(found) == {"rft", "lora", "prompt"}
+    reads = policy(grid, "right/g2/k4").reads
+    assert reads.start == policy(grid, "grpo/g2/k4")
+    assert reads.harvest == Harvest("demo", 2, 4, 0)
 
 
 def test_an_online_entry_may_start_from_another() -> None:
@@ -116,10 +123,13 @@ def test_a_warmup_that_stops_automatically_continues_nothing() -> None:
 def test_another_reward_judges_the_harvest_of_m0_again_and_draws_its_own_later() -> None:
     control = {"steps": [0, 4], "reward": "coin"}
     keys = {"rewards": {"coin": {"reward": "random"}}, "ablations": {"control": control}}
-    grid, of_m0, later = configured(**keys), Harvest("demo", 0, 0, 0, "control"), Harvest("demo", 2, 4, 0, "control")
+    grid = configured(**keys)
+    of_m0 = Harvest("demo", 0, 0, 0, "control")
     assert grid.judged_again(of_m0) == Harvest("demo", 0, 0, 0)
+    assert grid.harvested(of_m0) == Policy("demo")
+    later = Harvest("demo", 2, 4, 0, "control")
     assert grid.judged_again(later) is None
-    assert (grid.harvested(of_m0), grid.harvested(later)) == (Policy("demo"), policy(grid, "control/grpo/g2/k4"))
+    assert grid.harvested(later) == policy(grid, "control/grpo/g2/k4")
     without = configured(**keys, warmup={"steps": [4], "horizon": 8})
     assert without.judged_again(of_m0) is None
 
@@ -149,20 +159,24 @@ def test_the_verifier_is_a_setting_of_what_judges_and_of_nothing_else(
     entries = {"online": {"regime": "semi_online_dpo", "steps": [2], "prompts_per_update": 4}, "rft": {"regime": "rft"}}
     keys = {"training_set": {"n": 60}, "warmup": {"steps": [0, 2], "horizon": 8}, "regimes": entries}
 
-    def settings(**more: Any) -> dict[str, str]:
+    def settings(**more: Any) -> pd.Series[str]:
+        """Return the settings of every job as text, by its name."""
         grid = configured(**keys, **more)
         of_jobs = grid.job_settings["demo"]
-        found = {trained.run_name: repr(of_jobs.training(trained)) for trained in grid.trained}
-        found |= {"calibrate": repr(of_jobs.calibration()), "answers": repr(of_jobs.answers())}
-        return found | {"harvest": repr(of_jobs.harvest(grid.any_runs["grpo"])), "pairs": repr(of_jobs.pairs())}
+        found = {trained.run_name: of_jobs.training(trained) for trained in grid.trained}
+        found["calibrate"] = of_jobs.calibration()
+        found["answers"] = of_jobs.answers()
+        found["harvest"] = of_jobs.harvest(grid.any_runs["grpo"])
+        found["pairs"] = of_jobs.pairs()
+        return pd.Series(found).map(repr)
 
+    judging = {"calibrate", "grpo", "harvest", "online", "answers"}
     Path("mine.py").write_text("def judge(problem, completion): ...\n")
     verifier = {"source": "python", "file": "mine.py"}
-    without, own = settings(), settings(verifier=verifier)
-    assert {name for name in own if own[name] != without[name]} == {"calibrate", "grpo", "harvest", "online", "answers"}
+    own = settings(verifier=verifier)
+    assert set(own.index[own != settings()]) == judging
     Path("mine.py").write_text("def judge(problem, completion): ...  # edited\n")
-    edited = settings(verifier=verifier)
-    assert {name for name in own if own[name] != edited[name]} == {"calibrate", "grpo", "harvest", "online", "answers"}
+    assert set(own.index[own != settings(verifier=verifier)]) == judging
 
 
 def test_a_benchmark_that_selects_is_loaded_with_the_same_settings() -> None:

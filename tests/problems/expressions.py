@@ -2,18 +2,23 @@
 
 import re
 
-STORY_OPERATORS = {"+": ("buys", "finds", "gets", "wins"), "-": ("loses", "sells", "gives away", "eats")}
+STORY_OPERATORS = {
+    **{"buys": "+", "finds": "+", "gets": "+", "wins": "+"},
+    **{"loses": "-", "sells": "-", "gives away": "-", "eats": "-"},
+}
 
 
 def expression_of(prompt: str) -> str:
     """The bare expression behind a prompt, read from its text only."""
-    if match := re.fullmatch(r"[A-Z][a-z]+(?: out)? (\d.*)\.", prompt):
-        return match[1]
-    operators = {verb: operator for operator, verbs in STORY_OPERATORS.items() for verb in verbs}
+    bare = re.fullmatch(r"[A-Z][a-z]+(?: out)? (\d.*)\.", prompt)
+    if bare:
+        return bare[1]
     beginning, *events, _question = re.split(r"(?<=\.) ", prompt)
-    start = re.fullmatch(r"\w+ has (\d+) \w+\.", beginning)
-    matches = [re.fullmatch(r"[A-Z][a-z]+ ([a-z ]+) (\d+)\.", event) for event in events]
-    return " ".join([start[1], *(f"{operators[event[1]]} {event[2]}" for event in matches)])
+    expression = re.fullmatch(r"\w+ has (\d+) \w+\.", beginning)[1]
+    for event in events:
+        verb, number = re.fullmatch(r"[A-Z][a-z]+ ([a-z ]+) (\d+)\.", event).groups()
+        expression += f" {STORY_OPERATORS[verb]} {number}"
+    return expression
 
 
 def evaluate(expression: str) -> list[int]:
@@ -21,5 +26,5 @@ def evaluate(expression: str) -> list[int]:
     first, *rest = expression.split()
     values = [int(first)]
     for operator, operand in zip(rest[::2], rest[1::2], strict=True):
-        values.append(eval(f"{values[-1]} {'%' if operator == 'mod' else operator} {operand}"))
+        values.append(eval(f"{values[-1]} {operator.replace('mod', '%')} {operand}"))
     return values

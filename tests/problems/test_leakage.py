@@ -88,16 +88,17 @@ DECORATION = st.sampled_from(LOOKS)
 
 @given(st.lists(st.tuples(TOKENS, DECORATION), min_size=1, max_size=12))
 def test_law_decoration_between_tokens_never_changes_the_key(pairs):
-    plain = " ".join(token for token, _ in pairs)
-    # A decoration that ends in a command needs the blank that LaTeX needs.
-    decorated = "".join(f"{token}{decoration} " for token, decoration in pairs)
+    plain = decorated = ""
+    for token, decoration in pairs:
+        plain += f"{token} "
+        decorated += f"{token}{decoration} "  # one that ends in a command needs the blank that LaTeX needs
     assert text_key(decorated) == text_key(plain)
 
 
 @given(st.lists(TOKENS, min_size=1, max_size=12), st.lists(TOKENS, min_size=1, max_size=12))
 def test_law_equal_keys_mean_equal_tokens(one, other):
-    same = [token.casefold() for token in one] == [token.casefold() for token in other]
-    assert (text_key(" ".join(one)) == text_key(" ".join(other))) == same
+    has_equal_tokens = " ".join(one).casefold() == " ".join(other).casefold()
+    assert (text_key(" ".join(one)) == text_key(" ".join(other))) == has_equal_tokens
 
 
 def test_a_leak_names_both_sides():
@@ -119,16 +120,20 @@ def test_the_refusal_names_benchmark_number_ids_and_fix():
 
 def test_collections_of_word_problems_repeat_each_other(real_data):
     """A benchmark that repeats the pool is refused."""
-    if not (folder := real_data / "word_problems").is_dir():
+    folder = real_data / "word_problems"
+    if not folder.is_dir():
         pytest.skip(f"no word problems at {folder}")
 
     def loaded(name, role="pool"):  # a pool may repeat a question
         return load_problems(role, LocalProblems(source="local", path=str(folder / f"{name}.jsonl")))
 
-    addsub, asdiv, multiarith, singleeq, svamp = map(loaded, ("addsub", "asdiv", "multiarith", "singleeq", "svamp"))
-    assert [len(find_leaks(addsub, singleeq)), len(find_leaks(asdiv, singleeq))] == [127, 55]
-    assert len(find_leaks(asdiv, multiarith)) == 64
-    assert_no_leakage([*asdiv, *addsub], svamp, "benchmarks.svamp")
+    addsub = loaded("addsub")
+    asdiv = loaded("asdiv")
+    singleeq = loaded("singleeq")
+    assert len(find_leaks(addsub, singleeq)) == 127
+    assert len(find_leaks(asdiv, singleeq)) == 55
+    assert len(find_leaks(asdiv, loaded("multiarith"))) == 64
+    assert_no_leakage([*asdiv, *addsub], loaded("svamp"), "benchmarks.svamp")
     with pytest.raises(ValueError, match="127 of 508"):
         assert_no_leakage(addsub, singleeq, "benchmarks.singleeq")
     with pytest.raises(ValueError, match="20 of 600 rows repeat a question"):

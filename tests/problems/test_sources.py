@@ -26,8 +26,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 
 def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
 
 
 def load(folder, rows, name="math", fields=FIELDS, answer_format="boxed"):
@@ -43,8 +42,9 @@ def test_local_rows_become_problems(tmp_path):
 
 
 def test_rows_without_id_level_and_subject(tmp_path):
-    problems = load(tmp_path, [{"q": "1+1?", "a": 2}], fields=Fields(prompt="q", answer="a"), answer_format="plain")
-    assert [(p.problem_id, p.answer, p.level, p.subject) for p in problems] == [("math-00000", "2", None, None)]
+    rows = [{"q": "1+1?", "a": 2}]
+    [problem] = load(tmp_path, rows, fields=Fields(prompt="q", answer="a"), answer_format="plain")
+    assert (problem.problem_id, problem.answer, problem.level, problem.subject) == ("math-00000", "2", None, None)
 
 
 ROWS_OF_FILE = [{"problem": "1+1?", "answer": "007", "level": "2"}, {"problem": "2+2?", "answer": "NA", "level": ""}]
@@ -63,11 +63,9 @@ def write_as(name):
 
 @pytest.mark.parametrize("name", ["rows.json", "rows.jsonl.gz", "rows.csv", "rows.csv.gz", "rows.parquet"])
 def test_other_formats_have_the_same_problems(name):
-    problems = load_problems("sums", write_as(name))
-    assert [(problem.prompt, problem.answer, problem.level) for problem in problems] == [
-        ("1+1?", "007", 2),
-        ("2+2?", "NA", None),
-    ]
+    first, second = load_problems("sums", write_as(name))
+    assert (first.prompt, first.answer, first.level) == ("1+1?", "007", 2)
+    assert (second.prompt, second.answer, second.level) == ("2+2?", "NA", None)
 
 
 @pytest.mark.parametrize("name", ["rows.json", "rows.jsonl.gz", "rows.csv.gz", "rows.parquet"])
@@ -89,6 +87,10 @@ SOLVED = [r"So it is $\boxed{5}$.", r"\boxed{7}", "9"]
 SEVERAL_LINES = ["2 + 3\n= 5", "7\n8", "9"]
 
 
+def rows_with(answers):
+    return [{"problem": f"{i}?", "answer": answer} for i, answer in enumerate(answers)]
+
+
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
@@ -98,15 +100,16 @@ SEVERAL_LINES = ["2 + 3\n= 5", "7\n8", "9"]
     ],
 )
 def test_solutions_are_no_answers_unless_the_whole_text_is_one(tmp_path, answers, message):
-    rows = [{"problem": f"{i}?", "answer": answer} for i, answer in enumerate(answers)]
+    rows = rows_with(answers)
     with pytest.raises(ProblemError, match=re.escape(message)):
         load(tmp_path, rows, fields=Fields(), answer_format=None)
-    assert [problem.answer for problem in load(tmp_path, rows, fields=Fields(), answer_format="plain")] == answers
+    problems = load(tmp_path, rows, fields=Fields(), answer_format="plain")
+    assert pd.DataFrame(problems)["answer"].tolist() == answers
     assert load(tmp_path, rows, name=OPEN_ENDED, fields=Fields(), answer_format=None)
 
 
 def test_a_few_answers_may_look_like_solutions(tmp_path):
-    rows = [{"problem": f"{i}?", "answer": answer} for i, answer in enumerate(["#### 5", "7", "9"])]
+    rows = rows_with(["#### 5", "7", "9"])
     assert load(tmp_path, rows, fields=Fields(), answer_format=None)[0].answer == "#### 5"
 
 
@@ -120,16 +123,16 @@ def test_a_pool_may_repeat_a_question_in_another_layout_with_the_same_answer(tmp
 
 def test_a_row_may_lack_its_level_and_subject(tmp_path):
     bare = {"uid": "a/3", "problem": "3?", "solution": r"\boxed{3}"}
-    assert [(p.level, p.subject) for p in load(tmp_path, [*ROWS, bare])][-1] == (None, None)
+    problem = load(tmp_path, [*ROWS, bare])[2]
+    assert (problem.level, problem.subject) == (None, None)
 
 
 def test_questions_are_their_own_clusters_unless_a_column_has_them(tmp_path):
     rows = [*ROWS, FIRST | {"uid": "a/3", "problem": "3?"}]
-    assert [problem.cluster for problem in load(tmp_path, rows)] == ["a/1", "a/2", "a/3"]
-    for row, story in zip(rows, (7, "b", 7), strict=True):
-        row["story"] = story
+    assert pd.DataFrame(load(tmp_path, rows))["cluster"].tolist() == ["a/1", "a/2", "a/3"]
+    rows = [rows[0] | {"story": 7}, rows[1] | {"story": "b"}, rows[2] | {"story": 7}]
     problems = load(tmp_path, rows, fields=FIELDS.model_copy(update={"cluster": "story"}))
-    assert [problem.cluster for problem in problems] == ["7", "b", "7"]
+    assert pd.DataFrame(problems)["cluster"].tolist() == ["7", "b", "7"]
     write_problems(tmp_path / "problems.jsonl", problems)
     assert read_problems(tmp_path / "problems.jsonl") == problems
 
@@ -143,7 +146,8 @@ def test_questions_are_their_own_clusters_unless_a_column_has_them(tmp_path):
     ],
 )
 def test_a_column_without_clusters_is_refused(tmp_path, column, message):
-    rows = [row | {"empty": None, "same": "MATH"} for row in ROWS]
+    unclustered = {"empty": None, "same": "MATH"}
+    rows = [ROWS[0] | unclustered, ROWS[1] | unclustered]
     with pytest.raises(ProblemError, match=message):
         load(tmp_path, rows, fields=FIELDS.model_copy(update={"cluster": column}))
 
@@ -152,7 +156,7 @@ def test_byte_order_mark_and_blank_lines_are_tolerated(tmp_path):
     text = "\ufeff" + json.dumps(ROWS[0]) + "\n\n" + json.dumps(ROWS[1]) + "\n \n"
     (tmp_path / "rows.jsonl").write_text(text, encoding="utf-8")
     source = LocalProblems(source="local", path="rows.jsonl", fields=FIELDS, answer_format="boxed")
-    assert [p.problem_id for p in load_problems("math", source)] == ["a/1", "a/2"]
+    assert load_problems("math", source) == load(tmp_path, ROWS)
 
 
 AGAIN = FIRST | {"uid": "a/3", "problem": "What is  $1 + 1$?"}
@@ -176,8 +180,10 @@ def test_the_pool_may_repeat_a_question_but_not_with_another_reference(tmp_path)
 
 
 def test_levels():
-    assert {parse_level(value) for value in (3, "3", "Level 3", "level 3 ", 3.0)} == {3}
-    assert {parse_level(value) for value in ("Level ?", "?", "", None)} == {None}
+    for value in (3, "3", "Level 3", "level 3 ", 3.0):
+        assert parse_level(value) == 3
+    for value in ("Level ?", "?", "", None):
+        assert parse_level(value) is None
 
 
 @pytest.mark.parametrize("value", ["hard", "Level three", 2.5, True, -1, [3]])
@@ -261,12 +267,7 @@ def test_an_optional_column_that_no_row_has_is_a_typo(tmp_path, field):
 
 
 @pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("pool", "pool"),
-        (OPEN_ENDED, "open_ended.pool"),
-        (HELD_OUT, "open_ended.held_out"),
-    ],
+    ("name", "key"), [("pool", "pool"), (OPEN_ENDED, "open_ended.pool"), (HELD_OUT, "open_ended.held_out")]
 )
 def test_a_missing_file_names_the_key(tmp_path, name, key):
     source = LocalProblems(source="local", path="absent.jsonl")
@@ -291,7 +292,8 @@ def hub(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     write(folder / "train.jsonl", ROWS)
-    real, requested = datasets.load_dataset, []
+    real = datasets.load_dataset
+    requested = []
 
     def load_dataset(repository, subset=None, *, split, revision):
         requested.append((repository, subset, split, revision))
@@ -309,7 +311,8 @@ def hub_source(**changes):
 def test_hub_rows_become_the_same_problems_as_local_ones(hub, tmp_path):
     problems = load_problems("math", hub_source(subset="default"))
     assert hub == [("some/math", "default", "train", PINNED)]
-    assert problems == [replace(p, source=f"hub:some/math@{PINNED}") for p in load(tmp_path, ROWS)]
+    for problem, local in zip(problems, load(tmp_path, ROWS), strict=True):
+        assert problem == replace(local, source=f"hub:some/math@{PINNED}")
 
 
 NO_SPLIT = r'cannot load some/math from the Hub \(Unknown split "test".*: correct benchmarks.math.split, or save'

@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DESKTOP, PHONE = (1280, 900), (390, 844)
+DESKTOP = (1280, 900)
+PHONE = (390, 844)
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,10 +11,10 @@ import pytest
 
 from g2d.config.sections import Ablation, Config
 from g2d.grid.grid import Grid
-from g2d.grid.runs import Policy, Run
+from g2d.grid.runs import Harvest, Policy, Run
 from g2d.policies import PolicyRecord
 from g2d.problems import Problem
-from g2d.report.browsers import browse_answers, browse_pairs
+from g2d.report.browsers import Answered, Series, browse_answers, browse_pairs
 from g2d.report.page import build
 from g2d.report.provenance import provenance
 from g2d.rollouts.pairs import build_pairs
@@ -22,7 +23,8 @@ from g2d.tables.accuracy import main_table
 from g2d.tables.captions import captions
 from g2d.tables.families import comparison_table
 from g2d.tables.frames import write_table
-from tests.frames import rollout, spelled
+from g2d.verifier import Verdict
+from tests.frames import group, rollout, solved, spelled
 from tests.report.rows import HOSTILE
 
 
@@ -43,60 +45,60 @@ def config() -> Config:
     )
 
 
-def texts() -> Iterable[str]:
-    """Model texts of this grid: formulas and injected markup."""
-    yield from HOSTILE
-    yield from (rf"Since $\frac{{{n}}}{{2}} < {n}$, \boxed{{{n}}}" for n in range(40))
+# Model texts of this grid: formulas and injected markup.
+MODEL_TEXTS = HOSTILE + [rf"Since $\frac{{{n}}}{{2}} < {n}$, \boxed{{{n}}}" for n in range(40)]
 
 
 @pytest.fixture(scope="session")
 def grid_problems() -> list[Problem]:
-    return [
-        Problem(f"p{i:02d} <b>", f"What is $\\frac{{{i}}}{{1}}$? {text}", text, 1, None, "test")
-        for i, text in enumerate(texts())
-    ]
+    problems = []
+    for i, text in enumerate(MODEL_TEXTS):
+        question = f"What is $\\frac{{{i}}}{{1}}$? {text}"
+        problems.append(Problem(f"p{i:02d} <b>", question, text, 1, None, "test"))
+    return problems
 
 
 def harvest_frame(problems: Iterable[Problem], k: int) -> pd.DataFrame:
     """Rollouts of pi_K: problem i is solved in (i + K / 10) mod 5 of 4 attempts, so some are pairable and some not."""
     rows = []
     for i, problem in enumerate(problems):
-        correct = (i + k // 10) % 5
-        rows += [
-            rollout(
-                problem.problem_id,
-                sample,
-                "correct" if sample < correct else "incorrect",
-                completion_text=f"K={k}, attempt {sample}: {problem.answer}",
-                extracted_answer=problem.answer,
-                reference_answer=problem.answer,
-            )
-            for sample in range(4)
-        ]
+        for attempt in group(problem.problem_id, (i + k // 10) % 5, 4):
+            text = f"K={k}, attempt {attempt.sample}: {problem.answer}"
+            answer = problem.answer
+            rows.append(replace(attempt, completion_text=text, extracted_answer=answer, reference_answer=answer))
     return spelled(to_frame(rows))
-
-
-def evaluation_frame(accuracy: float, n: int = 100) -> pd.DataFrame:
-    return to_frame([rollout(f"q{i}", 0, "correct" if i < accuracy * n else "incorrect") for i in range(n)])
 
 
 def answer_frame(key: Policy, benchmark: str) -> pd.DataFrame:
     """The answers of a policy: M0 has every other question right, K=10 every third, others every fourth; of the others
     every fifth is cut off."""
     every = {0: 2, 10: 3}.get(key.k, 4)
-    texts_of = [(f"p{i:02d} <b>", text) for i, text in enumerate(texts())]
-    return to_frame(
-        [
-            rollout(
-                name,
-                0,
-                "correct" if i % every == 0 else "truncated" if i % 5 == 0 else "incorrect",
-                completion_text=f"{key.label} at K={key.k} on {benchmark}: {text}",
-                extracted_answer=text,
-            )
-            for i, (name, text) in enumerate(texts_of)
-        ]
+    rows = []
+    for i, text in enumerate(MODEL_TEXTS):
+        verdict: Verdict = "incorrect"
+        if i % every == 0:
+            verdict = "correct"
+        elif i % 5 == 0:
+            verdict = "truncated"
+        completion = f"{key.label} at K={key.k} on {benchmark}: {text}"
+        rows.append(rollout(f"p{i:02d} <b>", 0, verdict, completion_text=completion, extracted_answer=text))
+    return to_frame(rows)
+
+
+def browsed_pairs(
+    harvests: Sequence[Harvest], rollouts_of: Callable[[Harvest], pd.DataFrame], problems: list[Problem], config: Config
+) -> list[Series]:
+    """Browse the pairs of these rollouts."""
+    return browse_pairs(
+        harvests,
+        pairs=lambda harvest: build_pairs(rollouts_of(harvest), problems, config.prompt, harvest.seed),
+        rollouts=rollouts_of,
+        problems={"tiny": {problem.problem_id: problem for problem in problems}},
     )
+
+
+def browsed_answers(config: Config, problems: list[Problem]) -> list[Answered]:
+    return browse_answers(Grid(config), lambda policy: policy, answer_frame, lambda name: problems)
 
 
 @pytest.fixture(scope="session")
@@ -107,17 +109,12 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
     figure = results / "figures/accuracy.svg"
     figure.parent.mkdir()
     figure.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="30"><circle r="9"/></svg>')
-    manifests = {
-        name: {"source": source.model_dump(), "n": 10, "sha256": "0" * 64}
-        for name, source in config.problem_sources.items()
-    }
+    manifests = {}
+    for name, source in config.problem_sources.items():
+        manifests[name] = {"source": source.model_dump(), "n": 10, "sha256": "0" * 64}
     record = provenance(config, [PolicyRecord("tiny/base", "tiny", "base", "")], manifests, ["cpu"], __file__)
-    series = browse_pairs(
-        Grid(config).harvests,
-        pairs=lambda key: build_pairs(harvest_frame(grid_problems, key.k), grid_problems, config.prompt, key.seed),
-        rollouts=lambda key: harvest_frame(grid_problems, key.k),
-        problems={"tiny": {problem.problem_id: problem for problem in grid_problems}},
-    )
+    harvests = Grid(config).harvests
+    series = browsed_pairs(harvests, lambda harvest: harvest_frame(grid_problems, harvest.k), grid_problems, config)
     out = results / "report/index.html"
     out.parent.mkdir()
     out.write_text(
@@ -127,7 +124,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             captions=captions(config, [*written, "accuracy"]),
             grid=Grid(config),
             series=series,
-            answered=browse_answers(Grid(config), lambda policy: policy, answer_frame, lambda name: grid_problems),
+            answered=browsed_answers(config, grid_problems),
             provenance=record,
             folder=out.parent,
             plan="The primary comparison is of this page.",
@@ -139,49 +136,39 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
 
 def write_tables(folder: Path, config: Config) -> dict[str, Path]:
     """The tables of the small grid."""
-    ipo = Ablation(steps=[20], dpo={"loss": "ipo"})
-    run = Run("ipo", "dpo", "ablation", entry=ipo)
-    grid = [*Grid(config).policies, *(Policy("tiny", run, 2, 20, seed) for seed in config.seeds)]
     accuracy = {"base": 0.3, "dpo": 0.5, "g2d": 0.6, "grpo": 0.45, "ipo": 0.55}
-    evaluations = {
-        (key, benchmark): evaluation_frame(accuracy[key.label] + key.k / 500 - (benchmark == "hard") * 0.2)
-        for key in grid
-        for benchmark in config.benchmarks
-    }
-    hours = {key: 0.0 if key.run_name == "base" else 1 + key.k / 10 for key in grid}
-    jobs = [(key, stage) for key in grid for stage in ("calibrate", "train_dpo")]
-    made = {
+    run = Run("ipo", "dpo", "ablation", entry=Ablation(steps=[20], dpo={"loss": "ipo"}))
+    policies = [*Grid(config).policies, Policy("tiny", run, 2, 20, seed=0), Policy("tiny", run, 2, 20, seed=1)]
+    evaluations = {}
+    hours = {}
+    costs = []
+    for policy in policies:
+        percent = round(100 * accuracy[policy.label]) + policy.k // 5
+        evaluations[policy, "easy"] = solved(percent, of=100)
+        evaluations[policy, "hard"] = solved(percent - 20, of=100)
+        hours[policy] = 1 + policy.k / 10
+        of_policy = {"policy": policy.label, "K": policy.k, "group_size": policy.group_size or None}
+        costs.append(of_policy | {"seed": policy.seed, "stage": "calibrate"})
+        costs.append(of_policy | {"seed": policy.seed, "stage": "train_dpo"})
+    hours[policies[0]] = 0.0  # M0
+    harvest = {"model": "tiny", "group_size": [None, 2, 2], "K": [0, 10, 20], "n_seeds": 2, "n_pairs": 30.0}
+    harvest |= {"pairability": [0.6, 0.7, 0.6], "entropy": [0.8, 0.9, 0.8], "mid_band": [0.3, 0.4, None]}
+    harvest |= {"pairability_low": 0.5, "pairability_high": 0.75}
+    calibration = {"model": "tiny", "levels": ["1", "2", "all"], "selected": [False, True, False], "n": [9, 10, 19]}
+    calibration |= {"pass_at_1": [0.9, 0.5, 0.7], "pairable": [1, 8, 9], "all_wrong": [0, 1, 1]}
+    calibration |= {"all_correct": [8, 1, 9], "pairable_share": [0.1, 0.8, 0.5]}
+    calibration |= {"all_wrong_share": [0.0, 0.1, 0.05], "all_correct_share": [0.9, 0.1, 0.45]}
+    selection = pd.DataFrame({"benchmark": MODEL_TEXTS, "policy": "first", "model": "tiny", "K": 10, "group_size": 2})
+    selection.loc[1::2, "policy"] = "second"
+    tables = {
         "main": main_table(evaluations, hours),
-        "harvest": pd.DataFrame(
-            {
-                **{"model": "tiny", "group_size": [None, 2, 2], "K": [0, 10, 20], "n_seeds": 2, "n_pairs": 30.0},
-                **{"pairability": [0.6, 0.7, 0.6], "entropy": [0.8, 0.9, 0.8], "mid_band": [0.3, 0.4, None]},
-                **{"pairability_low": 0.5, "pairability_high": 0.75},
-            }
-        ).astype({"group_size": "Int64"}),
-        "calibration": pd.DataFrame(
-            {
-                "model": "tiny",
-                **{"levels": ["1", "2", "all"], "selected": [False, True, False], "n": [9, 10, 19]},
-                **{"pass_at_1": [0.9, 0.5, 0.7], "pairable": [1, 8, 9], "all_wrong": [0, 1, 1]},
-                **{"all_correct": [8, 1, 9], "pairable_share": [0.1, 0.8, 0.5]},
-                **{"all_wrong_share": [0.0, 0.1, 0.05], "all_correct_share": [0.9, 0.1, 0.45]},
-            }
-        ),
+        "harvest": pd.DataFrame(harvest).astype({"group_size": "Int64"}),
+        "calibration": pd.DataFrame(calibration),
         "comparisons": comparison_table(evaluations),
-        "cost": pd.DataFrame(
-            {
-                **{"model": "tiny", "policy": key.label, "K": key.k, "group_size": key.group_size or None},
-                **{"seed": key.seed, "stage": stage, "device_hours": 0.5, "device": "cpu"},
-            }
-            for key, stage in jobs
-        ),
-        "selection": pd.DataFrame(
-            {"model": "tiny", "policy": ("first", "second")[n % 2], "K": 10, "group_size": 2, "benchmark": text}
-            for n, text in enumerate(texts())
-        ),
+        "cost": pd.DataFrame(costs).assign(model="tiny", device_hours=0.5, device="cpu"),
+        "selection": selection,
         "published": pd.DataFrame({"model": []}),
     }
-    for name, table in made.items():
+    for name, table in tables.items():
         write_table(folder / f"{name}.csv", table)
-    return {name: folder / f"{name}.csv" for name in made}
+    return {name: folder / f"{name}.csv" for name in tables}

@@ -1,12 +1,14 @@
-"""Rows of tables for the sentences of the answer, and texts that attack a page."""
+"""Rows of tables for the sentences of the answer, rows of figures, and texts that attack a page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import pandas as pd
 
 from g2d.report.answer import Answer, answer
+from g2d.report.vega import Spec
 from g2d.tables.accuracy import MAIN_COLUMNS
 
 
@@ -18,35 +20,28 @@ def main(
 ) -> pd.DataFrame:
     """Table 1 of one model: (policy, K, accuracy, device-hours) each; by K `at_most` or (`at_least`, `at_most`)."""
 
-    def bounds_of(policy: str, k: int) -> tuple[float | None, float | None]:
-        bound = (bounds or {}).get(k) if policy in ("dpo", "g2d") else None
-        if isinstance(bound, tuple):
-            return bound
-        return (None if bound is None else 0.0), bound
-
-    records = [
-        {
-            **{"model": "m", "policy": policy, "K": k, "group_size": 2 if k else None, "benchmark": "b"},
-            **{"n_seeds": n_seeds, "n_problems": 500, "n_clusters": 500, "accuracy": accuracy},
-            **{"ci_low": accuracy - half_width, "ci_high": accuracy + half_width, "device_hours": hours},
-            **dict(zip(("at_least", "at_most"), bounds_of(policy, k), strict=True)),
-        }
-        for policy, k, accuracy, hours in rows
-    ]
-    columns = [name for name in MAIN_COLUMNS if name in records[0]]
-    return pd.DataFrame(records, columns=columns).astype(
-        {"group_size": "Int64", "at_least": "float64", "at_most": "float64"}
-    )
+    table = pd.DataFrame(rows, columns=["policy", "K", "accuracy", "device_hours"])
+    table = table.assign(model="m", benchmark="b", n_seeds=n_seeds, n_problems=500, n_clusters=500)
+    table["group_size"] = pd.array([2 if k else None for k in table["K"]], dtype="Int64")
+    table["ci_low"] = table["accuracy"] - half_width
+    table["ci_high"] = table["accuracy"] + half_width
+    table["at_least"] = table["at_most"] = float("nan")
+    for k, bound in (bounds or {}).items():
+        is_bounded = (table["K"] == k) & table["policy"].isin(["dpo", "g2d"])
+        table.loc[is_bounded, ["at_least", "at_most"]] = bound if isinstance(bound, tuple) else (0.0, bound)
+    return table[[name for name in MAIN_COLUMNS if name in table]]
 
 
 def comparison(policy: tuple[str, int], reference: tuple[str, int], p_value: float) -> dict[str, object]:
     """A row of comparisons.csv."""
-    is_primary = policy[0] == "g2d" and reference[0] == "dpo"
+    name, k = policy
+    reference_name, reference_k = reference
+    family = "primary" if (name, reference_name) == ("g2d", "dpo") else "exploratory"
     return {
-        **{"model": "m", "benchmark": "b", "policy": policy[0], "K": policy[1], "group_size": 2 if policy[1] else None},
-        **{"reference": reference[0], "reference_K": reference[1], "reference_group_size": 2 if reference[1] else None},
+        **{"model": "m", "benchmark": "b", "policy": name, "K": k, "group_size": 2 if k else None},
+        **{"reference": reference_name, "reference_K": reference_k},
+        **{"reference_group_size": 2 if reference_k else None, "family": family, "family_size": 3},
         **{"difference": 0.02, "ci_low": -0.021, "ci_high": 0.061, "p_value": p_value},
-        **{"family": "primary" if is_primary else "exploratory", "family_size": 3},
         **{"n_seeds": 5, "n_clusters": 36, "standard_error": 0.044, "seed_share": 0.9, "problem_share": 0.05},
     }
 
@@ -59,10 +54,14 @@ def comparisons(*rows: dict[str, object]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"group_size": "Int64", "reference_group_size": "Int64"})
 
 
+def rows(spec: Spec, *columns: str) -> pd.DataFrame:
+    """Return the rows of a figure that have these columns."""
+    data = pd.DataFrame(chain.from_iterable(spec["datasets"].values()))
+    return data.dropna(subset=list(columns))
+
+
 BASE = ("base", 0, 0.4, 0.0)
 GRPO = ("grpo", 1000, 0.5, 26.0)
-
-
 NONE = ("dpo", 0, 0.5, 2.0)
 WARMED = ("g2d", 150, 0.51, 4.0)
 

@@ -12,44 +12,26 @@ from g2d.grid.grid import Grid
 from g2d.grid.runs import Harvest
 from g2d.problems import Problem
 from g2d.report import browsers
-from g2d.report.browsers import (
-    Answered,
-    RolloutsAtK,
-    Series,
-    browse_answers,
-    browse_pairs,
-    in_turn,
-    ranked,
-    series_keys,
-)
+from g2d.report.browsers import Answered, RolloutsAtK, Series, in_turn, ranked, series_keys
 from g2d.rollouts.pairs import Pair, build_pairs
-from tests.report.conftest import answer_frame, harvest_frame
+from tests.report.conftest import browsed_answers, browsed_pairs, harvest_frame
 
 
 def browsed(config: Config, problems: list[Problem]) -> list[Series]:
     """The pairs of the small grid."""
-
-    def pairs(harvest: Harvest) -> list[Pair]:
-        return build_pairs(harvest_frame(problems, harvest.k), problems, config.prompt, harvest.seed)
-
-    return browse_pairs(
-        Grid(config).harvests,
-        pairs=pairs,
-        rollouts=lambda harvest: harvest_frame(problems, harvest.k),
-        problems={"tiny": {problem.problem_id: problem for problem in problems}},
-    )
+    harvests = Grid(config).harvests
+    return browsed_pairs(harvests, lambda harvest: harvest_frame(problems, harvest.k), problems, config)
 
 
 M0 = Harvest("m", 0, 0, 0)
-SMALL_GROUPS = [Harvest("m", 2, 20, 0), Harvest("m", 2, 10, 0)]
-LARGE_GROUPS = [Harvest("m", 4, 10, 0)]
+SMALL_10 = Harvest("m", 2, 10, 0)
+SMALL_20 = Harvest("m", 2, 20, 0)
+LARGE_10 = Harvest("m", 4, 10, 0)
 
 
 def test_every_group_size_is_a_series_that_starts_with_m0() -> None:
-    series = series_keys([*LARGE_GROUPS, *SMALL_GROUPS, M0])
-    assert list(series) == [("m", 0, "", 2), ("m", 0, "", 4)]
-    assert [harvest.k for harvest in series["m", 0, "", 2]] == [0, 10, 20]
-    assert [harvest.k for harvest in series["m", 0, "", 4]] == [0, 10]
+    series = series_keys([LARGE_10, SMALL_20, SMALL_10, M0])
+    assert series == {("m", 0, "", 2): [M0, SMALL_10, SMALL_20], ("m", 0, "", 4): [M0, LARGE_10]}
 
 
 def test_m0_without_a_warm_up_is_a_series() -> None:
@@ -57,13 +39,10 @@ def test_m0_without_a_warm_up_is_a_series() -> None:
 
 
 def test_harvests_of_another_reward_are_a_series_of_their_own() -> None:
-    controls = [Harvest("m", 2, 10, 0, "coin"), Harvest("m", 0, 0, 0, "coin")]
-    series = series_keys([M0, *LARGE_GROUPS, *controls])
-    assert [harvest.folder for harvest in series["m", 0, "coin", 2]] == [
-        "m/seed0/coin/harvest/g0/k0",
-        "m/seed0/coin/harvest/g2/k10",
-    ]
-    assert [harvest.folder for harvest in series["m", 0, "", 4]] == ["m/seed0/harvest/g0/k0", "m/seed0/harvest/g4/k10"]
+    at_10 = Harvest("m", 2, 10, 0, "coin")
+    at_0 = Harvest("m", 0, 0, 0, "coin")
+    series = series_keys([M0, LARGE_10, at_10, at_0])
+    assert series == {("m", 0, "", 4): [M0, LARGE_10], ("m", 0, "coin", 2): [at_0, at_10]}
 
 
 def test_problems_with_pairs_at_most_k_come_first() -> None:
@@ -97,9 +76,11 @@ def test_a_step_holds_the_pair_that_was_drawn(
     shown = steps_at_10.keys() & pairs_at_10.keys()
     assert shown
     for name in shown:
-        step, pair = steps_at_10[name], pairs_at_10[name]
-        samples = {completion.role: completion.sample for completion in step.completions}
-        assert samples == {"chosen": pair["chosen_sample"], "rejected": pair["rejected_sample"]}
+        step = steps_at_10[name]
+        pair = pairs_at_10[name]
+        chosen, rejected = step.completions
+        assert (chosen.role, chosen.sample) == ("chosen", pair["chosen_sample"])
+        assert (rejected.role, rejected.sample) == ("rejected", pair["rejected_sample"])
         assert step.correct / step.n == pair["p_hat"]
 
 
@@ -110,7 +91,8 @@ def test_a_step_without_a_pair_has_one_example(
     assert shown
     for name in shown:
         step = steps_at_10[name]
-        assert [completion.role for completion in step.completions] == ["example"]
+        [example] = step.completions
+        assert example.role == "example"
         assert step.correct in (0, step.n)
 
 
@@ -122,12 +104,8 @@ def upside_down(config: Config, grid_problems: list[Problem]) -> Series:
         frame = harvest_frame(grid_problems, harvest.k)
         return frame.assign(reward=1 - frame["reward"], reward_status="ok")
 
-    [series] = browse_pairs(
-        [Harvest("tiny", 0, 0, 0, "wrong"), Harvest("tiny", 2, 10, 0, "wrong")],
-        pairs=lambda harvest: build_pairs(rollouts(harvest), grid_problems, config.prompt, harvest.seed),
-        rollouts=rollouts,
-        problems={"tiny": {problem.problem_id: problem for problem in grid_problems}},
-    )
+    harvests = [Harvest("tiny", 0, 0, 0, "wrong"), Harvest("tiny", 2, 10, 0, "wrong")]
+    [series] = browsed_pairs(harvests, rollouts, grid_problems, config)
     return series
 
 
@@ -147,16 +125,18 @@ def test_a_harvest_that_another_reward_judged_shows_the_reward_beside_the_verdic
 
 @pytest.fixture
 def answered(config: Config, grid_problems: list[Problem]) -> Callable[[], list[Answered]]:
-    return lambda: browse_answers(Grid(config), lambda policy: policy, answer_frame, lambda name: grid_problems)
+    return lambda: browsed_answers(config, grid_problems)
 
 
 def test_as_many_problems_are_shown_as_a_series_may_have(config: Config, grid_problems: list[Problem]) -> None:
     assert len(grid_problems) > browsers.PROBLEMS_PER_SERIES
-    assert [len(series.shown) for series in browsed(config, grid_problems)] == [browsers.PROBLEMS_PER_SERIES] * 2
+    first, second = browsed(config, grid_problems)
+    assert len(first.shown) == len(second.shown) == browsers.PROBLEMS_PER_SERIES
 
 
 def test_as_many_questions_are_shown_as_a_benchmark_may_have(answered: Callable[[], list[Answered]]) -> None:
-    assert [len(benchmark.shown) for benchmark in answered()] == [browsers.QUESTIONS_PER_BENCHMARK] * 2
+    easy, hard = answered()
+    assert len(easy.shown) == len(hard.shown) == browsers.QUESTIONS_PER_BENCHMARK
 
 
 def test_a_page_holds_as_many_problems_as_it_has_room_for(
@@ -165,7 +145,8 @@ def test_a_page_holds_as_many_problems_as_it_has_room_for(
     first, second = browsed(config, grid_problems)
     room = sum(problem.size for problem in first.shown[:3] + second.shown[:3])
     monkeypatch.setattr(browsers, "MAX_CHARACTERS", room)
-    assert [series.shown for series in browsed(config, grid_problems)] == [first.shown[:3], second.shown[:3]]
+    for whole, series in zip((first, second), browsed(config, grid_problems), strict=True):
+        assert series.shown == whole.shown[:3]
 
 
 def test_a_page_holds_as_many_questions_as_it_has_room_for(
@@ -174,7 +155,8 @@ def test_a_page_holds_as_many_questions_as_it_has_room_for(
     easy, hard = answered()
     room = sum(question.size for question in easy.shown[:3] + hard.shown[:3])
     monkeypatch.setattr(browsers, "MAX_CHARACTERS", room)
-    assert [benchmark.shown for benchmark in answered()] == [easy.shown[:3], hard.shown[:3]]
+    for whole, benchmark in zip((easy, hard), answered(), strict=True):
+        assert benchmark.shown == whole.shown[:3]
 
 
 PATTERNS = ["11"] * 6 + ["00"] * 3 + ["10"] * 2 + ["01"]
@@ -194,7 +176,9 @@ def test_the_turn_has_every_question_in_an_order_that_does_not_depend_on_the_fil
 
 
 def test_every_model_and_benchmark_has_its_answers(answered: Callable[[], list[Answered]]) -> None:
-    assert [(benchmark.model, benchmark.benchmark) for benchmark in answered()] == [("tiny", "easy"), ("tiny", "hard")]
+    easy, hard = answered()
+    assert (easy.model, easy.benchmark) == ("tiny", "easy")
+    assert (hard.model, hard.benchmark) == ("tiny", "hard")
 
 
 def test_all_questions_are_counted(answered: Callable[[], list[Answered]], grid_problems: list[Problem]) -> None:
@@ -210,5 +194,6 @@ def test_each_question_shows_an_answer_of_every_policy(
     [easy, _] = answered()
     names = [problem.problem_id for problem in grid_problems]
     for question in easy.shown:
-        right = "".join("1" if answer.verdict == "correct" else "0" for answer in question.completions)
-        assert right == easy.right[names.index(question.problem_id)]
+        right = easy.right[names.index(question.problem_id)]
+        for answer, mark in zip(question.completions, right, strict=True):
+            assert (answer.verdict == "correct") == (mark == "1")

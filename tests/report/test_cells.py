@@ -16,6 +16,11 @@ from g2d.tables.paper import PUBLISHED_COLUMNS
 from g2d.tables.samples import SAMPLE_COLUMNS
 
 
+def texts_of(table: pd.DataFrame) -> list[list[str]]:
+    """Return the rows of a table as a reader sees them."""
+    return [[cell.text.striptags() for cell in row] for row in cells_of(table).rows]
+
+
 def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to() -> None:
     table = pd.DataFrame(
         {
@@ -24,12 +29,11 @@ def test_bounds_and_deviations_are_shown_in_the_cell_they_belong_to() -> None:
             **{"mu": [0.1, None], "mu_low": [0.0, None], "mu_high": [0.2, None]},
         }
     )
-    cells = cells_of(table)
-    assert cells.columns == ("accuracy", "K", "std_over_seeds", "rho", "mu")
-    texts = [[cell.text.striptags() for cell in row] for row in cells.rows]
-    assert texts[0] == ["0.500 [0.400, 0.600]", "0", "–", "0.500 ± 0.100", "0.100 [0.000, 0.200]"]
-    assert texts[1][0] == "0.953 [0.920, 0.980]"
-    assert texts[1][4] == "–"
+    assert cells_of(table).columns == ("accuracy", "K", "std_over_seeds", "rho", "mu")
+    assert texts_of(table) == [
+        ["0.500 [0.400, 0.600]", "0", "–", "0.500 ± 0.100", "0.100 [0.000, 0.200]"],
+        ["0.953 [0.920, 0.980]", "25", "0.0100", "0.700 ± 0.200", "–"],
+    ]
 
 
 def test_policies_come_first_in_one_column_then_what_the_table_is_about() -> None:
@@ -40,21 +44,20 @@ def test_policies_come_first_in_one_column_then_what_the_table_is_about() -> Non
             **{"difference": [0.1, 0.2], "ci_low": [0.0, 0.1], "ci_high": [0.2, 0.3], "p_value": [0.01, 0.5]},
         }
     )
-    cells = cells_of(table)
-    assert cells.columns == ("policy", "reference", "difference", "p_value", "model", "n")
-    texts = [[cell.text.striptags() for cell in row] for row in cells.rows]
-    assert texts[0][:3] == ["G2D (K=25)", "DPO (K=0)", "0.100 [0.000, 0.200]"]
-    assert texts[1][:2] == ["GRPO (K=100)", "–"]
+    assert cells_of(table).columns == ("policy", "reference", "difference", "p_value", "model", "n")
+    first, second = texts_of(table)
+    assert first[:3] == ["G2D (K=25)", "DPO (K=0)", "0.100 [0.000, 0.200]"]
+    assert second[:2] == ["GRPO (K=100)", "–"]
 
 
 def test_p_values_beside_the_level_differ_from_it() -> None:
     table = pd.DataFrame({"p_value": [0.0451, 0.0549, 1.0, 0.00012]})
-    assert [str(row[0].text) for row in cells_of(table).rows] == ["0.0451", "0.0549", "1", "0.00012"]
+    assert texts_of(table) == [["0.0451"], ["0.0549"], ["1"], ["0.00012"]]
 
 
 def test_a_value_has_the_digits_of_its_measure() -> None:
     table = pd.DataFrame({"measure": ["reward", "reward", "tokens"], "value": [0.431, 0.5, 412.0]})
-    assert [str(row[1].text) for row in cells_of(table).rows] == ["0.431", "0.500", "412"]
+    assert texts_of(table) == [["reward", "0.431"], ["reward", "0.500"], ["tokens", "412"]]
 
 
 def test_bounds_of_a_text_have_the_digits_of_the_largest() -> None:
@@ -64,8 +67,9 @@ def test_bounds_of_a_text_have_the_digits_of_the_largest() -> None:
 
 
 def test_sorting_compares_the_values_of_the_file() -> None:
-    cells = cells_of(pd.DataFrame({"x": [0.123456789, None]}))
-    assert [row[0].key for row in cells.rows] == ["0.123456789", ""]
+    [first], [second] = cells_of(pd.DataFrame({"x": [0.123456789, None]})).rows
+    assert first.key == "0.123456789"
+    assert second.key == ""
 
 
 def test_an_interval_belongs_to_the_column_before_it() -> None:
@@ -89,17 +93,15 @@ def test_every_table_has_its_estimate_before_the_interval(columns: Mapping[str, 
 def test_what_is_the_same_in_every_row_is_said_once() -> None:
     table = pd.DataFrame({"model": ["m", "m"], "x": [1, 2], "empty": [None, None]})
     cells = cells_of(table)
-    assert [(name, str(text)) for name, text in cells.constant] == [("model", "m")]
+    assert cells.constant == (("model", "m"),)
     assert cells.columns == ("x",)
     assert cells_of(table.head(1)).constant == ()
 
 
 def test_text_of_a_table_is_escaped() -> None:
-    cells = cells_of(pd.DataFrame({"answer": ["<img src=x onerror=alert(1)>", "\u202e1"]}))
-    assert [str(row[0].text) for row in cells.rows] == [
-        "&lt;img src=x onerror=alert(1)&gt;",
-        '<span class="control">U+202E</span>1',
-    ]
+    [attack], [reversed_] = cells_of(pd.DataFrame({"answer": ["<img src=x onerror=alert(1)>", "\u202e1"]})).rows
+    assert str(attack.text) == "&lt;img src=x onerror=alert(1)&gt;"
+    assert str(reversed_.text) == '<span class="control">U+202E</span>1'
 
 
 def test_a_long_table_is_cut_and_counted() -> None:
@@ -131,6 +133,5 @@ def test_a_small_number_is_not_rounded_to_nothing() -> None:
 
 def test_a_page_shows_texts_as_they_were_and_not_to_the_end(tmp_path: Path) -> None:
     write_table(tmp_path / "table.csv", pd.DataFrame({"extracted_answer": ["=1+1", "x" * 10**6], "n": [1, 2]}))
-    first, second = (row[0].text for row in cells_of(read_table(tmp_path / "table.csv", {})).rows)
-    assert first == "=1+1"
-    assert second.striptags() == "x" * MAX_CELL + "… 998,000 more characters"
+    shown = texts_of(read_table(tmp_path / "table.csv", {}))
+    assert shown == [["=1+1", "1"], ["x" * MAX_CELL + "… 998,000 more characters", "2"]]

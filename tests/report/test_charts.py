@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import combinations, pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -25,16 +24,15 @@ from g2d.tables.captions import captions
 from g2d.tables.frames import columns, table_of, write_table
 from tests.configs import CONFIG, MINIMAL
 from tests.report.conftest import write_tables
-from tests.report.rows import main
+from tests.report.rows import main, rows
 
 GRID = main(
     *(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("grpo", 20, 0.4, 3.0)), half_width=0.05
 )
 
 
-def rows(spec: Spec) -> list[dict]:
-    """All rows of a specification."""
-    return [row for data in spec["datasets"].values() for row in data]
+def tuples(table: pd.DataFrame, *columns: str) -> set[tuple]:
+    return set(table[list(columns)].itertuples(index=False, name=None))
 
 
 KNOWN = series_styles(Grid(read(CONFIG / "config.yaml")))
@@ -43,92 +41,96 @@ DRAWN = (charts.accuracy_by_k, charts.accuracy_by_hours)
 
 @pytest.mark.parametrize("draw", DRAWN)
 def test_every_policy_is_in_the_figure_with_its_interval(draw) -> None:
-    shown = {(row["accuracy"], row["ci_low"], row["ci_high"]) for row in rows(draw(GRID, KNOWN)) if "accuracy" in row}
-    assert shown == set(zip(GRID["accuracy"], GRID["ci_low"], GRID["ci_high"], strict=True))
+    estimate = ("accuracy", "ci_low", "ci_high")
+    assert tuples(rows(draw(GRID, KNOWN), "accuracy"), *estimate) == tuples(GRID, *estimate)
 
 
 @pytest.mark.parametrize("draw", DRAWN)
 def test_a_warmup_that_stopped_by_itself_is_a_series_of_one_point(draw) -> None:
     more = pd.concat([GRID, main(("g2d-auto", 15, 0.61, 5.0))])
-    points = {(row["series"], row["K"]) for row in rows(draw(more, KNOWN)) if row.get("policy") == "g2d-auto"}
-    assert points == {("G2D auto", 15)}
+    points = rows(draw(more, KNOWN)).query("policy == 'g2d-auto'")
+    assert tuples(points, "series", "K") == {("G2D auto", 15)}
 
 
 def test_small_times_are_shown_in_small_units() -> None:
     for hours, unit, largest in ((1.0, "hours", 3), (0.001, "seconds", 10.8)):
         figure = charts.accuracy_by_hours(GRID.assign(device_hours=GRID["device_hours"] * hours), KNOWN)
         assert f"device-{unit} per seed" in str(figure)
-        assert max(row.get("cost", 0) for row in rows(figure)) == pytest.approx(largest)
+        assert rows(figure)["cost"].max() == pytest.approx(largest)
 
 
 def test_a_legend_has_policies_that_the_grid_lacks_in_the_order_of_the_table() -> None:
-    rows = pd.DataFrame({"policy": [f"p{n}" for n in range(8)], "group_size": 2})
-    assert list(legend(rows, KNOWN)) == list(rows["policy"])
+    policies = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"]
+    assert list(legend(pd.DataFrame({"policy": policies, "group_size": 2}), KNOWN)) == policies
 
 
-def looks(spec: Spec) -> dict[str, tuple[str, str]]:
+def looks(spec: Spec) -> pd.DataFrame:
     """Colour and shape of every series of a figure."""
     encoding = next(layer["encoding"] for layer in spec["layer"] if "shape" in layer["encoding"])
-    color, shape = encoding["color"]["scale"], encoding["shape"]["scale"]
+    color = encoding["color"]["scale"]
+    shape = encoding["shape"]["scale"]
     assert color["domain"] == shape["domain"]
-    return dict(zip(color["domain"], zip(color["range"], shape["range"], strict=True), strict=True))
+    return pd.DataFrame({"color": color["range"], "shape": shape["range"]}, index=color["domain"])
 
 
 def test_a_policy_looks_the_same_in_all_figures() -> None:
-    figures = [looks(draw(GRID, KNOWN)) for draw in DRAWN]
-    for one, other in combinations(figures, 2):
-        assert all(one[series] == other[series] for series in one.keys() & other.keys())
-    assert {"G2D (at K=0: DPO)", "GRPO alone"} <= {name.partition(",")[0] for name in figures[0]}
+    by_k = looks(charts.accuracy_by_k(GRID, KNOWN))
+    by_hours = looks(charts.accuracy_by_hours(GRID, KNOWN))
+    shared = by_k.index.intersection(by_hours.index)
+    assert by_k.loc[shared].equals(by_hours.loc[shared])
+    assert {"G2D (at K=0: DPO)", "GRPO alone"} <= set(shared.str.partition(",").get_level_values(0))
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml"])
 def test_every_series_of_a_grid_has_another_style(file: str) -> None:
     """Each family has one colour and one first shape; policies of a family differ by shape."""
-    series = {mark.series: mark for mark in series_styles(Grid(read(CONFIG / file))).values()}
-    assert len({(mark.color, mark.shape) for mark in series.values()}) == len(series)
-    assert {mark.color for mark in series.values()} <= set(OKABE_ITO)
-    first = {mark.color: mark.shape for mark in reversed(series.values())}
-    assert len(set(first.values())) == len(first)
+    styles = pd.DataFrame(list(series_styles(Grid(read(CONFIG / file))).values())).drop_duplicates("series")
+    assert not styles.duplicated(["color", "shape"]).any()
+    assert set(styles["color"]) <= set(OKABE_ITO)
+    assert styles.drop_duplicates("color")["shape"].is_unique
 
 
 def test_policies_without_a_warmup_stand_on_an_axis_of_their_own() -> None:
     more = pd.concat([GRID, main(("online", 20, 0.7, 1.0), ("rft", 10, 0.55, 1.0))])
     spec = charts.accuracy_by_k(more, KNOWN)
-    at = {(row["policy"], row["K"]): row["at"] for row in rows(spec) if "at" in row and "policy" in row}
-    assert at["online", 20] > 20 + 0.1 * 20  # behind the divider
-    assert abs(at["rft", 10] - 10) < 1
+    points = rows(spec, "at", "policy").set_index("policy")["at"]
+    assert points["online"].min() > 20 + 0.1 * 20  # behind the divider
+    assert points["rft"].sub(10).abs().max() < 1
     axes = [layer["encoding"]["x"]["axis"] for layer in spec["layer"] if "axis" in layer["encoding"].get("x", {})]
-    assert all(axis["values"] == [0, 10, 20] for axis in axes)
+    for axis in axes:
+        assert axis["values"] == [0, 10, 20]
 
 
 def test_no_mark_hides_another() -> None:
-    same = main(*((policy, 10, 0.6, 2.0) for policy in ("g2d", "rft", "grpo", "online")))
-    by_k = [row["at"] for row in rows(charts.accuracy_by_k(same, KNOWN)) if "at" in row and "policy" in row]
-    assert len(set(by_k)) == 4
+    same = main(("g2d", 10, 0.6, 2.0), ("rft", 10, 0.6, 2.0), ("grpo", 10, 0.6, 2.0), ("online", 10, 0.6, 2.0))
+    assert rows(charts.accuracy_by_k(same, KNOWN), "at", "policy")["at"].nunique() == 4
     crowd = pd.DataFrame({"cost": [50.0] * 6 + [50.1], "accuracy": [0.5] * 6 + [0.501]})
     apart = charts.side_by_side(crowd, span=100, height=0.4)["at"]
-    assert all(b - a >= 0.0119 * 100 for a, b in pairwise(sorted(apart)))
+    assert apart.sort_values().diff().min() >= 0.0119 * 100
     assert apart.iloc[0] == 50
 
 
 def test_grpo_at_several_k_is_a_curve_from_m0() -> None:
     several = main(*(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("grpo", 10, 0.45, 2.0), ("grpo", 20, 0.4, 3.0)))
-    for draw, field, costs in ((charts.accuracy_by_k, "K", (0, 10, 20)), (charts.accuracy_by_hours, "cost", (0, 2, 3))):
-        curve = {(row[field], row["accuracy"]) for row in rows(draw(several, KNOWN)) if "GRPO" in row.get("series", "")}
-        assert curve == set(zip(costs, (0.3, 0.45, 0.4), strict=True))
+
+    def curve(spec: Spec, cost: str) -> set[tuple]:
+        drawn = rows(spec, "series")
+        return tuples(drawn[drawn["series"].str.contains("GRPO")], cost, "accuracy")
+
+    assert curve(charts.accuracy_by_k(several, KNOWN), "K") == {(0, 0.3), (10, 0.45), (20, 0.4)}
+    assert curve(charts.accuracy_by_hours(several, KNOWN), "cost") == {(0, 0.3), (2, 0.45), (3, 0.4)}
 
 
-def test_g2d_of_every_group_size_begins_at_dpo() -> None:
+@pytest.mark.parametrize("draw", DRAWN)
+def test_g2d_of_every_group_size_begins_at_dpo(draw) -> None:
     sizes = Config.model_validate(MINIMAL | {"warmup": {"steps": [0, 10], "group_sizes": [2, 4], "horizon": 10}})
     table = main(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("g2d", 10, 0.7, 2.0))
     table.loc[3, "group_size"] = 4
-    for draw in DRAWN:
-        (lines,) = (
-            layer for layer in draw(table, series_styles(Grid(sizes)))["layer"] if layer["mark"].get("type") == "line"
-        )
-        joined = draw(table, series_styles(Grid(sizes)))["datasets"][lines["data"]["name"]]
-        curves = {(row["series"][-3:], row["accuracy"]) for row in joined if row["policy"] in ("dpo", "g2d")}
-        assert curves == {("G=2", 0.5), ("G=2", 0.6), ("G=4", 0.5), ("G=4", 0.7)}
+    spec = draw(table, series_styles(Grid(sizes)))
+    [lines] = [layer for layer in spec["layer"] if layer["mark"].get("type") == "line"]
+    joined = pd.DataFrame(spec["datasets"][lines["data"]["name"]]).query("policy in ('dpo', 'g2d')")
+    curves = tuples(joined.assign(g=joined["series"].str[-3:]), "g", "accuracy")
+    assert curves == {("G=2", 0.5), ("G=2", 0.6), ("G=4", 0.5), ("G=4", 0.7)}
 
 
 def test_a_stage_has_one_colour_and_no_other_has_it() -> None:
@@ -139,7 +141,7 @@ def test_a_stage_has_one_colour_and_no_other_has_it() -> None:
     assert spec["encoding"]["color"]["scale"]["domain"] == in_order
     assert len(set(spec["encoding"]["color"]["scale"]["range"])) == len(stages)
     # An automatic warm-up has the colour of its training; no policy is charged further temperatures.
-    every = [stage for stage in GPU_STAGES if stage not in ("train_grpo_auto", "calibrate_temperature")]
+    every = set(GPU_STAGES) - {"train_grpo_auto", "calibrate_temperature"}
     assert len({charts.STAGE_COLORS[stage] for stage in every}) == len(every)
 
 
@@ -157,10 +159,11 @@ def test_a_difference_is_drawn_with_its_interval() -> None:
     table = pd.DataFrame([pair | {"family": "primary", "difference": 0.1, "p_value": 0.02}]).assign(
         reference_group_size=None, ci_low=0.02, ci_high=0.18
     )
-    (drawn,) = [row for row in rows(charts.differences_of_k(table)) if "family" in row]
-    assert (drawn["low"], drawn["difference"], drawn["high"]) == (0.02, 0.1, 0.18)
-    assert drawn["name"].startswith("G2D (K=10)")
-    assert drawn["name"].endswith("DPO (K=0)")
+    drawn = rows(charts.differences_of_k(table), "family")
+    assert tuples(drawn, "low", "difference", "high") == {(0.02, 0.1, 0.18)}
+    [name] = drawn["name"]
+    assert name.startswith("G2D (K=10)")
+    assert name.endswith("DPO (K=0)")
 
 
 def test_primary_differences_have_a_chart_of_their_own() -> None:
@@ -169,11 +172,8 @@ def test_primary_differences_have_a_chart_of_their_own() -> None:
         reference_K=range(3), reference_group_size=None, difference=0.1, p_value=0.02, ci_low=0.0, ci_high=0.2
     )
 
-    def drawn(spec: dict[str, object]) -> list[str]:
-        return [row["family"] for row in rows(spec) if "family" in row]
-
-    assert drawn(charts.differences_of_k(table)) == ["primary", "primary"]
-    assert drawn(charts.other_differences(table)) == ["exploratory"]
+    assert rows(charts.differences_of_k(table), "family")["family"].tolist() == ["primary", "primary"]
+    assert rows(charts.other_differences(table), "family")["family"].tolist() == ["exploratory"]
     assert charts.other_differences(table[:1]) is None
 
 

@@ -20,8 +20,9 @@ from g2d.tables.accuracy import decomposition_table, main_table
 from g2d.tables.harvest import harvest_table
 from g2d.verifier import Verdict
 from tests.configs import CONFIG
-from tests.frames import answers, groups, rollout, summarised
-from tests.main_policies import main_policy
+from tests.frames import groups, rollout, solved, summarised
+from tests.main_policies import policy
+from tests.report.rows import rows
 
 
 def tables(
@@ -31,14 +32,17 @@ def tables(
     grpo: Sequence[int] = (2, 4),
     successes: Sequence[tuple[int, int]] = ((4, 8), (1, 8), (8, 8)),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    evaluations, harvests = {}, {}
+    evaluations = {}
+    harvests = {}
     for model in models:
-        keys = [Policy(model)]
-        keys += [main_policy(model, "dpo", 2 if k else 0, k, seed) for k in ks for seed in seeds]
-        keys += [main_policy(model, "grpo", g, max(ks), seed) for g in grpo for seed in seeds]
-        for i, key in enumerate(keys):
-            evaluations[key, "id"] = answers({f"q{j}": [float(j < 5 + i % 4)] for j in range(10)})
-        harvests |= {Harvest(model, 2 if k else 0, k, seed): groups(successes) for k in ks for seed in seeds}
+        evaluations[Policy(model), "id"] = solved(5, of=10)
+        for seed in seeds:
+            for k in ks:
+                trained = policy("dpo", k, seed, model=model)
+                evaluations[trained, "id"] = solved(6, of=10)
+                harvests[Harvest(model, trained.group_size, k, seed)] = groups(successes)
+            for g in grpo:
+                evaluations[policy("grpo", max(ks), seed, g, model), "id"] = solved(7, of=10)
     return main_table(evaluations, {}), harvest_table(*summarised(harvests))
 
 
@@ -64,15 +68,17 @@ def test_a_figure_has_a_panel_for_each_model_and_carries_the_note(tmp_path):
 
 
 def verdicts(*share: tuple[Verdict, int]) -> pd.DataFrame:
-    judged = [verdict for verdict, n in share for _ in range(n)]
+    judged: list[Verdict] = []
+    for verdict, n in share:
+        judged += [verdict] * n
     return to_frame([rollout(f"q{i}", 0, verdict) for i, verdict in enumerate(judged)])
 
 
 def judged_grid() -> dict[tuple[Policy, str], pd.DataFrame]:
     base = verdicts(("correct", 4), ("truncated", 8), ("no_boxed", 4), ("incorrect", 4))
     better = verdicts(("correct", 12), ("truncated", 2), ("no_boxed", 1), ("incorrect", 5))
-    keys = [main_policy("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300)] + [main_policy("m", "grpo", 4, 300, 0)]
-    return {(Policy("m"), "id"): base} | {(key, "id"): better for key in keys}
+    trained = [policy("dpo", 0), policy("dpo", 150), policy("dpo", 300), policy("grpo", 300, group_size=4)]
+    return {(Policy("m"), "id"): base} | {(key, "id"): better for key in trained}
 
 
 def test_a_waterfall_goes_from_m0_to_the_policys_accuracy(tmp_path):
@@ -80,12 +86,11 @@ def test_a_waterfall_goes_from_m0_to_the_policys_accuracy(tmp_path):
     expected = {"finishing", "format", "reasoning", "DPO (K=0)", "G2D (K=150)", "GRPO (K=300)", "accuracy (pass@1)"}
     assert expected <= labels(gains, tmp_path)
     (spec,) = gains["m"]
-    steps = [row for rows in spec["datasets"].values() for row in rows if row.get("name") == "DPO (K=0)"]
-    steps = [row for row in steps if "factor" in row][:3]
-    assert [row["factor"] for row in steps] == ["finishing", "format", "reasoning"]
-    assert steps[0]["start"] == pytest.approx(0.2)
-    assert [row["start"] for row in steps[1:]] == pytest.approx([row["end"] for row in steps[:2]])
-    assert steps[2]["end"] == pytest.approx(0.6)
+    steps = rows(spec, "factor").query("name == 'DPO (K=0)'").head(3)
+    assert steps["factor"].tolist() == ["finishing", "format", "reasoning"]
+    first, second, third = steps["end"]
+    assert steps["start"].tolist() == pytest.approx([0.2, first, second])
+    assert third == pytest.approx(0.6)
 
 
 def test_without_panels_a_figure_says_why(tmp_path):

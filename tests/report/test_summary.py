@@ -26,6 +26,11 @@ def test_lost_losses_are_named_for_their_model_only() -> None:
     assert loss_caveats(lost, "other") == ()
 
 
+def test_at_most_five_policies_with_lost_losses_are_named() -> None:
+    [caveat] = loss_caveats({f"m/seed{n}/dpo/g0/k0": 1 for n in range(9)}, "m")
+    assert caveat.count("steps)") == 5
+
+
 def test_the_policy_on_which_a_verifier_failed_most_is_named() -> None:
     rows = {"policy": ["base", "dpo", "grpo"], "K": [0, 25, 25], "parseable": [1.0, 0.875, 0.75]}
     [caveat] = verifier_caveats(pd.DataFrame(rows))
@@ -44,16 +49,23 @@ def test_policies_without_data_are_named_for_their_model_only() -> None:
     [
         ({}, True),
         ({"name": "vllm"}, True),
+        ({"name": "vllm", "adapters": "lora"}, True),
         ({"adapters": "merge"}, True),
         ({"name": "vllm", "adapters": "merge"}, False),
     ],
 )
 def test_what_rounding_loses_is_a_caveat_unless_vllm_merges(engine: dict[str, str], warned: bool) -> None:
     config = load(MINIMAL | {"engine": engine})
-    effects = {"demo/seed0/dpo/g0/k0": 0.5, "demo/seed1/dpo/g0/k0": 0.95, "demo2/seed0/dpo/g0/k0": 0.1}
+    effects = {"demo/seed0/dpo/g0/k0": 0.45, "demo/seed1/dpo/g0/k0": 0.95, "demo2/seed0/dpo/g0/k0": 0.1}
     caveats = rounding_caveats(effects, "demo", config)
     assert bool(caveats) is warned
-    assert all("for one policy" in caveat and "seed0/dpo/g0/k0" in caveat for caveat in caveats)
+    for caveat in caveats:
+        assert "for one policy" in caveat
+        assert "45\N{NO-BREAK SPACE}% for seed0/dpo/g0/k0" in caveat
+        assert "engine.adapters: merge, with vLLM, keeps it." in caveat
+    assert rounding_caveats({"demo/seed1/dpo/g0/k0": 0.95}, "demo", config) == ()
+    for caveat in rounding_caveats(effects | {"demo/seed1/dpo/g0/k0": 0.8}, "demo", config):
+        assert "2 policies" in caveat
 
 
 def test_a_policy_without_a_right_answer_is_named_if_m0_has_some() -> None:
@@ -76,11 +88,12 @@ def test_a_policy_that_answers_every_question_as_m0_is_named() -> None:
 
 @pytest.mark.parametrize(("ratio", "warned"), [(0.85, True), (0.95, False), (1.05, False), (1.15, True)])
 def test_a_ratio_that_is_off_one_is_a_caveat_of_its_training(ratio: float, warned: bool) -> None:
-    measures = {"ratio": ratio, "capped": 0.25}
-    rows = [{"policy": "grpo", "group_size": 2, "measure": name, "value": value} for name, value in measures.items()]
-    caveats = mismatch_caveats(pd.DataFrame(rows))
+    measures = pd.DataFrame({"measure": ["ratio", "capped"], "value": [ratio, 0.25]})
+    caveats = mismatch_caveats(measures.assign(policy="grpo", group_size=2))
     assert bool(caveats) is warned
-    assert all("GRPO, G=2 the probabilities" in caveat and f"is {ratio:.2f} on average" in caveat for caveat in caveats)
+    for caveat in caveats:
+        assert "GRPO, G=2 the probabilities" in caveat
+        assert f"is {ratio:.2f} on average" in caveat
 
 
 def test_the_largest_share_of_the_calibration_is_named() -> None:

@@ -75,8 +75,9 @@ def test_a_sentence_says_what_the_tests_show(changes: dict[str, Any], part: str)
 
 
 def test_policies_that_never_saw_an_open_ended_prompt_share_a_sentence() -> None:
-    rows = [ROW | {"policy": name, "prompts": "verifiable", "p_win": p} for name, p in (("dpo", 0.01), ("g2d", 0.5))]
-    (sentence,) = win_rate_sentences(frame([*rows, rows[0] | {"win_rate": 0.1}], WIN_RATE_COLUMNS))
+    better = ROW | {"policy": "dpo", "prompts": "verifiable", "p_win": 0.01}
+    rows = [better, better | {"policy": "g2d", "p_win": 0.5}, better | {"win_rate": 0.1}]
+    (sentence,) = win_rate_sentences(frame(rows, WIN_RATE_COLUMNS))
     assert sentence == (
         "Of 3 policies of m trained on verifiable prompts only, 1 is preferred to M0 significantly more often than "
         "not, and 1 less often."

@@ -43,7 +43,8 @@ def test_a_param_that_is_no_literal_is_left_out() -> None:
 def test_changes_are_counted_by_rule_with_what_they_replace(tmp_path: Path) -> None:
     cost = Cost("job", "train_dpo", 1800.0, 1800.0, 1, "cpu", 1800.0, 0, 0)
     (tmp_path / "cost.json").write_text(json.dumps(asdict(cost) | {"ancestry": []}))
-    old, new = [repr({"dpo": {"beta": 0.1}})], [repr({"dpo": {"beta": 0.3}})]
+    old = [repr({"dpo": {"beta": 0.1}})]
+    new = [repr({"dpo": {"beta": 0.3}})]
     costs = [str(tmp_path / "cost.json")]
     reruns = [Rerun("train_dpo", old, new, costs)] * 2 + [Rerun("evaluate", [], [], [str(tmp_path / "lost.json")])]
     assert report(reruns).splitlines() == [

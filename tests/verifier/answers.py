@@ -5,6 +5,8 @@ The verifier judges `CASES` correctly. In `KNOWN_WRONG` Math-Verify is wrong and
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 EQUAL, DIFFERENT = True, False
 
 # Kind, reference, equal answers, different answers.
@@ -1084,35 +1086,52 @@ TABLE: dict[str, list[tuple[str, list[str], list[str]]]] = {
         (r"1-\frac{1}{e}", [r"1-\frac{1}{\mathrm{e}}"], []),
     ],
 }
-CASES = {
-    kind: [
-        *((reference, answer, EQUAL) for reference, equal, _ in rows for answer in equal),
-        *((reference, answer, DIFFERENT) for reference, _, different in rows for answer in different),
-    ]
-    for kind, rows in TABLE.items()
-}
 
-# (reference, answer, verdict of a careful grader, why nothing is done about it)
-KNOWN_WRONG: list[tuple[str, str, bool, str]] = [
-    ("10", "10_2", DIFFERENT, "MATH asks for numbers in a base and leaves the base out of some references"),
-    ("10", r"10,\ldots", DIFFERENT, "Math-Verify drops dots (its issue 14)"),
-    (r"1, 2, \ldots, n", r"1, 2, \dots, n", EQUAL, "Math-Verify reads no lists with dots (its issue 14)"),
-    ("10", r"10\%", DIFFERENT, "GSM8K asks for percentages and leaves the sign out of its references: 10 may be 10 %"),
-    ("56", r"56\%", DIFFERENT, "the same"),
-    ("(1,2)", "1,2", DIFFERENT, "Math-Verify takes a list for a point on purpose"),
-    ("(1,2)", r"\{1,2\}", DIFFERENT, "Math-Verify takes a set for a point on purpose"),
-    ("1,2", "(2,1)", DIFFERENT, "Math-Verify takes a point for a list on purpose"),
-    ("5", "3=5", DIFFERENT, "the last side of a chain counts, so that 2+3=5 does"),
-    (r"75^\circ, 75^\circ", r"75^\circ", DIFFERENT, "lists are read as sets, which hold each element once"),
-    ("5", "[5,5]", DIFFERENT, "the interval from 5 to 5 is the set of 5"),
-    ("5", r"5\text{ wrong}", DIFFERENT, "words behind a number are taken for what is counted"),
-    (r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)", EQUAL, "a column vector is no tuple to Math-Verify"),
-    ("(2,1)", r"\begin{pmatrix}2\\1\end{pmatrix}", EQUAL, "a column vector is no tuple to Math-Verify"),
-    (r"90^\circ", r"\pi/2", EQUAL, "Math-Verify drops the degree sign"),
-    (r"\frac{\pi}{2}", r"90^\circ", EQUAL, "Math-Verify drops the degree sign"),
-    (r"10\text{ cm}", r"100\text{ mm}", EQUAL, "units are not converted"),
-    (r"80\text{ cents}", r"\$0.80", EQUAL, "units are not converted"),
-    (r"\mbox{four}", "4", EQUAL, "numbers in words are symbols to Math-Verify"),
-    (r"0.56 = 56\%", "0.56", EQUAL, "an equation without a letter is not an assignment to Math-Verify"),
-    (r"\sqrt{1/n}", r"\frac{1}{\sqrt{n}}", EQUAL, "equal for n > 0, which Math-Verify does not assume (its issue 64)"),
+
+class Case(NamedTuple):
+    reference: str
+    answer: str
+    equal: bool  # verdict of a careful grader
+    about: str  # kind of the answers, or why a wrong verdict stays
+
+    @property
+    def completion(self) -> str:
+        return rf"Hence $\boxed{{{self.answer}}}$."
+
+
+def cases_of_table() -> list[Case]:
+    found = []
+    for kind, rows in TABLE.items():
+        for reference, equal, different in rows:
+            for answer in equal:
+                found.append(Case(reference, answer, EQUAL, kind))
+            for answer in different:
+                found.append(Case(reference, answer, DIFFERENT, kind))
+    return found
+
+
+CASES = cases_of_table()
+
+KNOWN_WRONG = [
+    Case("10", "10_2", DIFFERENT, "MATH asks for numbers in a base and leaves the base out of some references"),
+    Case("10", r"10,\ldots", DIFFERENT, "Math-Verify drops dots (its issue 14)"),
+    Case(r"1, 2, \ldots, n", r"1, 2, \dots, n", EQUAL, "Math-Verify reads no lists with dots (its issue 14)"),
+    Case("10", r"10\%", DIFFERENT, "references of GSM8K leave out the sign of a percentage: 10 may be 10 %"),
+    Case("56", r"56\%", DIFFERENT, "the same"),
+    Case("(1,2)", "1,2", DIFFERENT, "Math-Verify takes a list for a point on purpose"),
+    Case("(1,2)", r"\{1,2\}", DIFFERENT, "Math-Verify takes a set for a point on purpose"),
+    Case("1,2", "(2,1)", DIFFERENT, "Math-Verify takes a point for a list on purpose"),
+    Case("5", "3=5", DIFFERENT, "the last side of a chain counts, so that 2+3=5 does"),
+    Case(r"75^\circ, 75^\circ", r"75^\circ", DIFFERENT, "lists are read as sets, which hold each element once"),
+    Case("5", "[5,5]", DIFFERENT, "the interval from 5 to 5 is the set of 5"),
+    Case("5", r"5\text{ wrong}", DIFFERENT, "words behind a number are taken for what is counted"),
+    Case(r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)", EQUAL, "a column vector is no tuple to Math-Verify"),
+    Case("(2,1)", r"\begin{pmatrix}2\\1\end{pmatrix}", EQUAL, "a column vector is no tuple to Math-Verify"),
+    Case(r"90^\circ", r"\pi/2", EQUAL, "Math-Verify drops the degree sign"),
+    Case(r"\frac{\pi}{2}", r"90^\circ", EQUAL, "Math-Verify drops the degree sign"),
+    Case(r"10\text{ cm}", r"100\text{ mm}", EQUAL, "units are not converted"),
+    Case(r"80\text{ cents}", r"\$0.80", EQUAL, "units are not converted"),
+    Case(r"\mbox{four}", "4", EQUAL, "numbers in words are symbols to Math-Verify"),
+    Case(r"0.56 = 56\%", "0.56", EQUAL, "an equation without a letter is not an assignment to Math-Verify"),
+    Case(r"\sqrt{1/n}", r"\frac{1}{\sqrt{n}}", EQUAL, "Math-Verify does not assume n > 0 (its issue 64)"),
 ]

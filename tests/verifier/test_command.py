@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -20,10 +21,15 @@ ROWS = [
     {"answer": 5, "completion": r"\boxed{five}", "finish_reason": None},
     {"answer": "5", "completion": "\ud800\x00 \\boxed{6}", "note": "Ü"},
     {"answer": "5", "completion": r"\boxed{nan}", "logprob": -math.inf},
-    *({"answer": answer, "completion": rf"\boxed{{{answer}}}"} for answer in (r"\infty", r"-\infty", "inf")),
+    {"answer": r"\infty", "completion": r"\boxed{\infty}"},
+    {"answer": r"-\infty", "completion": r"\boxed{-\infty}"},
+    {"answer": "inf", "completion": r"\boxed{inf}"},
+    {"answer": 1e-7, "completion": r"\boxed{0.0000001}"},
+    {"answer": 1e16, "completion": r"\boxed{10000000000000000}"},
+    {"answer": -2.5, "completion": r"\boxed{-2.5}"},
+    {"answer": 7, "completion": r"\boxed{7}"},
+    {"answer": 10**30, "completion": rf"\boxed{{{10**30}}}"},
 ]
-NUMBERS = {1e-7: "0.0000001", 1e16: "10000000000000000", -2.5: "-2.5", 7: "7", 10**30: f"1{'0' * 30}"}
-ROWS += [{"answer": number, "completion": rf"\boxed{{{text}}}"} for number, text in NUMBERS.items()]
 
 
 @pytest.fixture
@@ -35,8 +41,12 @@ def run(files, *options: str) -> int:
     return main(["verify", *map(str, files), "--workers", "1", *options])
 
 
-def lines(path) -> list[dict]:
+def rows_of(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def values(rows: list[dict], key: str) -> list:
+    return [row[key] for row in rows]
 
 
 @pytest.fixture
@@ -44,11 +54,12 @@ def judged(files):
     """The output for `ROWS`."""
     files[0].write_text("\n".join(map(json.dumps, ROWS)))
     assert run(files) == 0
-    return lines(files[1])
+    return rows_of(files[1])
 
 
-def test_rows_come_out_in_order(judged):
-    assert [row["answer"] for row in judged] == [NUMBERS.get(row["answer"], str(row["answer"])) for row in ROWS]
+def test_rows_come_out_in_order_and_numbers_are_written_out(judged):
+    numbers = ["0.0000001", "10000000000000000", "-2.5", "7", str(10**30)]
+    assert values(judged, "answer") == ["5", "1/2", "5", "5", "5", "5", r"\infty", r"-\infty", "inf", *numbers]
 
 
 def test_rows_get_columns(judged):
@@ -64,7 +75,7 @@ def test_rows_get_columns(judged):
 
 
 def test_infinities_and_numbers_of_any_size_are_judged(judged):
-    assert [row["reward"] for row in judged[5:]] == [0] + [1] * 8
+    assert values(judged[5:], "reward") == [0] + [1] * 8
 
 
 def test_other_columns_may_have_infinities(judged):
@@ -103,20 +114,23 @@ def with_malformed_rows(files, capsys):
     files[0].write_bytes(b"\n".join([good, b"", *bad, good]))
     assert run(files) == 1
     captured = capsys.readouterr()
-    reported = [line for line in captured.err.splitlines() if line.startswith(str(files[0]))]
-    return captured.out, [line.removeprefix(f"{files[0]}:") for line in reported]
+    return captured.out, re.findall(rf"^{files[0]}:(.*)", captured.err, re.M)
 
 
 def test_rows_beside_malformed_ones_are_judged(files, with_malformed_rows):
     summary, _ = with_malformed_rows
-    assert [row["verdict"] for row in lines(files[1])] == ["correct", "correct"]
+    assert values(rows_of(files[1]), "verdict") == ["correct", "correct"]
     assert "2 rows judged, 15 malformed" in summary
 
 
 def test_each_malformed_row_is_reported_with_its_line_and_column(with_malformed_rows):
     _, reported = with_malformed_rows
-    assert [int(line.partition(":")[0]) for line in reported] == list(range(3, 18))
-    assert all('"answer"' in reported[i] for i in (2, 9, 12))
+    for number, line in enumerate(reported, start=3):
+        assert line.startswith(f"{number}:")
+    assert len(reported) == 15
+    assert '"answer"' in reported[2]
+    assert '"answer"' in reported[9]
+    assert '"answer"' in reported[12]
 
 
 def test_lost_backslashes_are_reported_with_the_command(with_malformed_rows):
@@ -128,7 +142,7 @@ def test_lost_backslashes_are_reported_with_the_command(with_malformed_rows):
 def test_a_byte_order_mark_is_tolerated_and_utf_16_is_one_line(files, capsys):
     files[0].write_text(json.dumps(ROWS[0]), encoding="utf-8-sig")
     assert run(files) == 0
-    assert lines(files[1])[0]["reward"] == 1
+    assert values(rows_of(files[1]), "reward") == [1]
     files[1].unlink()
     files[0].write_text(json.dumps(ROWS[0]), encoding="utf-16")
     assert run(files) == 2
@@ -148,7 +162,7 @@ def test_a_folder_as_output_is_refused_before_anything_is_read(files, name, caps
     errors = capsys.readouterr().err
     assert "a folder" in errors
     assert errors.count("\n") == 1
-    assert sorted(path.name for path in folder.rglob("*")) == ["in.jsonl", "precious", "results"]
+    assert {*folder.rglob("*")} == {files[0], folder / "results", folder / "results/precious"}
 
 
 def test_a_read_only_output_is_refused(files, capsys):
@@ -184,22 +198,23 @@ def test_a_line_without_end_is_one_malformed_row(files, monkeypatch, capsys):
     good = json.dumps(ROWS[0])
     files[0].write_text("\n".join([good, good[:-1] + " " * 500 + "}", good.ljust(99), good.ljust(100), good]))
     assert run(files) == 1
-    assert len(lines(files[1])) == 3
-    warnings = [line for line in capsys.readouterr().err.splitlines() if "longer than" in line]
-    assert [line.split(":")[1] for line in warnings] == ["2", "4"]
+    assert len(rows_of(files[1])) == 3
+    assert re.findall(r":(\d+):.*longer than", capsys.readouterr().err) == ["2", "4"]
 
 
 def test_a_file_is_read_in_chunks(files, monkeypatch):
-    verify, sizes = Verifier.verify, []
+    sizes = []
+    verify = Verifier.verify
+
+    def recorded(verifier, rows, *others):
+        sizes.append(len(rows))
+        return verify(verifier, rows, *others)
+
     monkeypatch.setattr(verify_command, "CHUNK_BYTES", 60)
-    monkeypatch.setattr(
-        Verifier,
-        "verify",
-        lambda verifier, rows, *others: sizes.append(len(rows)) or verify(verifier, rows, *others),
-    )
+    monkeypatch.setattr(Verifier, "verify", recorded)
     files[0].write_text((json.dumps(ROWS[0]) + "\n") * 5)
     assert run((files[0], files[0])) == 0  # input and output may be one file
-    assert [row["verdict"] for row in lines(files[0])] == ["correct"] * 5
+    assert values(rows_of(files[0]), "verdict") == ["correct"] * 5
     assert sum(sizes) == 5
     assert len(sizes) > 1
 
@@ -249,7 +264,7 @@ def test_nothing_is_left_of_an_interrupted_run(files, monkeypatch):
     monkeypatch.setattr(Verifier, "verify", interrupt)
     assert run(files) == 130
     assert files[1].read_text() == "before"
-    assert sorted(path.name for path in files[0].parent.iterdir()) == ["in.jsonl", "out.jsonl"]
+    assert {*files[0].parent.iterdir()} == {*files}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from g2d.verifier import Limits, Verification, Verifier
 
 from .hostile import HOSTILE
+from .judging import boxed, verdicts_of
 
 REFERENCE = "5"
 GOOD = (r"\frac{1}{2}", r"\boxed{0.5}")
@@ -16,30 +17,32 @@ LIMITS = Limits(deadline_s=0.6)
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory) -> dict[str, Verification]:
     """All of them in one batch, with a good item behind each."""
-    items = [item for completion, _ in HOSTILE.values() for item in ((REFERENCE, completion), GOOD)]
+    items = []
+    for completion, _ in HOSTILE.values():
+        items += [(REFERENCE, completion), GOOD]
     with pytest.MonkeyPatch.context() as patch, Verifier(2, LIMITS) as verifier:
         patch.chdir(tmp_path_factory.mktemp("work"))
         judgements = verifier.verify(items)
-    assert {judgement.verdict for judgement in judgements[1::2]} == {"correct"}
+    assert set(verdicts_of(judgements[1::2])) == {"correct"}
     return dict(zip(HOSTILE, judgements[::2], strict=True))
 
 
 def test_verdicts_are_as_expected_and_records_small(judged):
-    assert {name: judged[name] for name, (_, verdicts) in HOSTILE.items() if judged[name].verdict not in verdicts} == {}
-    assert max(len(judgement.extracted_answer or "") for judgement in judged.values()) <= LIMITS.max_answer_chars
+    for name, (_, expected) in HOSTILE.items():
+        assert judged[name].verdict in expected, name
+        assert len(judged[name].extracted_answer or "") <= LIMITS.max_answer_chars, name
 
 
 def test_a_worker_survives_or_is_replaced():
     """Good items between bad ones, one worker: every death is followed by a right verdict."""
-    bad = [
-        (REFERENCE, HOSTILE[name][0]) for name in ("tower of powers", "huge factorial", "empty box", "lone surrogates")
-    ]
-    # References differ, so that no answer comes from the cache.
-    good = [(str(i) + "/7", rf"\boxed{{\frac{{{i}}}{{7}}}}") for i in range(1, 5)]
+    items = []
+    for i, name in enumerate(["tower of powers", "huge factorial", "empty box", "lone surrogates"]):
+        items.append((REFERENCE, HOSTILE[name][0]))
+        items.append(boxed(f"{i}/7", rf"\frac{{{i}}}{{7}}"))  # references differ: no answer comes from the cache
     with Verifier(1, Limits(deadline_s=0.5)) as verifier:
-        judgements = verifier.verify([item for pair in zip(bad, good, strict=True) for item in pair])
-    assert [judgement.verdict for judgement in judgements[1::2]] == ["correct"] * 4
-    assert [judgement.verdict for judgement in judgements[:4:2]] == ["timeout", "timeout"]
+        verdicts = verdicts_of(verifier.verify(items))
+    assert verdicts[1::2] == ["correct"] * 4
+    assert verdicts[:4:2] == ["timeout", "timeout"]
 
 
 def test_nothing_a_completion_says_is_executed(judged, tmp_path_factory):
@@ -49,5 +52,5 @@ def test_nothing_a_completion_says_is_executed(judged, tmp_path_factory):
 def test_hostile_references_are_bounded_too():
     references = ["9^{9^{9^{9}}}", "{" * 1_000, "5" * 10_000, "", "\x00", "\ud800", r"\boxed{5", "}{"]
     with Verifier(2, LIMITS) as verifier:
-        judgements = verifier.verify([(reference, r"\boxed{5}") for reference in references])
-    assert all(judgement.reward == 0 for judgement in judgements), judgements
+        verdicts = verdicts_of(verifier.verify([boxed(reference, "5") for reference in references]))
+    assert "correct" not in verdicts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from g2d.verifier.normalise import normalise
@@ -11,8 +13,10 @@ from .answers import CASES
 
 
 def test_twice_is_once():
-    once = {normalise(side) for cases in CASES.values() for case in cases for side in case[:2]}
-    assert [answer for answer in once if normalise(answer) != answer] == []
+    for case in CASES:
+        for side in (case.reference, case.answer):
+            once = normalise(side)
+            assert normalise(once) == once
 
 
 UNCHANGED = r"""
@@ -38,7 +42,7 @@ x\leqq3 -> x\leq3   x\geqslant3 -> x\geq3   infinity -> \infty   -inf -> -\infty
 
 
 def cells(table: str) -> list[str]:
-    return [cell for line in table.strip().splitlines() for cell in line.split("   ")]
+    return re.split("   |\n", table.strip())
 
 
 @pytest.mark.parametrize("answer", cells(UNCHANGED))
@@ -57,38 +61,29 @@ def test_nothing_is_left(answer):
 
 
 def test_a_percent_sign_is_dropped_if_it_is_the_only_one():
-    assert [without_percent(text) for text in (r"12.5\%", "12.5 %", "12.5", r"10\%, 20\%")] == ["12.5"] * 2 + [None] * 2
+    assert without_percent(r"12.5\%") == without_percent("12.5 %") == "12.5"
+    assert without_percent("12.5") is None
+    assert without_percent(r"10\%, 20\%") is None
 
 
 # A pattern that tries again and again would take minutes on ten times the length that the limits allow.
 REPEATED = ["5", ".", " ", ",", r"\,", "~", "{", "}", r"\boxed{", r"\boxed", "(", r"\(", "1 000 ", r"\big", "3i", "$ "]
 REPEATED += ["sqrt(", "√", "1,\\! 000", "<|a|>", "\\", "∞"]
-REPEATED += [
-    r"\frac",
-    r"\frac{",
-    r"\pm",
-    r"\{x|",
-    "[1,2),",
-    "1:",
-    "the ",
-    r"\boxed{\frac{",
-    r"^\circ",
-    r"(\approx",
-    "C_{",
-]
+REPEATED += [r"\frac", r"\frac{", r"\pm", r"\{x|", "[1,2),", "1:", "the ", r"\boxed{\frac{"]
+REPEATED += [r"^\circ", r"(\approx", "C_{"]
 QUALIFYING = ["x", "x_1,", " ", "(", ",", r"\quad ", r"\text{for", "for ", r"\in", "=", "f(", "√("]
 
 
 @pytest.mark.parametrize("fragment", REPEATED)
 @pytest.mark.parametrize("before", ["", "5 ", r"\text{"])
-def test_long_answers(fragment, before):
+def test_long_answers_hang_nothing(fragment, before):
     for after in ("", "x", "}", ".", "5"):
         assert isinstance(normalise(before + fragment * (20_000 // len(fragment)) + after), str)
 
 
 @pytest.mark.parametrize("fragment", QUALIFYING)
 @pytest.mark.parametrize("after", ["", r"\in\mathbb{Z}", "=5", r"\%"])
-def test_long_names_and_qualifiers(fragment, after):
+def test_long_names_and_qualifiers_hang_nothing(fragment, after):
     latex = fragment * (2_000 // len(fragment)) + after
     assert split_name(latex) is None or after == "=5"
     split_qualifier(latex)

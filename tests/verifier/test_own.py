@@ -7,8 +7,10 @@ import logging
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from g2d.checks.load import load
@@ -23,6 +25,8 @@ from g2d.verifier import Limits, Verifier, VerifierError
 from g2d.verifier.user_code import signature
 from g2d.verifier.verifier_keys import PythonVerifier, verifier_of, verifier_params
 from tests.configs import MINIMAL
+
+from .judging import boxed, verdicts_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROBLEM = {"prompt": "1 + 1?", "answer": "2", "level": 1, "subject": None, "metadata": {"n": [1, 1]}}
@@ -44,9 +48,17 @@ def verdicts(
     limits: Limits = LIMITS,
 ) -> list[str]:
     """Judge by the body of a `judge`."""
-    Path("mine.py").write_text("def judge(problem, completion):\n" + "".join(f"    {x}\n" for x in body.splitlines()))
+    write_judge(body)
     with Verifier(workers, limits, file="mine.py") as verifier:
-        return [judged.verdict for judged in verifier.verify([(PROBLEM, text) for text in completions], reasons)]
+        return verdicts_of(verifier.verify([(PROBLEM, text) for text in completions], reasons))
+
+
+def write_judge(body: str = "return True") -> None:
+    Path("mine.py").write_text("def judge(problem, completion):\n" + indent(body, "    ") + "\n")
+
+
+def write_lines(path: str, rows: list[dict[str, Any]]) -> None:
+    Path(path).write_text("\n".join(map(json.dumps, rows)))
 
 
 def test_it_sees_the_problem_and_the_whole_completion() -> None:
@@ -120,8 +132,7 @@ def test_writing_to_any_descriptor_spoils_no_reply() -> None:
 def test_a_file_that_writes_to_any_descriptor_when_it_is_loaded_can_be_used() -> None:
     Path("mine.py").write_text(FLOOD + "def judge(problem, completion):\n    return completion == '2'\n")
     with Verifier(1, LIMITS, file="mine.py") as verifier:
-        found = [judged.verdict for judged in verifier.verify([(PROBLEM, "2"), (PROBLEM, "3")])]
-    assert found == ["correct", "incorrect"]
+        assert verdicts_of(verifier.verify([(PROBLEM, "2"), (PROBLEM, "3")])) == ["correct", "incorrect"]
 
 
 ENDLESS = """
@@ -151,7 +162,7 @@ def test_closing_every_descriptor_hangs_nothing(close: str) -> None:
 
 def test_verdicts_do_not_depend_on_workers(caplog: pytest.LogCaptureFixture) -> None:
     body = "if completion == '7':\n    raise ValueError('seven')\nreturn int(completion) % 2 == 0"
-    texts = [str(n) for n in range(20)]
+    texts = [*"012345678901234567"]
     with caplog.at_level(logging.WARNING):
         assert verdicts(body, *texts, workers=3) == verdicts(body, *texts)
     assert "mine.py: ValueError: seven: a completion has the verdict error" in caplog.text
@@ -211,13 +222,13 @@ def test_only_slow_failures_end_a_job_after_the_calibration() -> None:
 
 
 def test_open_ended_problems_are_not_judged() -> None:
-    Path("mine.py").write_text("def judge(problem, completion):\n    return True\n")
+    write_judge()
     problems = [Problem("a", "?", None, None, None, "s"), Problem("b", "?", "1", None, None, "s", metadata=[1])]
     with Verifier(1, LIMITS, file="mine.py") as verifier:
         asked = references(problems, verifier)
+        assert asked[0] is None
         assert asked[1] == {"prompt": "?", "answer": "1", "level": None, "subject": None, "metadata": [1]}
-        found = [judged.verdict for judged in verifier.verify([(reference, "x") for reference in asked])]
-    assert found == ["no_reference", "correct"]
+        assert verdicts_of(verifier.verify([(None, "x"), (asked[1], "x")])) == ["no_reference", "correct"]
     with Verifier(1) as verifier:
         assert references(problems, verifier) == [None, "1"]
 
@@ -243,7 +254,7 @@ def test_a_mistake_is_named_before_anything_runs(text: str | None, message: str)
 
 
 @pytest.mark.parametrize("text", ["judge(problem, completion, more=1)", "judge(*given)", "judge(a, b, **more)"])
-def test_any_function_of_two_arguments_will_do(text: str) -> None:
+def test_a_function_with_other_names_for_its_two_arguments_is_accepted(text: str) -> None:
     Path("mine.py").write_text(f"raise SystemExit  # planning does not execute it\ndef {text}: ...\n")
     require_files(load(MINIMAL | {"verifier": {"source": "python", "file": "mine.py"}}))
 
@@ -264,7 +275,7 @@ def test_a_changed_file_is_another_verifier() -> None:
     assert verifier_of(params) == own
     assert (verifier_params(None), verifier_of({})) == ({}, None)
     with Verifier(1, file="mine.py") as verifier:
-        Path("mine.py").write_text("def judge(problem, completion):\n    return True\n")
+        write_judge()
         assert verifier_params(own) != params
         with pytest.raises(ValueError, match=r"mine\.py: changed after this job was planned: sha256"):
             verifier_of(params)
@@ -273,12 +284,12 @@ def test_a_changed_file_is_another_verifier() -> None:
 
 
 def test_any_json_of_a_column_reaches_it() -> None:
-    rows = [{"question": f"{n}?", "answer": str(n), "more": {"numbers": [n, None, 0.5]}} for n in range(2)]
-    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    more = {"numbers": [1, None, 0.5]}
+    write_lines("rows.jsonl", [{"question": "1?", "answer": "1", "more": more}])
     fields = {"prompt": "question", "metadata": "more"}
     source = LocalProblems.model_validate({"source": "local", "path": "rows.jsonl", "fields": fields})
     problems = load_problems("pool", source)
-    assert [problem.metadata for problem in problems] == [row["more"] for row in rows]
+    assert problems[0].metadata == more
     write_problems("problems.jsonl", problems)
     assert read_problems("problems.jsonl") == problems
     without = Problem("a", "?", "1", None, None, "s")
@@ -290,12 +301,13 @@ def test_any_json_of_a_column_reaches_it() -> None:
 
 
 def test_g2d_verify_gives_it_the_whole_row() -> None:
-    Path("mine.py").write_text("def judge(problem, completion):\n    return problem == {'limit': len(completion)}\n")
+    write_judge("return problem == {'limit': len(completion)}")
     rows = [{"limit": 1, "completion": "a", "finish_reason": "stop"}, {"limit": 3, "completion": "ab"}]
-    Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines("in.jsonl", rows)
     assert main(["verify", "in.jsonl", "out.jsonl", "--verifier", "mine.py"]) == 0
-    judged: list[dict[str, Any]] = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
-    assert [(row["verdict"], row["reward"]) for row in judged] == [("correct", 1.0), ("incorrect", 0.0)]
+    judged = pd.read_json("out.jsonl", lines=True)
+    assert judged["verdict"].tolist() == ["correct", "incorrect"]
+    assert judged["reward"].tolist() == [1.0, 0.0]
     assert main(["verify", "in.jsonl", "out.jsonl", "--verifier", "not-there.py"]) == 2
 
 
@@ -311,9 +323,10 @@ def test_g2d_verify_refuses_a_function_with_other_parameters(capsys: pytest.Capt
 
 
 def test_exact_match() -> None:
-    items = [(PROBLEM | {"answer": "New York"}, text) for text in ("I think\n new  york ", "new\nyork", "", "York")]
+    problem = PROBLEM | {"answer": "New York"}
+    items = [(problem, "I think\n new  york "), (problem, "new\nyork"), (problem, ""), (problem, "York")]
     with Verifier(1, file=str(EXAMPLES / "exact_match.py")) as verifier:
-        assert [judged.verdict for judged in verifier.verify(items)] == ["correct", *["incorrect"] * 3]
+        assert verdicts_of(verifier.verify(items)) == ["correct", "incorrect", "incorrect", "incorrect"]
 
 
 needs_package = pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed")
@@ -325,20 +338,20 @@ def test_reasoning_gym_judges_where_several_answers_are_right_and_no_answer_runs
 
     def problem(task: str, **config: Any) -> dict[str, Any]:
         entry = reasoning_gym.create_dataset(task, size=1, seed=0, **config)[0]
-        written = json.loads(json.dumps({"prompt": entry["question"]} | entry))  # through a file of problems
-        return PROBLEM | {name: written[name] for name in ("prompt", "answer", "metadata")}
+        own = {"prompt": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"]}
+        return PROBLEM | json.loads(json.dumps(own))  # through a file of problems
 
     sums = problem("countdown", min_numbers=2, max_numbers=2, operators=["+"])
     a, b = sums["metadata"]["numbers"]
     text = problem("string_insertion")
     touched = tmp_path / "touched"
     code = f"__import__('pathlib').Path({str(touched)!r}).touch()"
-    answers = [f"{a} + {b}", f"{b} + {a}", f"{a} - {b}", code, "(1).real", "lambdify(x, x)"]
-    items = [(sums, rf"\boxed{{{answer}}}") for answer in answers] + [(sums, "none")]
-    items += [(text, rf"\boxed{{{text['answer']}}}"), (text, rf"\boxed{{[{code}]}}")]
+    right = [boxed(sums, f"{a} + {b}"), boxed(sums, f"{b} + {a}"), boxed(text, text["answer"])]
+    wrong = [boxed(sums, f"{a} - {b}"), boxed(sums, code), boxed(sums, "(1).real"), boxed(sums, "lambdify(x, x)")]
+    wrong += [(sums, "none"), boxed(text, f"[{code}]")]
     with Verifier(1, file=str(EXAMPLES / "reasoning_gym_verifier.py")) as verifier:
-        found = [judged.verdict for judged in verifier.verify(items)]
-    assert found == ["correct", "correct", *["incorrect"] * 5, "correct", "incorrect"]
+        assert verdicts_of(verifier.verify(right)) == ["correct"] * len(right)
+        assert verdicts_of(verifier.verify(wrong)) == ["incorrect"] * len(wrong)
     assert not touched.exists()
 
 
@@ -351,7 +364,8 @@ def test_every_task_of_reasoning_gym_that_evaluates_an_answer_is_known() -> None
     spec = find_spec("reasoning_gym")
     assert spec is not None
     folder = Path(next(iter(spec.submodule_search_locations or [])))
-    evaluating, formulas = set(), set()
+    evaluating: set[str] = set()
+    formulas: set[str] = set()
     for file in folder.rglob("*.py"):
         text = file.read_text()
         where = ".".join(file.relative_to(folder).with_suffix("").parts)

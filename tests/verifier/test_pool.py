@@ -17,14 +17,17 @@ from g2d.verifier import Limits, Verifier, VerifierError, verify_batch
 from g2d.verifier import pool as pool_module
 from g2d.verifier.pool import Pool
 
+from .judging import boxed, verdicts_of
+
 TOWER = "9^{9^{9^{9}}}"
 MIB = 2**20
 HALVES = [("1/2", "0.5"), ("1/2", "0.6")]
 SOURCE = os.environ | {"PYTHONPATH": str(pool_module.PACKAGE_ROOT)}  # so that a new interpreter finds the package
 
 
-def pids(pool: Pool) -> list[int]:
-    return [worker.process.pid for worker in pool.workers]
+def pid_of_worker(pool: Pool) -> int:
+    [worker] = pool.workers
+    return worker.process.pid
 
 
 def alive(pid: int) -> bool:
@@ -46,9 +49,9 @@ def statuses(pool, calls):
 
 def test_the_deadline_costs_the_worker_and_nothing_else(pool):
     pool.replies(HALVES)
-    (before,) = pids(pool)
+    before = pid_of_worker(pool)
     assert statuses(pool, [HALVES[0], ("1/2", TOWER), HALVES[1]]) == ["correct", "timeout", "incorrect"]
-    (after,) = pids(pool)
+    after = pid_of_worker(pool)
     assert after != before
     assert not alive(before)
 
@@ -79,19 +82,19 @@ def test_memory_is_limited_without_the_memory_of_the_parent():
 
 def test_a_worker_killed_between_batches_is_replaced(pool):
     pool.replies(HALVES)
-    (before,) = pids(pool)
+    before = pid_of_worker(pool)
     os.kill(before, signal.SIGKILL)
     assert statuses(pool, HALVES) == ["correct", "incorrect"]
-    assert pids(pool) != [before]
+    assert pid_of_worker(pool) != before
 
 
 def test_a_scheduler_that_asks_every_process_to_stop_costs_no_verdict(pool):
     """The training finishes its step after SIGTERM, and needs the workers for it."""
     pool.replies(HALVES)
-    (before,) = pids(pool)
+    before = pid_of_worker(pool)
     os.kill(before, signal.SIGTERM)
     assert statuses(pool, HALVES) == ["correct", "incorrect"]
-    assert pids(pool) == [before]
+    assert pid_of_worker(pool) == before
 
 
 def test_an_item_that_kills_twice_is_over_the_limit(monkeypatch, pool):
@@ -134,7 +137,7 @@ def test_a_worker_that_cannot_start_says_why(monkeypatch):
 
 def test_close_reaps_and_may_be_repeated(pool):
     pool.replies(HALVES)
-    (pid,) = pids(pool)
+    pid = pid_of_worker(pool)
     pool.close()
     pool.close()
     assert not alive(pid)
@@ -167,19 +170,22 @@ def test_threads_share_a_verifier():
     with Verifier(2) as verifier:
 
         def work(i: int) -> None:
-            items = [(f"{i}/7", rf"\boxed{{\frac{{{j}}}{{7}}}}") for j in range(5)]
-            results[i] = [judgement.verdict for judgement in verifier.verify(items)]
+            results[i] = verdicts_of(verifier.verify([boxed(f"{i}/7", rf"\frac{{{j}}}{{7}}") for j in (1, 2, 3)]))
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(1, 5)]
+        threads = [threading.Thread(target=work, args=(i,)) for i in (1, 2, 3)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert results == {i: ["correct" if j == i else "incorrect" for j in range(5)] for i in range(1, 5)}
+    assert results == {
+        1: ["correct", "incorrect", "incorrect"],
+        2: ["incorrect", "correct", "incorrect"],
+        3: ["incorrect", "incorrect", "correct"],
+    }
 
 
 def _judge_in_child(queue) -> None:
-    queue.put([judgement.verdict for judgement in verify_batch([("1/2", r"\boxed{2/4}"), ("1/2", r"\boxed{x}")])])
+    queue.put(verdicts_of(verify_batch([boxed("1/2", "2/4"), boxed("1/2", "x")])))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -197,7 +203,7 @@ def test_a_child_process_has_separate_workers(method):
 
 
 def test_messages_carry_any_text(pool):
-    texts = ["\x00", "\ud800", "\u202e", "1\n2", "b" * 1_900]
-    verdicts = statuses(pool, [pair for text in texts for pair in ((text, "5"), ("5", "5"))])
-    assert verdicts[1::2] == ["correct"] * len(texts)
-    assert "correct" not in verdicts[::2]
+    for text in ("\x00", "\ud800", "\u202e", "1\n2", "b" * 1_900):
+        hostile, ordinary = statuses(pool, [(text, "5"), ("5", "5")])
+        assert hostile != "correct"
+        assert ordinary == "correct"

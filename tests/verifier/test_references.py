@@ -11,6 +11,8 @@ import pytest
 
 from g2d.verifier import Verification, Verifier, last_boxed
 
+from .judging import boxed, verdicts_of
+
 
 def rows(path: Path) -> Iterator[dict]:
     with open(path, encoding="utf-8") as file:
@@ -23,8 +25,9 @@ def verifier():
         yield verifier
 
 
-def failures(judgements: list[Verification]) -> list[Verification]:
-    return [judgement for judgement in judgements if judgement.verdict != "correct"]
+def answers(judgements: list[Verification], *, correct: bool) -> list[str | None]:
+    """Return the answers that were judged so."""
+    return [judgement.extracted_answer for judgement in judgements if (judgement.verdict == "correct") is correct]
 
 
 def test_math_solutions_verify_against_their_own_answer(verifier, real_data):
@@ -32,7 +35,7 @@ def test_math_solutions_verify_against_their_own_answer(verifier, real_data):
     judgements = verifier.verify([(last_boxed(solution), solution) for solution in solutions])
     assert len(judgements) == 7500
     # Two published solutions end in an empty box.
-    assert [judgement.extracted_answer for judgement in failures(judgements)] == ["", ""]
+    assert answers(judgements, correct=False) == ["", ""]
 
 
 def test_math_solutions_cut_before_their_answer_are_never_correct(verifier, real_data):
@@ -42,31 +45,35 @@ def test_math_solutions_cut_before_their_answer_are_never_correct(verifier, real
         solution = row["solution"]
         answer = last_boxed(solution)
         start = max(solution.rfind(r"\boxed"), solution.rfind(r"\fbox"))
-        items += [(answer, solution[: start + cut]) for cut in (7 + len(answer) // 2, 6)]
-    judgements = verifier.verify(items, ["length"] * len(items))
-    assert {judgement.verdict for judgement in judgements} == {"truncated"}
+        items.append((answer, solution[: start + 7 + len(answer) // 2]))
+        items.append((answer, solution[: start + 6]))
+    assert set(verdicts_of(verifier.verify(items, ["length"] * len(items)))) == {"truncated"}
 
 
 @pytest.mark.parametrize("written", ["{}", "{}.", r"\boxed{{{}}}", "{{{}}}"])
 def test_math500_references_verify_against_themselves_and_no_other(verifier, real_data, written):
     references = list(dict.fromkeys(row["answer"] for row in rows(real_data / "math500" / "test.jsonl")))
-    judgements = verifier.verify([(reference, rf"\boxed{{{written.format(reference)}}}") for reference in references])
-    assert [judgement.extracted_answer for judgement in judgements if not judgement.reward] == []
-    assert written != "{}" or not failures(judgements)
-    neighbours = zip(references, references[1:] + references[:1], strict=True)
-    judgements = verifier.verify([(a, rf"\boxed{{{written.format(b)}}}") for a, b in neighbours])
-    assert [judgement.extracted_answer for judgement in judgements if judgement.reward] == []
+    same, other = [], []
+    for i, reference in enumerate(references):
+        same.append(boxed(reference, written.format(reference)))
+        other.append(boxed(references[i - 1], written.format(reference)))
+    assert answers(verifier.verify(same), correct=False) == []
+    assert answers(verifier.verify(other), correct=True) == []
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_gsm8k_references_verify_against_themselves(verifier, real_data, part):
-    references = [row["answer"].rpartition("####")[2].strip() for row in rows(real_data / "gsm8k" / f"{part}.jsonl")]
-    assert not failures(verifier.verify([(reference, rf"So $\boxed{{{reference}}}$.") for reference in references]))
+    items = []
+    for row in rows(real_data / "gsm8k" / f"{part}.jsonl"):
+        reference = row["answer"].rpartition("####")[2].strip()
+        items.append(boxed(reference, reference))
+    assert set(verdicts_of(verifier.verify(items))) == {"correct"}
 
 
 def test_publisher_labels_of_recorded_completions(verifier, real_data):
     """Four models' completions of GSM8K's test set end in `A: 42`; boxed, our verdict is the publisher's label."""
-    items, labels = [], []
+    items: list[tuple[str, str]] = []
+    labels = []
     for row in rows(real_data / "gsm8k" / "example_model_solutions.jsonl"):
         reference = row["ground_truth"].rpartition("A: ")[2]
         for recorded in row.values():
@@ -74,6 +81,5 @@ def test_publisher_labels_of_recorded_completions(verifier, real_data):
                 completion = re.sub(r"(?m)^A: *(.*?)\s*\Z", r"A: $\\boxed{\1}$", recorded["solution"])
                 items.append((reference, completion))
                 labels.append(recorded["is_correct"])
-    judgements = verifier.verify(items)
     assert len(labels) == 4 * 1319
-    assert [judgement.reward == 1 for judgement in judgements] == labels
+    assert [verdict == "correct" for verdict in verdicts_of(verifier.verify(items))] == labels

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.verifier import Limits, Verifier, verify_batch
+from g2d.verifier.pool import Pool
 from g2d.verifier.symbolic import judge
 
 from .answers import CASES
+from .judging import boxed, verdicts_of
 
-PAIRS = [case[:2] for cases in CASES.values() for case in cases][::7]
-ITEMS = [(reference, rf"so $\boxed{{{answer}}}$") for reference, answer in PAIRS]
+ITEMS = [(case.reference, case.completion) for case in CASES[::7]]
 
 
 @pytest.fixture(scope="module")
@@ -73,22 +74,22 @@ def test_thinking_that_never_ended_has_no_answer(verifier, completion, in_thinki
 
 def test_limits_are_checked_before_parsing():
     limits = Limits(max_completion_chars=100, max_answer_chars=20, max_nesting=3)
-    beyond = [
-        *(("5", "x" * 100 + r"\boxed{5}"), ("5", rf"\boxed{{{'5' * 21}}}")),
-        *(("5", r"\boxed{[({(5)})]}"), ("5" * 21, r"\boxed{5}")),
-    ]
-    within = [("5", r"\boxed{({5})}"), ("5", r"\boxed{(1)+(1)+[1]+(2)}"), ("[1,2)", r"\boxed{[1,2)}")]
+    too_long = ("5", "x" * 100 + r"\boxed{5}")
+    beyond = [too_long, boxed("5", "5" * 21), boxed("5", "[({(5)})]"), boxed("5" * 21, "5")]
+    within = [boxed("5", "({5})"), boxed("5", "(1)+(1)+[1]+(2)"), boxed("[1,2)", "[1,2)")]
     with Verifier(1, limits) as verifier:
         judgements = verifier.verify(beyond + within)
-    assert [judgement.verdict for judgement in judgements] == ["limit"] * 4 + ["correct"] * 3
-    assert [judgement.extracted_answer for judgement in judgements[:2]] == [None, "5" * 20]
+    assert verdicts_of(judgements) == ["limit"] * 4 + ["correct"] * 3
+    assert judgements[0].extracted_answer is None
+    assert judgements[1].extracted_answer == "5" * 20
 
 
 def test_a_batch_is_its_items_one_by_one_in_any_order(verifier):
     """New workers without a cache: sympy has caches."""
     batch = verifier.verify(ITEMS)
     with Verifier(1) as other:
-        assert [other.verify([item])[0] for item in ITEMS[::-1]] == batch[::-1]
+        for item, judgement in zip(ITEMS[::-1], batch[::-1], strict=True):
+            assert other.verify([item]) == [judgement]
 
 
 @settings(max_examples=10, deadline=None)
@@ -119,23 +120,42 @@ def test_fractions_are_equal_exactly_if_their_values_are(a, b, c, d):
     assert (judgement.verdict == "correct") == (a * d == b * c)
 
 
-def test_equal_questions_are_judged_once(monkeypatch):
+@pytest.fixture
+def asked(monkeypatch):
+    """Pairs that the workers get."""
+    pairs_of_workers = []
+    replies = Pool.replies
+
+    def recorded(pool, pairs):
+        pairs_of_workers.extend(pairs)
+        return replies(pool, pairs)
+
+    monkeypatch.setattr(Pool, "replies", recorded)
+    return pairs_of_workers
+
+
+def test_equal_questions_are_judged_once(asked):
     with Verifier(1) as verifier:
-        judged = []
-        ask = verifier._pool.replies
-        monkeypatch.setattr(verifier._pool, "replies", lambda pairs: judged.extend(pairs) or ask(pairs))
         first = verifier.verify([("1/2", r"\boxed{0.5}"), ("1/2", r"again \boxed{0.5}"), ("1/2", r"\boxed{0.6}")] * 3)
-        assert judged == [("1/2", "0.5"), ("1/2", "0.6")]
+        assert asked == [("1/2", "0.5"), ("1/2", "0.6")]
         assert verifier.verify([("1/2", r"\boxed{0.5}")]) == first[:1]
-        assert len(judged) == 2
+        assert len(asked) == 2
 
 
-def test_the_cache_is_bounded_and_integers_need_no_worker(monkeypatch):
-    monkeypatch.setattr("g2d.verifier.verifier.CACHE_SIZE", 5)
+def test_the_cache_is_bounded(asked, monkeypatch):
+    monkeypatch.setattr("g2d.verifier.verifier.CACHE_SIZE", 2)
     with Verifier(1) as verifier:
-        verifier.verify([("1", rf"\boxed{{{i}}}") for i in range(10)])
-        assert len(verifier._cache) == 5
-        assert not verifier._pool.workers
+        verifier.verify([boxed("1/2", "0.5"), boxed("1/2", "0.6"), boxed("1/2", "0.7")])
+        verifier.verify([boxed("1/2", "0.6"), boxed("1/2", "0.7")])
+        assert len(asked) == 3
+        verifier.verify([boxed("1/2", "0.5")])  # the oldest was dropped
+        assert len(asked) == 4
+
+
+def test_integers_need_no_worker(asked):
+    with Verifier(1) as verifier:
+        assert verdicts_of(verifier.verify([boxed("1", "1"), boxed("1", "2")])) == ["correct", "incorrect"]
+    assert asked == []
 
 
 def test_an_empty_batch(verifier):

@@ -24,7 +24,8 @@ KEPT = {"evaluate": "results/answers/", "sample_answers": "results/answers/"}  #
 
 def trace(file: str) -> None:
     """Append the accesses of this process and its forks to a file."""
-    results, seen = f"{os.getcwd()}/results/", set[tuple[str, str]]()  # noqa: PTH109
+    results = f"{os.getcwd()}/results/"  # noqa: PTH109
+    seen: set[tuple[str, str]] = set()
     log = ""
 
     def note(mode: str, path: Any) -> None:
@@ -60,22 +61,25 @@ def undeclared(project: Project) -> list[tuple[str, str, str]]:
     for line in (project.root / "accesses.txt").read_text().splitlines():
         log, mode, path = line.split("\t")
         if path == log and mode == "w":  # the job begins: earlier accesses may be of another configuration
-            accesses[log, "r"], accesses[log, "w"] = set(), set()
+            accesses[log, "r"] = set()
+            accesses[log, "w"] = set()
         accesses[log, mode].add(path)
     assert {log for log, _ in accesses} >= set(jobs)  # every job was traced
     others = []
     for (log, mode), paths in accesses.items():
-        if (job := jobs.get(log)) is None:
-            continue
-        written = [*job["output"], *job["log"]]
-        declared = written if mode == "w" else [*written, *job["input"]]
         for path in sorted(paths):
-            if not (
-                any(path == file or path.startswith(f"{file}/") for file in declared)
-                or path.startswith(OF_EVERY_JOB[mode])
-                or path.startswith(KEPT.get(job["rule"], path + "/"))
-                or (mode == "r" and re.fullmatch(NO_INPUTS.get(job["rule"], ""), path))
-                or not (project.root / path).is_file()
-            ):
-                others.append((job["rule"], mode, path))
+            if log in jobs and (project.root / path).is_file() and not is_declared(jobs[log], mode, path):
+                others.append((jobs[log]["rule"], mode, path))
     return others
+
+
+def is_declared(job: dict[str, Any], mode: str, path: str) -> bool:
+    rule = job["rule"]
+    if path.startswith(OF_EVERY_JOB[mode]) or (rule in KEPT and path.startswith(KEPT[rule])):
+        return True
+    if mode == "r" and re.fullmatch(NO_INPUTS.get(rule, ""), path):
+        return True
+    declared = [*job["output"], *job["log"]]
+    if mode == "r":
+        declared += job["input"]
+    return any(path == file or path.startswith(f"{file}/") for file in declared)

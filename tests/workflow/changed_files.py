@@ -28,7 +28,8 @@ from g2d.jobs.digests import MARK, NO_OUTPUTS
 
 BEGAN = "began to compute"
 SCRIPTS = Path("workflow/scripts")
-build, run_stage = Workflow._build_dag, stage.stage
+build = Workflow._build_dag
+run_stage = stage.stage
 workflows: list[Workflow] = []
 
 
@@ -57,8 +58,12 @@ def kind(file: str) -> str:
 
 def files_in(paths: Iterable[str]) -> list[str]:
     """Return the files among these paths, and all files in the folders."""
-    contents = (Path(path).rglob("*") if Path(path).is_dir() else [Path(path)] for path in paths)
-    return [str(file) for files in contents for file in files if file.is_file() and file.name != MARK]
+    found = []
+    for path in map(Path, paths):
+        for file in [path, *path.rglob("*")]:
+            if file.is_file() and file.name != MARK:
+                found.append(str(file))
+    return found
 
 
 def read_by(job: Any) -> list[str]:
@@ -68,11 +73,12 @@ def read_by(job: Any) -> list[str]:
 
 def reply_of(job: Any, workflow: Workflow) -> str:
     """Return the terminal output of a job until its work begins."""
-    names = ("input", "output", "params", "wildcards", "threads", "resources", "log")
-    given = {name: getattr(job, name) for name in names}
-    snakemake = SimpleNamespace(**given, rule=job.rule.name, config=workflow.config, scriptdir=str(SCRIPTS))
+    snakemake = SimpleNamespace(rule=job.rule.name, config=workflow.config, scriptdir=str(SCRIPTS))
+    for name in ("input", "output", "params", "wildcards", "threads", "resources", "log"):
+        setattr(snakemake, name, getattr(job, name))
     with tempfile.TemporaryFile() as terminal:
-        if (child := os.fork()) == 0:
+        child = os.fork()
+        if child == 0:
             for descriptor in (1, 2):
                 os.dup2(terminal.fileno(), descriptor)
             try:
@@ -88,7 +94,8 @@ def reply_of(job: Any, workflow: Workflow) -> str:
 @contextlib.contextmanager
 def changed(file: Path) -> Iterator[None]:
     """One bit of a file is another one for a while, under the same time stamps."""
-    content, times = file.read_bytes(), file.stat()
+    content = file.read_bytes()
+    times = file.stat()
     middle = len(content) // 2
     try:
         file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
@@ -107,16 +114,18 @@ def begin_all() -> dict[str, Any]:
         import_module(module)  # else each job imports them
     [workflow] = workflows
     all_kinds = {kind(file) for file in files_in(["results"]) if Path(file).parts[1] not in NO_OUTPUTS}
+    jobs = [job for job in workflow.dag.jobs if job.rule.script]
     readers: dict[tuple[str, str], tuple[Any, str]] = {}
-    for job in workflow.dag.jobs:
-        for file in read_by(job) if job.rule.script else []:
+    for job in jobs:
+        for file in read_by(job):
             readers.setdefault((kind(file), job.rule.name), (job, file))
     replies = []
     for (name, rule), (job, file) in sorted(readers.items()):
         with changed(Path(file)):
             replies.append([name, rule, file, reply_of(job, workflow)])
-    whole = {job.rule.name: reply_of(job, workflow) for job in workflow.dag.jobs if job.rule.script}
-    return {"unread": sorted(all_kinds - {name for name, _ in readers}), "replies": replies, "unchanged": whole}
+    whole = {job.rule.name: reply_of(job, workflow) for job in jobs}
+    unread = all_kinds - {name for name, _ in readers}
+    return {"unread": sorted(unread), "replies": replies, "unchanged": whole}
 
 
 if __name__ == "__main__":

@@ -20,27 +20,31 @@ build = Workflow._build_dag
 
 
 def named(files: Any) -> dict[str, list[str]]:
-    return {name: [paths] if isinstance(paths, str) else list(paths) for name, paths in files.items()}
+    by_name = {}
+    for name, paths in files.items():
+        by_name[name] = [paths] if isinstance(paths, str) else list(paths)
+    return by_name
 
 
 def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
     build(self, *args, **kwargs)
     numbers = {job: number for number, job in enumerate(self.dag.jobs)}
-    jobs[:] = [
-        {
-            "rule": job.rule.name,
-            "wildcards": dict(job.wildcards.items()),
-            "named": {side: named(files) for side, files in (("input", job.input), ("output", job.output))},
-            "params": {name: repr(value) for name, value in job.params.items()},
-            "input": list(job.input),
-            "output": list(job.output),
-            "log": list(job.log),
-            "gpus": job.resources.get("gpu", 0),
-            "minutes": job.resources.get("runtime"),
-            "needs": [numbers[other] for other in self.dag.dependencies[job]],
-        }
-        for job in numbers
-    ]
+    jobs.clear()
+    for job in numbers:
+        jobs.append(
+            {
+                "rule": job.rule.name,
+                "wildcards": dict(job.wildcards.items()),
+                "named": {"input": named(job.input), "output": named(job.output)},
+                "params": {name: repr(value) for name, value in job.params.items()},
+                "input": list(job.input),
+                "output": list(job.output),
+                "log": list(job.log),
+                "gpus": job.resources.get("gpu", 0),
+                "minutes": job.resources.get("runtime"),
+                "needs": [numbers[other] for other in self.dag.dependencies[job]],
+            }
+        )
 
 
 if __name__ == "__main__":

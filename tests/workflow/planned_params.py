@@ -34,9 +34,8 @@ if __name__ == "__main__":
     Workflow._build_dag = build_and_keep
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         main(["-n", "--quiet", "all", *sys.argv[1:]])
-    params_of = {
-        rule: [{"jobs": n, **dict(params)} for params, n in sorted(counts.items())]
-        for rule, counts in sorted(planned.items())
-        if any(counts)
-    }
+    params_of = {}
+    for rule, counts in sorted(planned.items()):
+        if any(counts):
+            params_of[rule] = [{"jobs": n, **dict(params)} for params, n in sorted(counts.items())]
     json.dump(params_of, sys.stdout, indent=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -66,11 +65,7 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
         | {
             "two": {"steps": [0, 2], "dpo": {"epochs": 2}},
             "hot": {"steps": [2, 4], "warmup": {"temperature": 1.2}, "policies": ["grpo"]},
-            "hot-matched": {
-                "steps": [2, 4],
-                "warmup": {"temperature": 1.4},
-                "dpo": {"match_pairs_to": "min"},
-            },
+            "hot-matched": {"steps": [2, 4], "warmup": {"temperature": 1.4}, "dpo": {"match_pairs_to": "min"}},
         },
         "benchmarks": micro_config["benchmarks"]
         | {"picks": micro_config["benchmarks"]["arithmetic"] | {"split": "development", "select_by": True}},
@@ -103,7 +98,9 @@ def plan_and_hours(project: Project, file: str) -> tuple[dict[str, int], dict[st
     """The jobs of a file of config/ by rule, and its GPU-hours by stage."""
     done = project.snakemake("-n", "--quiet", "rules", *shipped(file))
     stats, _, table = done.stdout.rpartition("Estimated GPU-hours")
-    jobs = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", stats, re.M)}
+    jobs = {}
+    for rule, count in re.findall(r"^(\w+) +(\d+)$", stats, re.M):
+        jobs[rule] = int(count)
     hours: dict[str, float] = defaultdict(float)
     for rule, of_rule in re.findall(r"^(\w+) +\d+ +([\d.]+)  ", table, re.M):
         hours[rule] += float(of_rule)
@@ -117,7 +114,7 @@ def test_bridgings_grid_lists_its_jobs_and_their_hours(project: Project) -> None
     expected |= dict.fromkeys(("harvest_rollouts", "build_pairs", "train_dpo"), 2)
     expected |= {"evaluate": 1 + 7 * 2 + 1 + 2, "calibrate": 1, "load_problems": 3, "check_leakage": 2}
     jobs, hours = plan_and_hours(project, "bridging.yaml")
-    assert {rule: jobs[rule] for rule in expected} == expected
+    assert expected.items() <= jobs.items()
     # Seven trajectories with the batch of the single one of GRPO; GRPO draws separately for every step.
     assert 5 < hours["train_semi_online_dpo"] / hours["train_grpo"] < 9
 
@@ -127,7 +124,7 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) 
     expected = {"train_grpo": 4 * (6 * 4 + 1), "harvest_rollouts": 4, "build_pairs": 4, "train_dpo": 4}
     expected |= {"evaluate": 1 + 4 * (6 * 4 + 1 + 1), "calibrate": 1, "load_problems": 2, "check_leakage": 1}
     jobs, hours = plan_and_hours(project, "off_policy.yaml")
-    assert {rule: jobs[rule] for rule in expected} == expected
+    assert expected.items() <= jobs.items()
     assert 50 < hours["train_grpo"] < 500  # 27,244 at the paper's rates, measured on 7B models
 
 
@@ -157,26 +154,25 @@ def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     # untruncated warm up, are harvested, trained and evaluated twice at 5 K each; untruncated-alone only warms up, at
     # 5 K.
     jobs = papers_with_one_seed(project, "confounders")
-    per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10}
-    per_seed |= {"train_dpo": 6 + 3 * 6 + 5 + 10}
-    assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * n for rule, n in per_seed.items()}
-    assert jobs["evaluate"] == 2 * (1 + 6 + 2 + 3 * 6 + 5 + 20 + 5)
-    assert (jobs["calibrate"], jobs["calibrate_temperature"]) == (2, 2 * 2)
+    expected = {"train_grpo": 2 * (6 + 10 + 5), "harvest_rollouts": 2 * (6 + 10), "build_pairs": 2 * (6 + 10)}
+    expected |= {"train_dpo": 2 * (6 + 3 * 6 + 5 + 10), "evaluate": 2 * (1 + 6 + 2 + 3 * 6 + 5 + 20 + 5)}
+    expected |= {"calibrate": 2, "calibrate_temperature": 2 * 2}
+    assert expected.items() <= jobs.items()
 
 
 def test_every_control_of_the_papers_grid(project: Project) -> None:
     """Per model and seed: three more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
-    alone, jobs = papers_with_one_seed(project), papers_with_one_seed(project, "controls")
-    more = {"train_grpo": 3 * 5, "harvest_rollouts": 3 * 6, "build_pairs": 3 * 6, "train_dpo": 3 * 6}
-    more |= {"evaluate": 3 * (6 + 5)}
-    assert {rule: jobs[rule] - alone[rule] for rule in more} == {rule: 2 * n for rule, n in more.items()}
+    alone = papers_with_one_seed(project)
+    jobs = papers_with_one_seed(project, "controls")
+    expected = {"train_grpo": 2 * 3 * 5, "harvest_rollouts": 2 * 3 * 6, "build_pairs": 2 * 3 * 6}
+    assert jobs - alone == expected | {"train_dpo": 2 * 3 * 6, "evaluate": 2 * 3 * (6 + 5)}
     assert jobs["calibrate"] == alone["calibrate"]
 
 
 def test_one_k_of_the_papers_grid(project: Project) -> None:
     jobs = project.planned("k150", "--config", "seeds=[0]", "--configfile", str(REPOSITORY / "config/paper.yaml"))
-    expected = dict.fromkeys(("train_grpo", "harvest_rollouts", "train_dpo"), 2) | {"evaluate": 4}
-    assert {rule: jobs[rule] for rule in expected} == expected
+    expected = {"train_grpo": 2, "harvest_rollouts": 2, "train_dpo": 2, "evaluate": 4}
+    assert expected.items() <= jobs.items()
 
 
 def test_a_value_on_the_command_line(project: Project) -> None:
@@ -236,7 +232,8 @@ def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
     project.configure(demo)
     jobs = project.planned()
     assert jobs["embedded_model"] == 1
-    assert 100 < (n := sum(jobs.values())) < 200
+    n = sum(jobs.values())
+    assert 100 < n < 200
     # So many are folded: one of every rule is listed.
     plan = project.snakemake("-n").stdout
     assert f"{n} jobs, of which the first of every rule is listed; --verbose lists all." in plan
@@ -261,11 +258,11 @@ def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dic
 
 
 def test_every_rule_has_a_message_a_log_and_a_benchmark(project: Project) -> None:
-    rules, scripts = set(project.snakemake("--list-rules").stdout.split()), set()
+    rules = set(project.snakemake("--list-rules").stdout.split())
+    scripts = set()
     for file in (REPOSITORY / "workflow/rules").glob("*.smk"):
-        for block in re.split(r"^ *(?:rule|checkpoint)(?= \w+:|:\n)", file.read_text(), flags=re.M)[
-            1:
-        ]:  # rules of a loop have no name
+        _, *blocks = re.split(r"^ *(?:rule|checkpoint)(?= \w+:|:\n)", file.read_text(), flags=re.M)
+        for block in blocks:
             name = block.split(":")[0].strip()  # none in a loop
             rules |= {name} - {""}
             for directive in ("log", "benchmark", "message", "params"):
@@ -290,11 +287,13 @@ def test_scripts_import_no_heavy_package_before_their_stage() -> None:
 
 
 def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) -> None:
-    rows = [{"problem": f"Compute ${n} + 1$.", "answer": str(n + 1), "level": 1 + n % 3} for n in range(5)]
-    leaked = [*rows[:1], {"problem": "compute  3 + 1", "answer": "4"}]
-    for name, part in (("pool", rows), ("held-out", leaked)):
-        (project.root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    local = {"pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}}, "training_set": {"n": 5}}
+    (project.root / "pool.jsonl").write_text(
+        '{"problem": "Compute $2 + 1$.", "answer": "3", "level": 1}\n'
+        '{"problem": "Compute $3 + 1$.", "answer": "4", "level": 2}\n'
+        '{"problem": "Compute $4 + 1$.", "answer": "5", "level": 3}\n'
+    )
+    (project.root / "held-out.jsonl").write_text('{"problem": "compute  3 + 1", "answer": "4"}\n')
+    local = {"pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}}, "training_set": {"n": 3}}
     project.configure(
         micro_config | local | {"benchmarks": {"held-out": {"source": "local", "path": "held-out.jsonl"}}}
     )
@@ -316,13 +315,14 @@ def test_lint_passes_where_only_snakemake_is_installed(project: Project, tmp_pat
         "sys.modules.update(dict.fromkeys(['numpy', 'pandas', 'pyarrow', 'scipy', 'torch', 'transformers', 'trl']))\n"
         "main(sys.argv[1:])\n"
     )
-    command, none = [sys.executable, str(script)], os.environ | {"PYTHONPATH": ""}
+    command = [sys.executable, str(script)]
+    environment = os.environ | {"PYTHONPATH": ""}
     for arguments, status, said in (
         (["--lint"], 0, "your workflow is in a good condition"),
         (["--cores", "1", "k0"], 1, "install the package into this environment first"),
     ):
         done = subprocess.run(
-            [*command, *arguments], cwd=project.root, env=none, capture_output=True, text=True, check=False
+            [*command, *arguments], cwd=project.root, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == status, done.stderr
         assert said in done.stdout + done.stderr

@@ -15,6 +15,9 @@ from tests.workflow.test_reruns import another_benchmark
 
 POLICY = "results/micro/seed0/dpo/g2/k2"
 OLD = ("arithmetic", "word-problems")
+ARITHMETIC = f"{POLICY}/eval/arithmetic.parquet"
+STORIES = f"{POLICY}/eval/word-problems.parquet"
+MORE = f"{POLICY}/eval/more.parquet"
 EDITED = "src/g2d/stages/evaluate_policy.py"
 FAILS = """
 _answer = answer
@@ -34,42 +37,38 @@ def config(micro_config: dict[str, Any]) -> dict[str, Any]:
     return with_more
 
 
-def answers(project: Project, benchmark: str) -> str:
-    return f"{POLICY}/eval/{benchmark}.parquet"
+def costs(project: Project) -> dict[str, bytes]:
+    """Return the costs of both benchmarks. They have times, so the same bytes are of the same evaluation."""
+    return {name: (project.root / POLICY / f"eval/{name}.cost.json").read_bytes() for name in OLD}
 
 
-def costs(project: Project, *benchmarks: str) -> dict[str, bytes]:
-    """Costs have times, so the same bytes are of the same evaluation."""
-    return {name: (project.root / POLICY / f"eval/{name}.cost.json").read_bytes() for name in benchmarks}
-
-
-def build(project: Project, *benchmarks: str) -> None:
-    project.build("--quiet", "rules", "--", *(answers(project, name) for name in benchmarks))
+def build(project: Project, *files: str) -> None:
+    project.build("--quiet", "rules", "--", *files)
 
 
 def test_a_new_benchmark_is_the_only_one_that_is_answered(own_micro_grid: Project, config: dict[str, Any]) -> None:
     grid = own_micro_grid
-    before = costs(grid, *OLD)
+    before = costs(grid)
     grid.configure(config)
-    build(grid, "more")
-    assert costs(grid, *OLD) == before
+    build(grid, MORE)
+    assert costs(grid) == before
     cost = read_cost(grid.root / POLICY / "eval/more.cost.json")
     assert (cost.own.stage, cost.own.job, cost.ancestry) == ("evaluate", f"{POLICY}/eval/more.cost", ())
-    assert cost.own.tokens_generated == pd.read_parquet(grid.root / answers(grid, "more"))["token_count"].sum()
-    assert grid.planned("--", *(answers(grid, name) for name in (*OLD, "more"))) == {}
+    assert cost.own.tokens_generated == pd.read_parquet(grid.root / MORE)["token_count"].sum()
+    assert grid.planned("--", ARITHMETIC, STORIES, MORE) == {}
 
 
 def test_only_the_benchmark_whose_problems_changed_is_answered_again(
     own_micro_grid: Project, config: dict[str, Any]
 ) -> None:
     grid = own_micro_grid
-    before = costs(grid, *OLD)
+    before = costs(grid)
     changed = copy.deepcopy(config)
-    changed["benchmarks"] = {name: changed["benchmarks"][name] for name in OLD}
+    del changed["benchmarks"]["more"]
     changed["benchmarks"]["arithmetic"]["seed"] = 77
     grid.configure(changed)
-    build(grid, *OLD)
-    after = costs(grid, *OLD)
+    build(grid, ARITHMETIC, STORIES)
+    after = costs(grid)
     assert after["word-problems"] == before["word-problems"]
     assert after["arithmetic"] != before["arithmetic"]
 
@@ -79,49 +78,52 @@ def test_a_failed_job_keeps_the_benchmarks_that_it_finished(
 ) -> None:
     grid = own_micro_grid
     settings = micro_config | {"evaluation": micro_config["evaluation"] | {"max_completion_length": 20}}
-    before = costs(grid, *OLD)
+    before = costs(grid)
     grid.configure(settings)
-    names = [answers(grid, name) for name in OLD]
     text = (grid.root / EDITED).read_text()
     (grid.root / EDITED).write_text(text + FAILS)
-    assert "the disk is full" in grid.refused("--cores", "1", "--quiet", "rules", "--", *names)
-    assert not (grid.root / names[0]).exists()  # Snakemake deletes what a failed job left
+    assert "the disk is full" in grid.refused("--cores", "1", "--quiet", "rules", "--", ARITHMETIC, STORIES)
+    assert not (grid.root / ARITHMETIC).exists()  # Snakemake deletes what a failed job left
     [kept] = (grid.results / "answers/micro/seed0/dpo/g2/k2/eval/arithmetic").glob("cost.json")
     finished = kept.read_bytes()
     (grid.root / EDITED).write_text(text)
-    build(grid, *OLD)
-    after = costs(grid, *OLD)
+    build(grid, ARITHMETIC, STORIES)
+    after = costs(grid)
     assert after["arithmetic"] == finished != before["arithmetic"]
     assert after["word-problems"] != before["word-problems"]
 
 
 def test_damaged_answers_are_not_kept(own_micro_grid: Project) -> None:
     grid = own_micro_grid
-    before = {name: (grid.root / answers(grid, name)).read_bytes() for name in OLD}
-    spent = costs(grid, *OLD)
+    arithmetic = (grid.root / ARITHMETIC).read_bytes()
+    stories = (grid.root / STORIES).read_bytes()
+    spent = costs(grid)
     kept = grid.results / "answers/micro/seed0/dpo/g2/k2/eval/arithmetic/rollouts.parquet"
     kept.write_bytes(kept.read_bytes()[:-1])
-    for name in OLD:
-        (grid.root / answers(grid, name)).unlink()
-    build(grid, *OLD)
-    assert {name: (grid.root / answers(grid, name)).read_bytes() for name in OLD} == before
-    after = costs(grid, *OLD)
+    (grid.root / ARITHMETIC).unlink()
+    (grid.root / STORIES).unlink()
+    build(grid, ARITHMETIC, STORIES)
+    assert (grid.root / ARITHMETIC).read_bytes() == arithmetic
+    assert (grid.root / STORIES).read_bytes() == stories
+    after = costs(grid)
     assert after["arithmetic"] != spent["arithmetic"]
     assert after["word-problems"] == spent["word-problems"]
 
 
 def test_a_forced_job_answers_all_benchmarks_again(own_micro_grid: Project) -> None:
     grid = own_micro_grid
-    spent = costs(grid, *OLD)
-    grid.build("--quiet", "rules", "-R", answers(grid, "arithmetic"), "--", answers(grid, "arithmetic"))
-    after = costs(grid, *OLD)
-    assert all(after[name] != spent[name] for name in OLD)
+    spent = costs(grid)
+    grid.build("--quiet", "rules", "-R", ARITHMETIC, "--", ARITHMETIC)
+    after = costs(grid)
+    for name in OLD:
+        assert after[name] != spent[name]
 
 
 def test_the_costs_of_all_benchmarks_are_those_of_the_job(own_micro_grid: Project) -> None:
     grid = own_micro_grid
     attempts = read_attempts(grid.results / "attempts/evaluate")
     [attempt] = [attempt for attempt in attempts if attempt.cost.job.startswith(f"{POLICY}/")]
-    parts = [read_cost(grid.root / POLICY / f"eval/{name}.cost.json").own for name in OLD]
-    assert attempt.cost.tokens_generated == sum(part.tokens_generated for part in parts)
-    assert 0.8 * attempt.cost.cpu_s < sum(part.cpu_s for part in parts) <= attempt.cost.cpu_s
+    first = read_cost(grid.root / POLICY / "eval/arithmetic.cost.json").own
+    second = read_cost(grid.root / POLICY / "eval/word-problems.cost.json").own
+    assert attempt.cost.tokens_generated == first.tokens_generated + second.tokens_generated
+    assert 0.8 * attempt.cost.cpu_s < first.cpu_s + second.cpu_s <= attempt.cost.cpu_s

@@ -29,9 +29,13 @@ def test_the_notebook_runs_on_any_results(micro_grid: Project, monkeypatch: pyte
     with alt.renderers.enable("default"):
         table, *charts = [shown(cell, names) for cell in CELLS]
     assert len(table)
-    assert [chart.to_dict()["$schema"].split("/")[-2] for chart in charts] == ["vega-lite"] * 3
+    assert len(charts) == 3
+    for chart in charts:
+        assert "/vega-lite/" in chart.to_dict()["$schema"]
 
 
 def test_the_notebook_shows_what_it_drew() -> None:
-    kinds = ["image/svg+xml" if "image/svg+xml" in cell["outputs"][0]["data"] else "text/plain" for cell in CELLS]
-    assert kinds == ["text/plain"] + ["image/svg+xml"] * 3
+    table, *charts = [cell["outputs"][0]["data"] for cell in CELLS]
+    assert "image/svg+xml" not in table
+    for chart in charts:
+        assert "image/svg+xml" in chart

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,16 +59,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self, path: str) -> bytes | None:
         for place, files in self.server.repositories.items():
-            api = f"/api/{place if place.startswith('datasets/') else f'models/{place}'}"
-            if path.startswith(f"{api}/tree/"):
-                sizes = {name: len(body) for name, body in files.items()}
-                tree = [{"type": "file", "path": name, "size": size, "oid": SHA} for name, size in sizes.items()]
-                return json.dumps(tree).encode()
+            api = f"/api/{place}" if place.startswith("datasets/") else f"/api/models/{place}"
+            file = f"/{place}/resolve/{SHA}/"
+            if path.startswith(file):
+                return files.get(path.removeprefix(file))
             if path.startswith(api):
-                siblings = [{"rfilename": name, "size": len(body)} for name, body in files.items()]
-                return json.dumps({"id": place.removeprefix("datasets/"), "sha": SHA, "siblings": siblings}).encode()
-            if path.startswith(prefix := f"/{place}/resolve/{SHA}/"):
-                return files.get(path.removeprefix(prefix))
+                tree = []
+                siblings = []
+                for name, body in files.items():
+                    tree.append({"type": "file", "path": name, "size": len(body), "oid": SHA})
+                    siblings.append({"rfilename": name, "size": len(body)})
+                whole = {"id": place.removeprefix("datasets/"), "sha": SHA, "siblings": siblings}
+                return json.dumps(tree if path.startswith(f"{api}/tree/") else whole).encode()
         return None
 
     def log_message(self, *arguments: object) -> None:
@@ -75,7 +78,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 EVALUATION = "results/mine/base/eval/more.parquet"
-MODEL, DATASET = "someone/model", "datasets/someone/problems"
+MODEL = "someone/model"
+DATASET = "datasets/someone/problems"
 CARD = """\
 ---
 configs:
@@ -83,20 +87,21 @@ configs:
   data_files: [{split: test, path: test.jsonl}]
 ---
 """
-ROWS = [{"question": f"Compute {n} + 1.", "answer": f"One more than {n}.\n#### {n + 1}"} for n in range(10, 14)]
+ROWS = """\
+{"question": "Compute 10 + 1.", "answer": "One more than 10.\\n#### 11"}
+{"question": "Compute 11 + 1.", "answer": "One more than 11.\\n#### 12"}
+"""
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != MARK}
 
 
 @pytest.fixture(scope="module")
 def hub(micro_grid: Project) -> Iterator[Hub]:
-    model = micro_grid.results / "micro/base/model"
-    files = {file.name: file.read_bytes() for file in model.iterdir() if file.name != MARK}
-    rows = "".join(json.dumps(row) + "\n" for row in ROWS)
-    server = Hub(
-        {
-            MODEL: files | {"pytorch_model.bin": b"pickle", "code.py": b"", "picture.png": b""},
-            DATASET: {"README.md": CARD.encode(), "test.jsonl": rows.encode()},
-        }
-    )
+    model = contents(micro_grid.results / "micro/base/model")
+    model |= {"pytorch_model.bin": b"pickle", "code.py": b"", "picture.png": b""}
+    server = Hub({MODEL: model, DATASET: {"README.md": CARD.encode(), "test.jsonl": ROWS.encode()}})
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -131,22 +136,22 @@ def run(project: Project, hub: Hub | None, *targets: str) -> str:
 
 def test_m0_is_fetched_without_pickles_and_code(fetched: Project, hub: Hub) -> None:
     policy = read_policy(fetched.results / "mine/base/policy.json")
-    files = {file.name for file in (fetched.root / policy.base).iterdir()}
     others = {"pytorch_model.bin", "code.py", "picture.png"}
     assert policy.revision == SHA
-    assert files == hub.repositories[MODEL].keys() - others | {MARK}
-    assert not [file for file in (fetched.root / "cache").rglob("*") if file.name in others]
+    assert contents(fetched.root / policy.base).keys() == hub.repositories[MODEL].keys() - others
+    for file in (fetched.root / "cache").rglob("*"):
+        assert file.name not in others
 
 
 def test_problems_are_fetched_with_their_answers(fetched: Project) -> None:
-    problems = read_problems(fetched.results / "problems/more.jsonl")
-    assert [problem.prompt for problem in problems] == [row["question"] for row in ROWS]
-    assert [problem.answer for problem in problems] == [str(n) for n in range(11, 11 + len(ROWS))]
+    first, second = read_problems(fetched.results / "problems/more.jsonl")
+    assert (first.prompt, first.answer) == ("Compute 10 + 1.", "11")
+    assert (second.prompt, second.answer) == ("Compute 11 + 1.", "12")
 
 
 def test_problems_name_the_revision_that_they_are_from(fetched: Project) -> None:
-    problems = read_problems(fetched.results / "problems/more.jsonl")
-    assert {problem.source for problem in problems} == {f"hub:someone/problems@{SHA}"}
+    for problem in read_problems(fetched.results / "problems/more.jsonl"):
+        assert problem.source == f"hub:someone/problems@{SHA}"
     assert read_json(fetched.results / "problems/more.manifest.json")["source"]["revision"] == SHA
 
 
@@ -158,36 +163,33 @@ def test_everything_after_the_fetch_runs_without_the_hub(fetched: Project, hub: 
     hub.requests.clear()
     output = run(fetched, hub, EVALUATION)
     assert not output.startswith("failed"), output
-    problems = read_problems(fetched.results / "problems/more.jsonl")
-    answered = pd.read_parquet(fetched.root / EVALUATION)["problem_id"]
-    assert list(answered) == [problem.problem_id for problem in problems]
+    problems = pd.DataFrame(read_problems(fetched.results / "problems/more.jsonl"))
+    answered = pd.read_parquet(fetched.root / EVALUATION)
+    assert list(answered["problem_id"]) == list(problems["problem_id"])
     assert hub.requests == []
 
 
 def test_files_of_m0_that_changed_are_refused_and_made_again(fetched: Project, hub: Hub) -> None:
     """The weights are in the Hub's cache, the other files in the results."""
     folder = "results/mine/base/model"
-    before = {
-        name: (fetched.root / folder / name).read_bytes() for name in ("model.safetensors", "chat_template.jinja")
-    }
+    before = contents(fetched.root / folder)
     (fetched.root / EVALUATION).unlink(missing_ok=True)
-    fixes = {}
-    for name in before:
+    blob = (fetched.root / folder / "model.safetensors").resolve()
+    again = f"the same snakemake command with -R {folder}"
+    for name, fix in (
+        ("chat_template.jinja", f"put it back, or have it made again: {again}"),
+        ("model.safetensors", f"put {blob} back (delete it if it is in the Hub's cache), then {again}"),
+    ):
         with changed((fetched.root / folder / name).resolve()):
             output = run(fetched, None, EVALUATION)
         assert output.startswith("failed")
         refusal = f"evaluate: {folder}/{name}: not the file that pretrained_model/mine recorded: sha256 "
-        [line] = [line for line in output.splitlines() if line.startswith(refusal)]
-        fixes[name] = line.rpartition("; ")[2]
-    blob = (fetched.root / folder / "model.safetensors").resolve()
-    again = f"the same snakemake command with -R {folder}"
-    assert fixes["chat_template.jinja"] == f"put it back, or have it made again: {again}"
-    assert fixes["model.safetensors"] == f"put {blob} back (delete it if it is in the Hub's cache), then {again}"
+        assert re.search(rf"^{re.escape(refusal)}.*; {re.escape(fix)}$", output, re.M), output
     (fetched.root / folder / "chat_template.jinja").write_text("changed")
     blob.unlink()
     output = run(fetched, hub, "-R", folder, "--", EVALUATION)
     assert not output.startswith("failed"), output
-    assert {name: (fetched.root / folder / name).read_bytes() for name in before} == before
+    assert contents(fetched.root / folder) == before
     assert not run(fetched, None, EVALUATION).startswith("failed")
 
 
@@ -205,7 +207,7 @@ def test_a_repository_without_safetensors_is_refused(
 def test_a_reward_model_is_fetched_before_the_first_job_that_judges_by_it(
     fetched: Project, config: dict[str, Any], hub: Hub, tmp_path: Path
 ) -> None:
-    files = {file.name: file.read_bytes() for file in reward_model(tmp_path / "judge").iterdir()}
+    files = contents(reward_model(tmp_path / "judge"))
     hub.repositories["someone/judge"] = files | {"pytorch_model.bin": b"pickle"}
     liked = {"reward": "model", "id": "someone/judge", "revision": SHA}
     project = fetched.copied(tmp_path / "g2d")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -54,11 +55,12 @@ def test_a_run_of_another_configuration_stops(
     micro_grid: Project, micro_config: Values, change: Any, lost: str
 ) -> None:
     before = (micro_grid.results / "config.yaml").read_bytes()
-    change(values := copy.deepcopy(micro_config))
+    values = copy.deepcopy(micro_config)
+    change(values)
     arguments = given(micro_grid, values)
     done = micro_grid.snakemake("--cores", "1", *arguments)
     assert done.returncode == 1
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith(SAYS)]
+    [line] = re.findall(f"^{re.escape(SAYS)}.*$", done.stdout, re.M)
     assert lost in line
     assert line.endswith(REMEDY)
     assert (micro_grid.results / "config.yaml").read_bytes() == before
@@ -68,7 +70,8 @@ def test_a_run_of_another_configuration_stops(
 
 
 def test_additions_are_not_refused(micro_grid: Project, micro_config: Values) -> None:
-    one_more_seed(values := copy.deepcopy(micro_config))
+    values = copy.deepcopy(micro_config)
+    one_more_seed(values)
     assert SAYS not in micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
 
 
@@ -76,7 +79,8 @@ def test_a_moved_configuration_is_the_same_one(own_micro_grid: Project, micro_co
     """A run folder is moved with its configuration, and then a key is edited."""
     record = own_micro_grid.results / "config.yaml"
     record.write_text(record.read_text().replace("config/config.yaml", "../before/other.yaml", 1))
-    other_rate(values := copy.deepcopy(micro_config))
+    values = copy.deepcopy(micro_config)
+    other_rate(values)
     arguments = given(own_micro_grid, values)
     assert own_micro_grid.planned(*arguments)["train_dpo"] == 6
     assert "another configuration" not in own_micro_grid.snakemake("-n", *arguments).stdout
@@ -88,7 +92,8 @@ def test_a_folder_of_an_older_version_is_accepted(micro_grid: Project, micro_con
     before = record.read_text()
     record.write_text(before.partition("\n")[2])
     try:
-        other_rate(values := copy.deepcopy(micro_config))
+        values = copy.deepcopy(micro_config)
+        other_rate(values)
         arguments = given(micro_grid, values)
         assert micro_grid.planned(*arguments)["train_dpo"] == 6
         assert "another configuration" not in micro_grid.snakemake("-n", *arguments).stdout
@@ -100,7 +105,8 @@ def test_a_folder_of_an_older_version_is_accepted(micro_grid: Project, micro_con
 
 
 def test_another_folder_keeps_the_results_of_another_configuration(micro_grid: Project, micro_config: Values) -> None:
-    other_model(values := copy.deepcopy(micro_config))
+    values = copy.deepcopy(micro_config)
+    other_model(values)
     target = "results/mine/base/policy.json"
     micro_grid.build("--quiet", "rules", "--directory", "runs/mine", *given(micro_grid, values), "--", target)
     assert (micro_grid.root / "runs/mine" / target).is_file()

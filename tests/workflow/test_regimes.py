@@ -84,13 +84,8 @@ def test_a_finished_grid_with_entries_has_nothing_left_to_do(project: Project) -
 
 def test_an_entry_is_at_every_k_of_the_warm_up_unless_it_says_which(project: Project) -> None:
     rows = table(project, "main", "policy in ['rft', 'chosen', 'z-after-warmup']")
-    assert list(zip(rows["policy"], rows["K"], strict=True)) == [
-        ("chosen", 2),
-        ("rft", 0),
-        ("rft", 2),
-        ("rft", 4),
-        ("z-after-warmup", 2),
-    ]
+    policies = list(zip(rows["policy"], rows["K"], strict=True))
+    assert policies == [("chosen", 2), ("rft", 0), ("rft", 2), ("rft", 4), ("z-after-warmup", 2)]
 
 
 def test_entries_are_between_g2d_and_grpo_in_table_1(project: Project) -> None:
@@ -149,7 +144,7 @@ def test_a_harvest_without_tokens_is_refused_with_a_way_out(project: Project, tm
     file = damaged.results / "micro/seed0/harvest/g2/k2/rollouts.parquet"
     pd.read_parquet(file).drop(columns=list(OF_TOKENS)).to_parquet(file)
     (damaged.results / "digests/harvest_rollouts/micro/seed0/g2/k2.sha256").unlink()
-    trained = [f"results/micro/seed0/{name}/g2/k2/policy.json" for name in ("rft", "chosen")]
+    trained = ["results/micro/seed0/rft/g2/k2/policy.json", "results/micro/seed0/chosen/g2/k2/policy.json"]
     refusal = damaged.refused("--cores", "2", "--keep-going", *trained, "--quiet", "rules")
     for rule in ("build_pairs", "train_rft"):
         reason = rf"{rule}: .*g2/k2/rollouts.parquet: has no sampled tokens.* delete it to have it drawn again"
@@ -186,7 +181,8 @@ def test_an_online_entry_pays_for_the_rollouts_of_all_its_updates(project: Proje
     [cost] = table(
         project, "cost", "policy == 'semi-online' and K == 4 and stage == 'train_semi_online_dpo'"
     ).itertuples()
-    first, second = (pd.read_parquet(seed0 / f"semi-online/g4/k{k}/rollouts.parquet") for k in (2, 4))
+    first = pd.read_parquet(seed0 / "semi-online/g4/k2/rollouts.parquet")
+    second = pd.read_parquet(seed0 / "semi-online/g4/k4/rollouts.parquet")
     assert cost.tokens_generated == first["token_count"].sum() + second["token_count"].sum()
 
 
@@ -198,12 +194,11 @@ def test_the_training_table_has_the_staleness_of_each_update(project: Project) -
 
 def test_the_training_table_has_the_entropies_and_tokens_that_were_logged(project: Project) -> None:
     rows = table(project, "training", "policy == 'semi-online' and measure == 'entropy'")
-    logged = [
-        row for row in metrics(project, "micro/seed0/semi-online/g4/k4") if "entropy" in row
-    ]  # others had no pair
-    assert list(rows["step"]) == [row["step"] for row in logged]
-    assert list(rows["value"]) == pytest.approx([row["entropy"] for row in logged], rel=1e-5)
-    assert list(rows["tokens"]) == pytest.approx([row["num_tokens"] for row in logged], rel=1e-5)
+    logged = pd.DataFrame(metrics(project, "micro/seed0/semi-online/g4/k4"))
+    logged = logged.dropna(subset="entropy")  # others had no pair
+    assert list(rows["step"]) == list(logged["step"])
+    assert list(rows["value"]) == pytest.approx(list(logged["entropy"]), rel=1e-5)
+    assert list(rows["tokens"]) == pytest.approx(list(logged["num_tokens"]), rel=1e-5)
 
 
 def test_the_training_table_has_groups_without_signal_of_grpo(project: Project) -> None:
@@ -240,21 +235,16 @@ def test_an_entry_that_starts_from_a_policy_continues_its_smaller_k(seed0: Path)
 
 
 def test_the_third_stage_pays_for_the_two_before_it(seed0: Path) -> None:
-    cost = read_json(seed0 / "third/g4/k2/cost.json")
-    assert [record["job"] for record in cost["ancestry"]] == [
-        "results/micro/calibration/cost",
-        "results/micro/seed0/grpo/g2/k2/cost",
-        "results/micro/seed0/second/g4/k2/cost",
-    ]
+    calibration, first, second = read_json(seed0 / "third/g4/k2/cost.json")["ancestry"]
+    assert calibration["job"] == "results/micro/calibration/cost"
+    assert first["job"] == "results/micro/seed0/grpo/g2/k2/cost"
+    assert second["job"] == "results/micro/seed0/second/g4/k2/cost"
 
 
 def test_table_1_counts_the_updates_of_all_stages(project: Project) -> None:
     rows = table(project, "main", "policy in ['second', 'third']")
-    assert list(zip(rows["policy"], rows["K"], rows["updates"], strict=True)) == [
-        ("second", 2, 4),
-        ("second", 4, 6),
-        ("third", 2, 6),
-    ]
+    updates = list(zip(rows["policy"], rows["K"], rows["updates"], strict=True))
+    assert updates == [("second", 2, 4), ("second", 4, 6), ("third", 2, 6)]
 
 
 def test_table_1_counts_the_tokens_of_all_stages(project: Project, seed0: Path) -> None:
@@ -279,11 +269,9 @@ def test_a_changed_entry_trains_the_entries_after_it_again(project: Project, mic
 
 def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
     policies = Grid(load(with_entries(micro_config, rft=RFT | {"steps": [4, 0]}))).policies
-    entries = [key for key in policies if key.role == "entry"]
-    assert [(key.folder, key.method) for key in entries] == [
-        ("micro/seed0/rft/g0/k0", "rft"),
-        ("micro/seed0/rft/g2/k4", "rft"),
-    ]
+    first, second = [policy for policy in policies if policy.role == "entry"]
+    assert (first.folder, first.method) == ("micro/seed0/rft/g0/k0", "rft")
+    assert (second.folder, second.method) == ("micro/seed0/rft/g2/k4", "rft")
 
 
 @pytest.mark.parametrize(
@@ -326,7 +314,8 @@ def test_the_name_of_a_stage_or_of_an_ablation_is_refused(micro_config: dict[str
 
 # ---------------------------------------------------------------------------------------------- a regime of one's own
 
-CATALOGUE, RULES = "src/g2d/regimes/catalogue.py", "workflow/rules/offline.smk"
+CATALOGUE = "src/g2d/regimes/catalogue.py"
+RULES = "workflow/rules/offline.smk"
 IMPORT = "from g2d.regimes.offline.simpo import SIMPO\n\n"
 
 
@@ -358,7 +347,8 @@ def with_rule(project: Project) -> AbstractContextManager[None]:
 
 def test_a_further_regime_is_a_module_a_line_and_a_rule(with_module: Project, micro_config: dict[str, Any]) -> None:
     """The steps of CONTRIBUTING.md."""
-    project, folder = with_module, "results/micro/seed0/simpo/g2/k2"
+    project = with_module
+    folder = "results/micro/seed0/simpo/g2/k2"
     project.configure(extended_by(micro_config, simpo={"regime": "simpo", "steps": [2]}))
     with in_catalogue(project), with_rule(project):
         planned = project.snakemake("-n", "--quiet", "rules")

@@ -39,40 +39,41 @@ def grid(tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any]) -> Pr
 
 
 def test_calibration_harvest_and_evaluation_come_from_vllm(grid: Project) -> None:
-    files = ["calibration/rollouts", "seed0/harvest/g2/k2/rollouts", "seed0/dpo/g0/k0/eval/arithmetic"]
-    frames = [pd.read_parquet(grid.results / f"micro/{file}.parquet") for file in files]
-    assert [set(frame.engine) for frame in frames] == [{"vllm"}] * 3
-    assert [len(frame) for frame in frames] == [5 * 12 * 8, 60 * 8, 40]
-    for frame in frames:
+    rows = {
+        "calibration/rollouts": 5 * 12 * 8,
+        "seed0/harvest/g2/k2/rollouts": 60 * 8,
+        "seed0/dpo/g0/k0/eval/arithmetic": 40,
+    }
+    for file, n in rows.items():
+        frame = pd.read_parquet(grid.results / f"micro/{file}.parquet")
+        assert len(frame) == n
+        assert set(frame.engine) == {"vllm"}
         assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
         assert frame.token_count.between(1, 24).all()
 
 
 def test_the_warmup_trains_on_vllms_rollouts_and_keeps_them(grid: Project) -> None:
     folder = grid.results / "micro/seed0/grpo/g2/k2"
-    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in steps] == [1, 2]
-    assert all("sampling/importance_sampling_ratio/mean" in row for row in steps)
+    steps = pd.read_json(folder / "metrics.jsonl", lines=True)
+    assert steps["step"].tolist() == [1, 2]
+    assert steps["sampling/importance_sampling_ratio/mean"].notna().all()
     rollouts = pd.read_parquet(folder / "rollouts.parquet")
-    assert rollouts.groupby("step").reward.mean().tolist() == pytest.approx([row["reward"] for row in steps])
+    assert rollouts.groupby("step").reward.mean().tolist() == pytest.approx(steps["reward"].tolist())
 
 
 def test_another_engine_runs_generation_again_but_another_memory_share_runs_nothing(
     grid: Project, config: dict[str, Any]
 ) -> None:
-    jobs = {}
+    elsewhere = {"name": "vllm", "gpu_memory_utilization": 0.5, "tensor_parallel_size": 2}
     try:
-        for name, engine in (
-            ("elsewhere", {"name": "vllm", "gpu_memory_utilization": 0.5, "tensor_parallel_size": 2}),
-            ("transformers", {"name": "transformers"}),
-        ):
-            grid.configure(config | {"engine": engine})
-            jobs[name] = grid.planned("k0", "k2")
+        grid.configure(config | {"engine": elsewhere})
+        assert grid.planned("k0", "k2") == {}
+        grid.configure(config | {"engine": {"name": "transformers"}})
+        jobs = grid.planned("k0", "k2")
     finally:
         grid.configure(config)
-    assert jobs["elsewhere"] == {}
-    assert {"calibrate", "train_grpo", "harvest_rollouts", "evaluate"} <= jobs["transformers"].keys()
-    assert "embedded_model" not in jobs["transformers"]
+    assert {"calibrate", "train_grpo", "harvest_rollouts", "evaluate"} <= jobs.keys()
+    assert "embedded_model" not in jobs
 
 
 def test_a_missing_vllm_is_reported_before_any_job(grid: Project, config: dict[str, Any]) -> None:
@@ -132,13 +133,12 @@ def test_vllm_serves_an_adapter_unchanged(grid: Project, tmp_path: Path) -> None
     """The server's greedy answers equal the evaluation's."""
     rows = pd.read_parquet(grid.results / "micro/seed0/dpo/g0/k0/eval/arithmetic.parquet")
     model = grid.results / "micro/base/model"
-    answers = []
     with vllm_server(model, grid.results / "micro/seed0/dpo/g0/k0/adapter", tmp_path / "server.log") as address:
-        for prompt in rows.prompt_text[:5]:
+        for prompt, completion in zip(rows.prompt_text[:5], rows.completion_text[:5], strict=True):
             body = {"model": "g2d", "prompt": prompt, "temperature": 0, "max_tokens": 24, "add_special_tokens": False}
             request = urllib.request.Request(
                 f"{address}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
             )
             with urllib.request.urlopen(request) as response:
-                answers.append(json.load(response)["choices"][0]["text"])
-    assert [answer.strip() for answer in answers] == [text.strip() for text in rows.completion_text[:5]]
+                answer = json.load(response)["choices"][0]["text"]
+            assert answer.strip() == completion.strip()

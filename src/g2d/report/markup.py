@@ -31,14 +31,14 @@ _FORMULA = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _DELIMITED = ("double", "bracket", "paren", "dollar", "environment", "boxed")  # groups of `_FORMULA`
-_ELEMENTS = frozenset(
+ELEMENTS = frozenset(
     [
         *("math", "mrow", "mstyle", "mpadded", "mphantom", "menclose", "mi", "mn", "mo", "ms", "mtext", "mspace"),
         *("mfrac", "msqrt", "mroot", "msup", "msub", "msubsup", "munder", "mover", "munderover"),
         *("mmultiscripts", "mprescripts", "mtable", "mtr", "mtd"),
     ]
 )
-_ATTRIBUTES = frozenset(  # geometry only: no links, styles, classes or handlers
+ATTRIBUTES = frozenset(  # geometry only: no links, styles, classes or handlers
     [
         *("display", "displaystyle", "scriptlevel", "mathvariant", "notation", "columnalign", "columnspacing"),
         *("rowspacing", "stretchy", "fence", "form", "separator", "symmetric", "largeop", "movablelimits", "accent"),
@@ -113,11 +113,11 @@ def mathml(latex: str, display: bool = False) -> Markup | None:
 def _serialised(element: Element) -> str:
     """Rebuild an element from known names and values. A ValueError names what is not MathML."""
     name = element.tag
-    if name not in _ELEMENTS:
+    if name not in ELEMENTS:
         raise ValueError(f"<{name}> is not an element of a formula")
     attributes = ""
     for key, value in element.items():
-        if key in _ATTRIBUTES and _VALUE.fullmatch(value):
+        if key in ATTRIBUTES and _VALUE.fullmatch(value):
             attributes += f' {key}="{value}"'
     children = "".join(_serialised(child) + _text(child.tail) for child in element)
     return f"<{name}{attributes}>{_text(element.text)}{children}</{name}>"

@@ -24,9 +24,9 @@ from tests.workflow.slurm.cluster import Cluster, squeue
 from tests.workflow.slurm.conftest import SlurmProject, wait_for
 
 GPU_RULES = {"calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "evaluate"}
-
-
-WARM_UP, HARVEST, DPO = (f"seed0/{name}/g2/k6" for name in ("grpo", "harvest", "dpo"))
+WARM_UP = "seed0/grpo/g2/k6"
+HARVEST = "seed0/harvest/g2/k6"
+DPO = "seed0/dpo/g2/k6"
 # Both trainings: rule, folder, gradient steps.
 TRAININGS = [("train_grpo", WARM_UP, 6), ("train_dpo", DPO, 10)]
 # Every rule that goes to the cluster, once: a job there is two starts of Snakemake and a script.
@@ -54,11 +54,14 @@ def training(project: SlurmProject, rule: str, folder: str, other_than: str = ""
     """Id of the Slurm job of a rule that has saved a step and of which the status that is watched has said so."""
     if not any((project.results / "micro" / folder / "work").glob("step-*")):
         return None
-    jobs = [line.split("|") for line in squeue("--states=RUNNING", "--format=%i|%k")]
-    matching = next((job for job, comment in jobs if comment.startswith(f"rule_{rule}_") and job != other_than), None)
-    attempted = [entry for look in looks(project) for entry in look["attempted"]]
-    seen = {entry["slurm_job"] for entry in attempted if entry["state"] == "running"}
-    return matching if matching in seen else None
+    seen = set()
+    for look in looks(project):
+        seen.update(entry["slurm_job"] for entry in look["attempted"] if entry["state"] == "running")
+    for line in squeue("--states=RUNNING", "--format=%i|%k"):
+        job, comment = line.split("|")
+        if comment.startswith(f"rule_{rule}_") and job != other_than:
+            return job if job in seen else None
+    return None
 
 
 def looks(project: SlurmProject) -> list[dict[str, Any]]:
@@ -83,13 +86,15 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
     snakemake = project.start(TARGET)
     wait_for((project.results / "config.yaml").exists, snakemake)
     watching = project.watch_status("status.jsonl")
+    cancelled = wait_for(partial(training, project, "train_grpo", WARM_UP), snakemake)
+    subprocess.run(["scancel", cancelled], check=True, capture_output=True)
+    second = wait_for(partial(training, project, "train_grpo", WARM_UP, other_than=cancelled), snakemake)
+    (project.root / f"go-on-{second}").touch()
+    preempted = wait_for(partial(training, project, "train_dpo", DPO), snakemake)
     urgent = ["--partition=urgent", "--nodelist=gpu1,gpu2", "--nodes=2", "--gpus-per-node=2", "--time=60", "--mem=10"]
-    stops = (lambda job: ["scancel", job]), (lambda _: ["sbatch", *urgent, "--wrap", "sleep 1"])
-    for (rule, folder, _), stop in zip(TRAININGS, stops, strict=True):
-        first = wait_for(partial(training, project, rule, folder), snakemake)
-        subprocess.run(stop(first), cwd=project.root, check=True, capture_output=True)
-        second = wait_for(partial(training, project, rule, folder, other_than=first), snakemake)
-        (project.root / f"go-on-{second}").touch()
+    subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
+    second = wait_for(partial(training, project, "train_dpo", DPO, other_than=preempted), snakemake)
+    (project.root / f"go-on-{second}").touch()
     assert snakemake.wait() == 0, project.output()
     project.press_ctrl_c(watching)
     assert watching.wait() == 0
@@ -103,7 +108,8 @@ def uninterrupted(grid: SlurmProject, tmp_path_factory: pytest.TempPathFactory) 
     config = yaml.safe_load((project.root / "config/config.yaml").read_text())
     project.configure(config | {"checkpoints": {}})  # they change no result, and writing one takes longer than a step
     shutil.rmtree(project.results / "micro/seed0")
-    project.build("--quiet", "rules", "--", *(f"results/micro/{folder}/policy.json" for folder in (WARM_UP, DPO)))
+    trained = [f"results/micro/{WARM_UP}/policy.json", f"results/micro/{DPO}/policy.json"]
+    project.build("--quiet", "rules", "--", *trained)
     return project
 
 
@@ -129,10 +135,12 @@ def test_a_watched_status_shows_only_true_states(grid: SlurmProject) -> None:
     seen_looks = looks(grid)
     finished = [look["finished"] for look in seen_looks]
     assert finished == sorted(finished)
-    assert {line for look in seen_looks for line in look["unreadable"]} == set()
+    for look in seen_looks:
+        assert look["unreadable"] == []
     for stage, folder, steps in TRAININGS:
-        job = f"results/micro/{folder}/cost"
-        entries = [entry for look in seen_looks for entry in look["attempted"] if entry["job"] == job]
+        entries = []
+        for look in seen_looks:
+            entries += [entry for entry in look["attempted"] if entry["job"] == f"results/micro/{folder}/cost"]
         seen = [(entry["state"], entry["attempt"]) for entry in entries]
         # Stopped is trouble until a second attempt begins. A look may miss a state, but no other state is possible.
         course = [("running", 1), ("stopped", 1), ("running", 2)]
@@ -176,9 +184,8 @@ def test_the_result_equals_an_uninterrupted_local_run(
 ) -> None:
     for file in (f"{WARM_UP}/{ADAPTER}", f"{WARM_UP}/checkpoint/optimizer.pt", f"{DPO}/{ADAPTER}"):
         assert sha256(grid.results / "micro" / file) == sha256(uninterrupted.results / "micro" / file), file
-    harvest, again = (
-        pd.read_parquet(project.results / "micro" / HARVEST / "rollouts.parquet") for project in (grid, uninterrupted)
-    )
+    harvest = pd.read_parquet(grid.results / "micro" / HARVEST / "rollouts.parquet")
+    again = pd.read_parquet(uninterrupted.results / "micro" / HARVEST / "rollouts.parquet")
     assert harvest.completion_text.equals(again.completion_text)
     weights = "micro/base/model/model.safetensors"
     assert sha256(grid.results / weights) == sha256(micro_grid.results / weights)
