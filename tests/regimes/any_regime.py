@@ -12,7 +12,7 @@ from g2d.policies.model_keys import Lora
 from g2d.regimes.common.regime import Entry, Regime, TrainingJob
 from g2d.rewards.controls import Random
 from tests.regimes.harvests import Harvest
-from tests.regimes.trainings import saving, steps_of
+from tests.regimes.trainings import NO_DROPOUT, saving, steps_of
 
 STEPS = 3
 # Keys of a short training, if the regime has them. Its other keys need defaults.
@@ -27,7 +27,7 @@ SHORT: dict[str, Any] = {
     "prompts_per_update": 2,
 }
 ONE_EPOCH = {"max_steps": None, "epochs": 1}
-NO_DROPOUT = Lora(dropout=0.0)
+
 LORAS = {"lora": NO_DROPOUT, "none": Lora.model_validate("none")}
 
 
@@ -52,9 +52,12 @@ def job_of(regime: Regime, harvest: Harvest, work: Path, lora: Lora = NO_DROPOUT
         reward=Random(reward="random"),
         checkpointing=saving(work),
     )
-    folder = harvest.folder
-    files = {name: str(folder / f"{name}.jsonl") for name in ("pairs", "problems")}
-    inputs = InputFiles(fromdict=files | {"rollouts": str(folder / "rollouts.parquet")})
+    files = {
+        "pairs": f"{harvest.folder}/pairs.jsonl",
+        "problems": f"{harvest.folder}/problems.jsonl",
+        "rollouts": f"{harvest.folder}/rollouts.parquet",
+    }
+    inputs = InputFiles(fromdict=files)
     return replace(job, data=regime.read(job, inputs))
 
 

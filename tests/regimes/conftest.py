@@ -21,12 +21,12 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Seen], None]:
     from g2d.regimes.grpo.trainer import Grpo
 
     def install(seen: Seen) -> None:
-        def compute_loss(self: Grpo, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-            loss = GRPOTrainer._compute_loss(self, model, inputs)
+        def compute_loss(self: Grpo, model: Any, inputs: dict[str, Any], **keywords: Any) -> torch.Tensor:
+            loss = GRPOTrainer.compute_loss(self, model, inputs, **keywords)
             seen(self, model, inputs, loss)
             return loss
 
-        monkeypatch.setattr(Grpo, "_compute_loss", compute_loss)
+        monkeypatch.setattr(Grpo, "compute_loss", compute_loss)
 
     return install
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,21 @@ MARKS = [
     "<start_of_turn>",
 ]
 WORDS = ["[UNK]", "[PAD]", "So", "wait", "1", "\\boxed{1}", "user", "assistant"]
-PROBLEMS = [Problem(f"p{i}", f"So {'1 ' * i}", "1", None, None, "tests") for i in range(4)]
+
+
+def special_marks(template: str) -> list[str]:
+    begin, end, more = TEMPLATES[template]
+    return [*filter(None, (begin, end, *more))]
+
+
+def problem(name: str, prompt: str) -> Problem:
+    return Problem(name, prompt, "1", None, None, "tests")
+
+
 # Ends of turns of all templates, with which a text could end its own.
-ENDS = " ".join(mark for begin, end, more in TEMPLATES.values() for mark in (begin, end, *more) if mark)
-HOSTILE = [*PROBLEMS[:2], *(Problem(f"h{i}", f"So {'1 ' * i}{ENDS} 1", "1", None, None, "tests") for i in range(2))]
+ENDS = " ".join(chain.from_iterable(map(special_marks, TEMPLATES)))
+PROBLEMS = [problem("p0", "So "), problem("p1", "So 1 "), problem("p2", "So 1 1 "), problem("p3", "So 1 1 1 ")]
+HOSTILE = [*PROBLEMS[:2], problem("h0", f"So {ENDS} 1"), problem("h1", f"So 1 {ENDS} 1")]
 WORKED = Prompt(
     template="So {problem} wait",
     examples=[
@@ -61,14 +73,14 @@ DECODING = Decoding(8, 1.0, 1.0, 12, 64, seed=0)
 
 def policy_of(template: str, folder: Path) -> PolicyRecord:
     """A model with random weights and few words, so that it draws completions of every kind."""
-    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     begin, end, more = TEMPLATES[template]
-    raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    raw = Tokenizer(models.WordLevel(dict(zip(WORDS, range(len(WORDS)), strict=True)), unk_token="[UNK]"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    raw.add_tokens([AddedToken(mark, special=False) for mark in MARKS])
-    raw.add_special_tokens([AddedToken(mark, special=True) for mark in (begin, end, *more) if mark])
+    raw.add_tokens(MARKS)
+    raw.add_special_tokens(special_marks(template))
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=raw, bos_token=begin, eos_token=end, pad_token="[PAD]", unk_token="[UNK]"
     )
@@ -90,7 +102,8 @@ def sampled() -> Iterator[list[Sampled]]:
 
     def watched(batch: ContinuousBatch, samples: Any) -> Any:
         completions = complete(batch, samples)
-        seen.extend((tuple(batch.prompts[i]), tuple(tokens)) for (i, _), tokens in sorted(completions.items()))
+        for (i, _), tokens in sorted(completions.items()):
+            seen.append((tuple(batch.prompts[i]), tuple(tokens)))
         return completions
 
     with pytest.MonkeyPatch.context() as patch:
@@ -106,13 +119,13 @@ def trained() -> Iterator[list[Sampled]]:
 
     def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and kwargs.get("labels") is not None:
-            columns = (kwargs[name].tolist() for name in ("input_ids", "attention_mask", "labels"))
-            for ids, mask, labels in zip(*columns, strict=True):
-                row = [(token, label) for token, here, label in zip(ids, mask, labels, strict=True) if here]
-                prompt = tuple(token for token, label in row if label == -100)
-                completion = tuple(label for _, label in row if label != -100)
-                assert tuple(token for token, _ in row) == prompt + completion
-                seen.append((prompt, completion))
+            for ids, mask, labels in zip(kwargs["input_ids"], kwargs["attention_mask"], kwargs["labels"], strict=True):
+                tokens = ids[mask.bool()]
+                shown = labels[mask.bool()]
+                prompt = tokens[shown == -100]
+                completion = shown[shown != -100]
+                assert torch.equal(tokens, torch.cat([prompt, completion]))
+                seen.append((tuple(prompt.tolist()), tuple(completion.tolist())))
         return forward(model, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -124,8 +137,11 @@ class Harvest:
     """Rollouts of a model with a template; every second one is right. `hostile`: special tokens in texts of prompts."""
 
     def __init__(self, template: str, folder: Path, *, hostile: bool = False) -> None:
-        self.folder, self.template, self.hostile = folder, template, hostile
-        self.problems, self.prompt = (HOSTILE, WORKED) if hostile else (PROBLEMS, Prompt())
+        self.folder = folder
+        self.template = template
+        self.hostile = hostile
+        self.problems = HOSTILE if hostile else PROBLEMS
+        self.prompt = WORKED if hostile else Prompt()
         self.base = policy_of(template, folder / "base")
         self.tokenizer = load_tokenizer(self.base)
         with sampled() as seen:
@@ -134,20 +150,26 @@ class Harvest:
         drawn = drawn.assign(reward=right.astype(float), verdict=right.map({True: "correct", False: "incorrect"}))
         write_rollouts(folder / "rollouts.parquet", drawn)
         self.rollouts = read_rollouts(folder / "rollouts.parquet")
-        names = [(problem.problem_id, sample) for problem in self.problems for sample in range(8)]
-        by_prompt = {prompt: [row for row in seen if row[0] == prompt] for prompt, _ in seen}
-        assert len(by_prompt) == len(self.problems)
-        self.sampled = dict(zip(names, (row for rows in by_prompt.values() for row in rows), strict=True))
+        by_prompt: dict[tuple[int, ...], list[Sampled]] = {}
+        for row in seen:
+            by_prompt.setdefault(row[0], []).append(row)
+        self.sampled = {}
+        for problem, rows in zip(self.problems, by_prompt.values(), strict=True):
+            assert len(rows) == 8
+            for sample, row in enumerate(rows):
+                self.sampled[problem.problem_id, sample] = row
         self.pairs = build_pairs(self.rollouts, self.problems, self.prompt, 0)
         write_jsonl(folder / "pairs.jsonl", self.pairs)
         write_problems(folder / "problems.jsonl", self.problems)
         assert read_pairs(folder / "pairs.jsonl") == self.pairs
 
     def of(self, rows: pd.DataFrame) -> list[Sampled]:
-        return sorted(
-            self.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
-        )
+        keys = zip(rows["problem_id"], rows["sample"], strict=True)
+        return sorted(self.sampled[key] for key in keys)
 
     def of_pairs(self, *sides: str) -> list[Sampled]:
-        pairs: list[Any] = self.pairs
-        return sorted(self.sampled[pair["problem_id"], pair[f"{side}_sample"]] for pair in pairs for side in sides)
+        pairs = pd.DataFrame(self.pairs)
+        tokens = []
+        for side in sides:
+            tokens += self.of(pairs.assign(sample=pairs[f"{side}_sample"]))
+        return sorted(tokens)

@@ -14,7 +14,7 @@ import pytest
 
 from g2d.jobs.cost import Cost, Meter
 from g2d.regimes.common.checkpoints import Checkpoints, TrainingStoppedError
-from tests.regimes.trainings import adapter_digest
+from tests.regimes.trainings import adapter_digest, rows_of
 
 
 @contextmanager
@@ -46,8 +46,7 @@ def assert_resumes(
     assert train(folder / "stopped") == straight
     assert adapter_digest(folder / "stopped") == adapter_digest(folder / "straight")
     if (folder / "straight/rollouts.parquet").exists():
-        frames = [pd.read_parquet(folder / name / "rollouts.parquet") for name in ("straight", "stopped")]
-        pd.testing.assert_frame_equal(*frames)
+        pd.testing.assert_frame_equal(rows_of(folder / "straight"), rows_of(folder / "stopped"))
     return straight
 
 
@@ -89,7 +88,8 @@ def interrupted(clock: Clock, train: Callable[[Meter], Any], last: int) -> tuple
     second = clock.attempt()
     clock.now += START_S
     train(second)
-    kept, bill = second.end(), second.spent()
+    kept = second.end()
+    bill = second.spent()
     assert second.carried is not None
     for name in BILLED:
         assert getattr(bill, name) == getattr(second.carried, name) + getattr(kept, name), name

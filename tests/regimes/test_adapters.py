@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,7 @@ from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo, train_dpo
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
-from tests.regimes.trainings import easy, pairs, warm_up
+from tests.regimes.trainings import easy, metric, pairs, warm_up
 
 REVISION = "0" * 40
 
@@ -33,7 +34,8 @@ REVISION = "0" * 40
 def test_an_adapter_loads_elsewhere_and_names_nothing_of_this_machine(tmp_path: Path) -> None:
     from peft import PeftModel
 
-    folder, work = tmp_path / "home/somebody/cache", tmp_path / "work"
+    folder = tmp_path / "home/somebody/cache"
+    work = tmp_path / "work"
     shutil.copytree(tiny_policy().base, folder)
     hub = replace(tiny_policy(), base=str(folder), revision=REVISION, settings={"source": "hub", "id": "them/tiny"})
     warm_up(work / "warm", easy(10), base=hub, k=1)
@@ -114,17 +116,17 @@ def test_a_training_in_half_precision_trains(tmp_path: Path, monkeypatch: pytest
         log = train_grpo(TrainingJob(tiny_policy(), easy(20), warmup, k=2, group_size=2, **job)).log
     else:
         log = train_dpo(TrainingJob(tiny_policy(), pairs(8), Dpo(max_steps=2), **job)).log
-    assert all(0 < row["grad_norm"] < float("inf") for row in log if "loss" in row)
+    for grad_norm in metric(log, "grad_norm"):
+        assert 0 < grad_norm < math.inf
 
 
 @pytest.mark.parametrize("load", [load_model, VllmEngine])
 def test_adapters_in_each_others_folders_are_refused(tmp_path: Path, load: Callable[[PolicyRecord], Any]) -> None:
     """Two seeds of one policy, and the policies of two models of the same shape: only the weights tell them apart."""
-    mine, *others = (
-        adapted(base, tmp_path / str(seed), std=0.05, seed=seed)
-        for seed, base in enumerate((tiny_policy(), tiny_policy(), two_ends_policy()))
-    )
-    for other in others:
+    mine = adapted(tiny_policy(), tmp_path / "mine", std=0.05, seed=0)
+    of_another_seed = adapted(tiny_policy(), tmp_path / "seed", std=0.05, seed=1)
+    of_another_model = adapted(two_ends_policy(), tmp_path / "model", std=0.05, seed=2)
+    for other in (of_another_seed, of_another_model):
         for policy, source in ((mine, other), (other, mine)):
             with pytest.raises(ValueError, match=r"not the weights that policy\.json names"):
                 load(replace(policy, adapter=source.adapter))

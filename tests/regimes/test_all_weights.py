@@ -32,9 +32,9 @@ from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_onli
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.vllm_engine import VllmEngine
-from tests.models import adapted, rollouts_of, tiny_policy
+from tests.models import adapted, rollouts_of, texts_of, tiny_policy
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import SETTINGS, WARMUP, easy, pairs, saving, steps_of
+from tests.regimes.trainings import SETTINGS, WARMUP, easy, metric, pairs, saving, steps_of
 
 NONE = Lora.model_validate("none")
 STEPS = 3
@@ -80,10 +80,12 @@ def left(work: Path, **fields: Any) -> PolicyRecord:
 @pytest.mark.parametrize("name", ["precomputed", "grpo with a reference", "semi_online_dpo with a reference"])
 def test_all_weights_are_trained_and_a_stopped_run_ends_with_the_same_ones(name: str, tmp_path: Path) -> None:
     straight = RUNS[name](tmp_path / "straight")
-    assert [row["step"] for row in straight] == [*range(1, STEPS + 1)]
-    before, after = load_file(Path(tiny_policy().base, "model.safetensors")), weights(tmp_path / "straight")
+    assert metric(straight, "step") == [*range(1, STEPS + 1)]
+    before = load_file(Path(tiny_policy().base, "model.safetensors"))
+    after = weights(tmp_path / "straight")
     assert before.keys() == after.keys()
-    assert not [name for name in before if torch.equal(before[name], after[name])]
+    for tensor in before:
+        assert not torch.equal(before[tensor], after[tensor]), tensor
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         RUNS[name](tmp_path / "stopped")
     assert RUNS[name](tmp_path / "stopped") == straight
@@ -98,18 +100,16 @@ def test_training_begins_at_its_reference_and_continues_trained_weights(tmp_path
     assert again[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
     assert sha256(tmp_path / "again" / FILE) != sha256(tmp_path / "first" / FILE)
     origin: dict[str, Any] = {"start": "warmup", "start_step": STEPS, "sync_every": "never"}
-    margins = {
-        reference: semi_online(reference=reference, **origin)(tmp_path / reference, start=start)[0]["rewards/margins"]
-        for reference in ("start", "base")
-    }
-    assert margins["start"] == pytest.approx(0, abs=1e-5)
-    assert abs(margins["base"]) > 1e-4
+    of_start = semi_online(reference="start", **origin)(tmp_path / "start", start=start)
+    of_base = semi_online(reference="base", **origin)(tmp_path / "base", start=start)
+    assert of_start[0]["rewards/margins"] == pytest.approx(0, abs=1e-5)
+    assert abs(of_base[0]["rewards/margins"]) > 1e-4
 
 
 def test_a_synced_reference_equals_the_synced_policy(tmp_path: Path) -> None:
     """PolicyRecord and reference agree before every update at s = 1, so the margins stay 0."""
     log = RUNS["semi_online_dpo with a reference"](tmp_path)
-    assert [row["rewards/margins"] for row in log] == pytest.approx([0] * STEPS, abs=1e-5)
+    assert metric(log, "rewards/margins") == pytest.approx([0] * STEPS, abs=1e-5)
 
 
 def test_fresh_rollouts_come_from_the_synced_weights(tmp_path: Path) -> None:
@@ -118,7 +118,8 @@ def test_fresh_rollouts_come_from_the_synced_weights(tmp_path: Path) -> None:
     kept = load_file(tmp_path / "all/checkpoint/generator/model.safetensors")
     before = weights(tmp_path / "before")
     assert kept.keys() == before.keys()
-    assert all(torch.equal(kept[name], before[name]) for name in before)
+    for name in before:
+        assert torch.equal(kept[name], before[name]), name
 
 
 def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path: Path) -> None:
@@ -128,12 +129,11 @@ def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path:
     save_trained(merged, tmp_path / "weights")
     shutil.copy(Path(base.base, "config.json"), tmp_path / "weights")
     policy = replace(base, weights=str(tmp_path / "weights"), weights_sha256=sha256(tmp_path / FILE))
-    decoding = Decoding(2, 1.0, 1.0, 12, 16, seed=0)
-    answers = [
-        [rollout.completion_text for rollout in rollouts_of(each, easy(4), Prompt(), decoding)]
-        for each in (adapter, policy, base)
-    ]
-    assert answers[0] == answers[1] != answers[2]
+
+    def answers(of: PolicyRecord) -> list[str]:
+        return texts_of(rollouts_of(of, easy(4), Prompt(), Decoding(2, 1.0, 1.0, 12, 16, seed=0)))
+
+    assert answers(adapter) == answers(policy) != answers(base)
 
 
 def test_an_emptied_checkpoint_names_the_folder_to_delete(tmp_path: Path) -> None:
@@ -173,4 +173,4 @@ def test_an_early_stopping_warm_up_leaves_the_weights_of_its_best_probe(tmp_path
 def test_grpo_in_bfloat16_samples_from_its_own_weights(tmp_path: Path, system: str | None) -> None:
     """Under autocast, a pass may cache keys in bfloat16 and values in float32, or the other way round."""
     log = GRPO(WARMUP, tmp_path, precision="bfloat16", prompt=Prompt(system=system))
-    assert [row["step"] for row in log] == [*range(1, STEPS + 1)]
+    assert metric(log, "step") == [*range(1, STEPS + 1)]

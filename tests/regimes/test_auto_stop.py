@@ -30,13 +30,14 @@ from g2d.regimes.grpo.auto_stop import (
 from g2d.regimes.grpo.keys import AutoStop
 from g2d.regimes.grpo.train import train_grpo
 from g2d.rollouts.own_process import SamplingJob
+from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.sample import sampling
 from tests.frames import group
-from tests.models import rollouts_of, tiny_policy
+from tests.models import rollouts_of, texts_of, tiny_policy
 from tests.regimes.stops import START_S, STEP_S, Clock, interrupted
 from tests.regimes.test_rewards import begins_with_first
-from tests.regimes.trainings import EVERY_STEP, adapter_digest, easy, rows_of, steps_of, warm_up
+from tests.regimes.trainings import EVERY_STEP, adapter_digest, easy, metric, rows_of, steps_of, warm_up
 from tests.regimes.trainings import WARMUP as SHORT
 
 WARMUP = SHORT.model_copy(update={"learning_rate": 2e-2})  # so that every segment changes what is sampled
@@ -118,12 +119,14 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[list[dict[str, Any]], Path]]:
     """Warm-ups to fixed K, at which the other was probed: their logs and folders."""
     folder = tmp_path_factory.mktemp("fixed")
-    return {k: (warm_up(folder / str(k), easy(10), k=k, warmup=WARMUP), folder / str(k)) for k in (3, 6)}
+    to_3 = warm_up(folder / "3", easy(10), k=3, warmup=WARMUP)
+    to_6 = warm_up(folder / "6", easy(10), k=6, warmup=WARMUP)
+    return {3: (to_3, folder / "3"), 6: (to_6, folder / "6")}
 
 
 def test_the_best_probe_is_chosen(straight: tuple[Outcome, Path]) -> None:
     outcome, _ = straight
-    assert [probe.step for probe in outcome.probes] == [3, 6]
+    assert outcome.table["step"].tolist() == [3, 6]
     assert outcome.k == best(outcome.probes).step
 
 
@@ -137,18 +140,18 @@ def test_it_is_the_policy_of_a_fixed_k(
     pd.testing.assert_frame_equal(rows_of(work), rows_of(folder))
 
 
-@pytest.mark.parametrize("k", [3, 6])
+@pytest.mark.parametrize(("number", "k"), [(0, 3), (1, 6)])
 def test_its_probe_is_part_of_its_harvest(
-    straight: tuple[Outcome, Path], fixed: dict[int, tuple[list[dict[str, Any]], Path]], k: int
+    straight: tuple[Outcome, Path], fixed: dict[int, tuple[list[dict[str, Any]], Path]], number: int, k: int
 ) -> None:
     outcome, work = straight
-    adapter = str(fixed[k][1] / "adapter")
+    _, folder = fixed[k]
+    adapter = str(folder / "adapter")
     policy = PolicyRecord("tiny/auto", "tiny", "grpo", tiny_policy().base, seed=0, adapter=adapter)
     harvest = rollouts_of(policy, easy(10), Prompt(), sampling(HARVEST, seed=0))
     probed = probe_rollouts(job_of(work), policy, AUTO.prompts)
     assert probed == harvest[: 6 * 8]
-    [probe] = [probe for probe in outcome.probes if probe.step == k]
-    assert probe == summarised(k, probed)
+    assert outcome.probes[number] == summarised(k, probed)
 
 
 def test_a_probe_is_summarised_by_its_rollouts() -> None:
@@ -160,23 +163,23 @@ def test_a_probe_is_summarised_by_its_rollouts() -> None:
 def test_a_probe_has_the_seed_of_its_job(tmp_path: Path) -> None:
     rows = probe_rollouts(replace(job_of(tmp_path), seed=3), tiny_policy(), AUTO.prompts)
     drawn = rollouts_of(tiny_policy(), easy(10)[:6], Prompt(), sampling(HARVEST, seed=3))
-    assert [row.completion_text for row in rows] == [row.completion_text for row in drawn]
+    assert texts_of(rows) == texts_of(drawn)
 
 
 def test_a_probe_is_judged_by_the_verifier_of_its_job(tmp_path: Path) -> None:
-    rows = probe_rollouts(replace(job_of(tmp_path), verifier=begins_with_first(tmp_path)), tiny_policy(), AUTO.prompts)
-    correct = [row.verdict == "correct" for row in rows]
-    assert correct == [row.completion_text.startswith("First") for row in rows]
+    job = replace(job_of(tmp_path), verifier=begins_with_first(tmp_path))
+    rows = to_frame(probe_rollouts(job, tiny_policy(), AUTO.prompts))
+    correct = rows["verdict"] == "correct"
+    assert (correct == rows["completion_text"].str.startswith("First")).all()
     assert set(correct) == {True, False}
 
 
 def test_every_step_and_every_probe_is_billed(straight: tuple[Outcome, Path], tmp_path: Path) -> None:
     stale = until_decline(tmp_path, keys={"updates_per_generation": 3})
     for outcome, work in (straight, (stale, tmp_path)):
-        steps = pd.concat(pd.read_parquet(part) for part in work.glob("k*/rollouts.parquet"))
+        steps = pd.concat(map(pd.read_parquet, work.glob("k*/rollouts.parquet")))
         assert len(steps) == 6 * 16
-        probes = sum(probe.tokens_generated for probe in outcome.probes)
-        assert outcome.tokens_generated == steps["token_count"].sum() + probes
+        assert outcome.tokens_generated == steps["token_count"].sum() + outcome.table["tokens_generated"].sum()
 
 
 @pytest.fixture(scope="module")
@@ -194,14 +197,14 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
 
 def test_it_stops_once_the_rule_says_so(stopped: tuple[Outcome, Path]) -> None:
     outcome, _ = stopped
-    assert [probe.step for probe in outcome.probes] == [1, 2, 3]
+    assert outcome.table["step"].tolist() == [1, 2, 3]
     assert outcome.k == 2
     assert outcome.table["chosen"].tolist() == [False, True, False]
 
 
 def test_log_and_rollouts_end_at_the_chosen_step(stopped: tuple[Outcome, Path]) -> None:
     outcome, work = stopped
-    assert [row["step"] for row in steps_of(outcome.log)] == [1, 2]
+    assert metric(outcome.log, "step") == [1, 2]
     assert rows_of(work)["step"].unique().tolist() == [1, 2]
 
 
@@ -214,9 +217,12 @@ def test_the_adapter_is_that_of_the_chosen_step(stopped: tuple[Outcome, Path]) -
 def test_only_the_best_and_the_last_step_are_kept(stopped: tuple[Outcome, Path]) -> None:
     """The best is exported, the last is continued."""
     _, work = stopped
-    whole = ["adapter", "checkpoint", "rollouts.parquet"]
-    kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in work.glob("k*")}
-    assert kept == {"k1": ["rollouts.parquet"], "k2": whole, "k3": whole}
+    kept = sorted(str(part.relative_to(work)) for part in work.glob("k*/*"))
+    assert kept == [
+        "k1/rollouts.parquet",
+        *("k2/adapter", "k2/checkpoint", "k2/rollouts.parquet"),
+        *("k3/adapter", "k3/checkpoint", "k3/rollouts.parquet"),
+    ]
 
 
 # The signals come inside the second segment, and at the regular end of the first, before its probe.
@@ -287,7 +293,7 @@ def test_other_settings_restart_the_training(
     work = Path(shutil.copytree(straight[1], tmp_path / "work"))
     outcome = until_decline(work, auto=AUTO.model_copy(update={"every": 6}), key={"settings": {"auto": {"every": 6}}})
     assert "made under other settings, not used" in capfd.readouterr().out
-    assert [probe.step for probe in outcome.probes] == [6]
+    assert outcome.table["step"].tolist() == [6]
     assert not (work / "k3").exists()
 
 

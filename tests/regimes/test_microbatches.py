@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import read_json, write_json
 from g2d.memory.workload import MicroBatches
-from g2d.policies.model_keys import Lora
 from g2d.regimes.common.checkpoints import MICROBATCHES, Checkpoints, TrainingStoppedError
 from g2d.regimes.common.microbatches import choose_microbatches
 from g2d.regimes.common.regime import TrainingJob
@@ -18,11 +17,12 @@ from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import Rft, train_rft
 from tests.models import tiny_policy
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import EVERY_STEP, WARMUP, adapter_digest, dpo, easy, warm_up
+from tests.regimes.trainings import EVERY_STEP, NO_DROPOUT, WARMUP, adapter_digest, dpo, easy, metric, warm_up
 
-LARGE, SMALL = (80 * 2**30, 80 * 2**30), (2**29, 80 * 2**30)  # free and all bytes
+# Free and all bytes.
+LARGE = (80 * 2**30, 80 * 2**30)
+SMALL = (2**29, 80 * 2**30)
 DPO = Dpo(epochs=2, gradient_accumulation_steps=2, learning_rate=2e-3)  # 8 pairs a step, the last of an epoch 6
-NO_DROPOUT = Lora(dropout=0.0)
 
 
 def on_a_card(patch: pytest.MonkeyPatch, memory: tuple[int, int] | None) -> None:
@@ -31,10 +31,6 @@ def on_a_card(patch: pytest.MonkeyPatch, memory: tuple[int, int] | None) -> None
 
 def microbatches(work: Path) -> MicroBatches:
     return MicroBatches(**read_json(sorted(work.glob("step-*"))[-1] / MICROBATCHES))
-
-
-def losses(log: list[dict[str, Any]]) -> list[float]:
-    return [row["loss"] for row in log if "loss" in row]
 
 
 def test_a_cpu_takes_the_numbers_that_were_the_defaults(tmp_path: Path) -> None:
@@ -53,12 +49,12 @@ def test_a_card_with_room_takes_an_update_in_one_pass(
     on_a_card(monkeypatch, LARGE)
     at_once = dpo(tmp_path / "at once", **settings)
     assert microbatches(tmp_path / "at once") == MicroBatches(8, False, tokens=16 * 28)
-    assert losses(at_once) == pytest.approx(losses(by_fours), abs=1e-5)
+    assert metric(at_once, "loss") == pytest.approx(metric(by_fours, "loss"), abs=1e-5)
     assert "per_device_batch_size 8 (auto), activations kept: 80.0 GiB are free" in capsys.readouterr().out
     on_a_card(monkeypatch, SMALL)
     one_by_one = dpo(tmp_path / "one", **settings)
     assert microbatches(tmp_path / "one") == MicroBatches(1, True, tokens=2 * 28)
-    assert losses(one_by_one) == pytest.approx(losses(by_fours), abs=1e-5)
+    assert metric(one_by_one, "loss") == pytest.approx(metric(by_fours, "loss"), abs=1e-5)
 
 
 def test_a_number_stays_and_so_does_what_is_said_of_checkpointing(
@@ -113,14 +109,14 @@ def test_passes_have_four_rows_if_the_loss_depends_on_them(tmp_path: Path, monke
 
 
 def test_rft_in_passes_of_a_card_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base, policies = tiny_policy(), []
+    losses = []
     examples = [{"prompt_ids": [5, 6, 7], "completion_ids": [8] * (1 + i % 5)} for i in range(22)]
     settings = Rft.model_validate({"regime": "rft", "gradient_accumulation_steps": 2, "epochs": 1})
     for memory in (None, LARGE, SMALL):
         on_a_card(monkeypatch, memory)
-        work = tmp_path / str(len(policies))
-        job = TrainingJob(base, examples, settings, lora=NO_DROPOUT, seed=0, work=work, checkpointing=EVERY_STEP)
-        policies.append(losses(train_rft(job).log))
-    assert len(policies[0]) == 3
-    assert policies[1] == pytest.approx(policies[0], abs=1e-5)
-    assert policies[2] == pytest.approx(policies[0], abs=1e-5)
+        work = tmp_path / str(len(losses))
+        job = TrainingJob(tiny_policy(), examples, settings, lora=NO_DROPOUT, seed=0, work=work)
+        losses.append(metric(train_rft(replace(job, checkpointing=EVERY_STEP)).log, "loss"))
+    assert len(losses[0]) == 3
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    assert losses[2] == pytest.approx(losses[0], abs=1e-5)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ from g2d.rollouts.engine import Decoding
 from tests.models import rollouts_of, tiny_policy
 from tests.open_ended import requests
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import adapter_digest, easy, rows_of, saving, warm_up
+from tests.regimes.trainings import adapter_digest, easy, rows_of, saving, steps_of, warm_up
 from tests.regimes.trainings import semi_online as train_semi_online
 from tests.rewards.models import reward_model
 from tests.shared import made_once
@@ -48,23 +49,26 @@ def test_every_update_has_the_same_proportions_and_each_kind_a_separate_order(
 ) -> None:
     open_ended = min(open_ended, per_update - 1)
     mix = PromptMix(prompts="mixed", open_ended_share=open_ended / per_update)
-    pool = [Problem(f"v{i}", "?", "1", 1, None, "") for i in range(n_verifiable)]
-    pool += [Problem(f"o{i}", "?", None, None, None, "") for i in range(n_open_ended)]
+    pool = problems(n_verifiable, n_open_ended)
     indices = prompt_indices(mix, pool, updates * per_update, per_update, seed)
-    for start in range(0, len(indices), per_update):
-        assert sum(i >= n_verifiable for i in indices[start : start + per_update]) == open_ended
-    verifiable = [i for i in indices if i < n_verifiable]
-    others = [i - n_verifiable for i in indices if i >= n_verifiable]
+    numbers = np.array(indices, dtype=int)
+    is_open_ended = numbers >= n_verifiable
+    assert (is_open_ended.reshape(updates, per_update).sum(axis=1) == open_ended).all()
+    verifiable = numbers[~is_open_ended].tolist()
+    others = (numbers[is_open_ended] - n_verifiable).tolist()
     assert verifiable == prompt_order(n_verifiable, len(verifiable), seed)  # the order without open-ended prompts
     assert others == prompt_order(n_open_ended, len(others), seed)
     longer = prompt_indices(mix, pool, (updates + 2) * per_update, per_update, seed)
     assert longer[: len(indices)] == indices
-    for number, before in zip(indices, times_before(indices), strict=True):
-        assert before in ([*times_before(verifiable)] if number < n_verifiable else [*times_before(others)])
+    before = np.array([*times_before(indices)], dtype=int)
+    assert before[~is_open_ended].tolist() == [*times_before(verifiable)]
+    assert before[is_open_ended].tolist() == [*times_before(others)]
 
 
 def test_every_pass_has_another_order() -> None:
-    first, second = prompt_order(40, 80, seed=1)[:40], prompt_order(40, 80, seed=1)[40:]
+    order = prompt_order(40, 80, seed=1)
+    first = order[:40]
+    second = order[40:]
     assert sorted(first) == sorted(second) == [*range(40)]
     assert first != second
     assert prompt_order(5, 10, seed=0) == [0, 1, 4, 3, 2, 0, 1, 2, 3, 4]
@@ -73,7 +77,7 @@ def test_every_pass_has_another_order() -> None:
 def test_a_single_kind_keeps_its_order() -> None:
     pool = problems(10, 3)
     assert prompt_indices(VERIFIABLE, pool[:10], 24, 4, seed=1) == prompt_order(10, 24, seed=1)
-    assert [*times_before(prompt_order(10, 24, seed=1))] == [i // 10 for i in range(24)]
+    assert [*times_before(prompt_order(10, 24, seed=1))] == [0] * 10 + [1] * 10 + [2] * 4
     alone = prompt_indices(PromptMix(prompts="open_ended"), pool[10:], 7, 7, seed=1)
     assert alone == prompt_order(3, 7, seed=1)
     with pytest.raises(ValueError, match="no problem of the kind open_ended to ask"):
@@ -106,7 +110,7 @@ def reward() -> ByKind:
 def grpo(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
     """Train on 8 prompts per step, 4 of each kind. There are 6 open-ended ones, so the second step repeats some."""
     options = {"reward": reward(), "prompt_mix": MIXED, "checkpointing": saving(work)} | kwargs
-    return [row for row in warm_up(work, problems(10, 6), k=k, **options) if "loss" in row]
+    return steps_of(warm_up(work, problems(10, 6), k=k, **options))
 
 
 def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
@@ -140,7 +144,7 @@ def straight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     work = tmp_path_factory.mktemp("mixed") / "straight"
     log = request.param(work)
     rows = rows_of(work)
-    kinds = [BY_NAME[name].kind for name in rows["problem_id"]]
+    kinds = rows["problem_id"].map(lambda name: BY_NAME[name].kind)
     return Straight(request.param, work, log, rows.assign(kind=kinds))
 
 
@@ -167,7 +171,8 @@ def test_replies_are_judged_by_the_reward_model(straight: Straight) -> None:
 @pytest.mark.parametrize("kind", ["verifiable", "open_ended"])
 def test_rewards_and_lengths_are_logged_by_kind(straight: Straight, kind: str) -> None:
     steps = straight.rows[straight.rows["kind"] == kind].groupby("step")
-    rewards, lengths = steps["reward"].mean(), steps["token_count"].mean()
+    rewards = steps["reward"].mean()
+    lengths = steps["token_count"].mean()
     for row in straight.log:
         assert row[f"reward/{kind}"] == pytest.approx(rewards[row["step"]], abs=1e-5)
         assert row[f"completions/mean_length/{kind}"] == pytest.approx(lengths[row["step"]])
@@ -193,7 +198,7 @@ def test_both_regimes_ask_in_the_same_order(tmp_path: Path) -> None:
     names = pd.read_parquet(tmp_path / "grpo/rollouts.parquet")["problem_id"]
     pool = problems(10, 6)
     expected = Counter(pool[i].problem_id for i in prompt_indices(MIXED, pool, 8, 8, seed=0))
-    assert Counter(names) == {name: 2 * n for name, n in expected.items()}
+    assert Counter(names) == expected + expected
 
 
 BOXED = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")
@@ -202,14 +207,15 @@ BOXED = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly
 def test_open_ended_prompts_have_no_instructions_about_boxes() -> None:
     """The template and the system message are for verifiable problems."""
     verifiable, reply = problems(1, 1)
-    turns = conversation(verifiable, BOXED)
-    assert [turn["content"] for turn in turns] == ["Think.", f"{verifiable.prompt} Box it."]
+    assert conversation(verifiable, BOXED) == [
+        {"role": "system", "content": "Think."},
+        {"role": "user", "content": f"{verifiable.prompt} Box it."},
+    ]
     assert conversation(reply, BOXED) == [{"role": "user", "content": f"Kindly: {reply.prompt}"}]
 
 
 def test_a_harvest_asks_both_kinds_in_their_way_and_judges_answers() -> None:
-    drawn = rollouts_of(tiny_policy(), problems(1, 1), BOXED, Decoding(1, 1.0, 1.0, 4, 64, seed=0))
-    answer, reply = drawn
+    answer, reply = rollouts_of(tiny_policy(), problems(1, 1), BOXED, Decoding(1, 1.0, 1.0, 4, 64, seed=0))
     assert "Box it." in answer.prompt_text
     assert answer.verdict != "no_reference"
     assert "Box it." not in reply.prompt_text

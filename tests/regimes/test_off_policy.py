@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from statistics import mean, pvariance
 from typing import Any
@@ -21,10 +22,11 @@ from g2d.regimes.common.regime import TrainingJob
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.grpo.trainer import REFERENCE_FILE, Grpo, mixed_groups
+from g2d.rewards.training_reward import TrainingReward
 from tests.models import tiny_policy
 from tests.regimes.conftest import Seen
 from tests.regimes.stops import assert_resumes, terminated_after
-from tests.regimes.trainings import adapter_digest, easy, gradient, log_probabilities, saving, steps_of
+from tests.regimes.trainings import adapter_digest, easy, gradient, log_probabilities, metric, saving, steps_of
 
 PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
 V2_I2 = {"updates_per_generation": 2, "iterations": 2}
@@ -64,7 +66,8 @@ def test_the_bill_has_the_tokens_that_were_judged(tmp_path: Path, keys: dict[str
 
 def test_the_cost_survives_a_stop(tmp_path: Path) -> None:
     keys = V2_I2 | {"horizon": 12, "steps": [12]}
-    straight, stopped = Meter("job", "train_grpo"), Meter("job", "train_grpo")
+    straight = Meter("job", "train_grpo")
+    stopped = Meter("job", "train_grpo")
     warm_up(tmp_path / "straight", keys, 12, meter=straight)
     with terminated_after(4), pytest.raises(TrainingStoppedError):
         warm_up(tmp_path / "stopped", keys, 12)
@@ -82,9 +85,7 @@ def test_a_row_names_the_step_that_consumed_it(tmp_path: Path, watch: Any) -> No
     watch(seen)
     warm_up(tmp_path, {"updates_per_generation": 4}, 8)
     frame = rollouts(tmp_path)
-    assert {step: sorted(rows) for step, rows in frame.groupby("step").token_count} == {
-        step: sorted(rows) for step, rows in lengths.items()
-    }
+    assert frame.groupby("step").token_count.apply(sorted).to_dict() == pd.Series(lengths).map(sorted).to_dict()
     assert frame.groupby("generated_at").step.unique().map(sorted).to_dict() == {1: [1, 2, 3, 4], 5: [5, 6, 7, 8]}
 
 
@@ -112,7 +113,7 @@ def test_a_masked_loss_has_only_the_mixed_groups(tmp_path: Path, watch: Any, los
             part = {key: value if value.ndim == 0 else value[rows] for key, value in inputs.items()}
             if name == "mixed":
                 del part["tool_mask"]
-            parts[name] = GRPOTrainer._compute_loss(trainer, model, part) if rows.any() else None
+            parts[name] = GRPOTrainer.compute_loss(trainer, model, part) if rows.any() else None
         share = mixed.float().mean() if loss == "grpo" else 1.0
         if parts["mixed"] is not None:
             assert masked.item() == pytest.approx((share * parts["mixed"]).item(), rel=1e-4, abs=1e-7)
@@ -122,37 +123,34 @@ def test_a_masked_loss_has_only_the_mixed_groups(tmp_path: Path, watch: Any, los
     watch(seen)
     log = warm_up(tmp_path, {"loss": loss, "beta": 0.1, "mask_uniform_groups": True}, 3)
     assert any(0 < some < all_ for some, all_ in n_mixed)
-    assert max(row["kl"] for row in log) > 0
+    assert max(metric(log, "kl")) > 0
     for (_, counted), parts in n_tokens.items():
         assert counted == sum(parts)  # the four micro-batches of a step
 
 
 def test_a_constant_scalar_reward_trains_nothing_if_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The float32 mean of eight times .7 is off by one bit, so a mask by TRL's advantages kept the group."""
-    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: [0.7] * n))
+    give_rewards(monkeypatch, [0.7] * 8)
     log = warm_up(tmp_path, {"beta": 0.1, "mask_uniform_groups": True}, 2, group_size=8)
-    assert [row["grad_norm"] for row in log] == [0, 0]
+    assert metric(log, "grad_norm") == [0, 0]
 
 
-def rewards_of(values: Callable[[int], list[float]]) -> Any:
-    real = Grpo._calculate_rewards
+def give_rewards(patch: pytest.MonkeyPatch, rewards: list[float]) -> None:
+    """Give each eight completions these rewards."""
 
-    def calculated(self: Grpo, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        def given(self: GRPOTrainer, inputs: Any, *rest: Any) -> torch.Tensor:
-            return torch.tensor(values(len(inputs)))[:, None]
+    def given(self: TrainingReward, completions: Any, *_: object, **__: object) -> list[float]:
+        return rewards * (len(completions) // 8)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(GRPOTrainer, "_calculate_rewards", given)
-            return real(self, *arguments, **keywords)
-
-    return calculated
+    patch.setattr(TrainingReward, "__call__", given)
 
 
 def population(*groups: list[float], among: list[float] | None = None) -> list[float]:
     """Advantages by equation 2 of arXiv 2505.22257, in float64."""
-    return [
-        (reward - mean(group)) / math.sqrt(pvariance(among or group) + 1e-4) for group in groups for reward in group
-    ]
+    advantages = []
+    for group in groups:
+        deviation = math.sqrt(pvariance(among or group) + 1e-4)
+        advantages += [(reward - mean(group)) / deviation for reward in group]
+    return advantages
 
 
 GROUPS = [0.0, 1.0], [0.25, 0.75], [1.0, 1.0], [1.0]
@@ -167,7 +165,7 @@ SCALARS = [0.0, 1.0, 0.25, 0.75, 1.0, 1.0, math.nan, 1.0]
         (
             {"reward_std": "population", "scale_rewards": "batch"},
             SCALARS,
-            [*population(*GROUPS, among=[reward for group in GROUPS for reward in group]), 0],
+            [*population(*GROUPS, among=[*chain.from_iterable(GROUPS)]), 0],
         ),
         ({"scale_rewards": "none"}, RIGHT_OR_WRONG, [-0.5, 0.5, 0, 0, 0, 0, 0, 0]),
     ],
@@ -182,7 +180,7 @@ def test_advantages_by_hand(
     expected: list[float],
 ) -> None:
     """A completion without a reward has no advantage and no part in the moments."""
-    monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: rewards * (n // 8)))
+    give_rewards(monkeypatch, rewards)
     advantages: list[float] = []
     watch(lambda trainer, model, inputs, loss: advantages.extend(inputs["advantages"].tolist()))
     warm_up(tmp_path, keys, 1)
@@ -215,7 +213,7 @@ def test_after_a_swap_the_policy_is_its_own_reference(tmp_path: Path) -> None:
     fixed = warm_up(tmp_path / "fixed", {"beta": 0.1}, 4)
     reset = warm_up(tmp_path / "reset", MOVING | {"reset_optimizer": True}, 4)
     assert log[:2] == fixed[:2]  # until then M0
-    kl = [row["kl"] for row in log]
+    kl = metric(log, "kl")
     assert max(kl[0], kl[2]) < 1e-6 < min(kl[1], kl[3], fixed[2]["kl"])
     assert (tmp_path / "moving/checkpoint" / REFERENCE_FILE).is_file()
     assert reset[:3] == log[:3]
@@ -235,7 +233,8 @@ def test_after_a_swap_the_policy_is_its_own_reference(tmp_path: Path) -> None:
 def test_a_stopped_run_and_a_chain_equal_an_uninterrupted_run(
     tmp_path: Path, keys: dict[str, Any], signal_after: int, ends_at: int
 ) -> None:
-    keys, k = keys | {"horizon": 12, "steps": [12]}, 12 if ends_at == 8 else 6
+    keys = keys | {"horizon": 12, "steps": [12]}
+    k = 12 if ends_at == 8 else 6
     assert_resumes(lambda work: warm_up(work, keys, k), tmp_path, ends_at, after=signal_after)
     warm_up(tmp_path / "first", keys, signal_after)
     warm_up(tmp_path / "second", keys, k, resume_from=tmp_path / "first/checkpoint")
@@ -254,12 +253,14 @@ def test_every_objective_reaches_the_trainer_and_trains(
     watch(seen)
     log = warm_up(tmp_path, keys | {"updates_per_generation": 2}, 2)
     assert arguments == expected
-    assert all(0 < row["grad_norm"] < float("inf") for row in log)
+    for grad_norm in metric(log, "grad_norm"):
+        assert 0 < grad_norm < math.inf
 
 
 def by_hand(keys: dict[str, Any], log_probs: torch.Tensor, batch: Any) -> torch.Tensor:
     """Return the loss of a stale micro-batch in float64."""
-    mask, advantages = batch["completion_mask"].double(), batch["advantages"].double()[:, None]
+    mask = batch["completion_mask"].double()
+    advantages = batch["advantages"].double()[:, None]
     ratios = (log_probs - batch["old_per_token_logps"].double()).exp()
     low = keys.get("epsilon", 0.2)
     clipped = ratios.clamp(1 - low, 1 + keys.get("epsilon_high", low))
@@ -276,12 +277,8 @@ def test_the_gradient_is_that_of_the_clipped_loss(tmp_path: Path, watch: Any) ->
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         if trainer.state.global_step == 0 or not inputs["advantages"].any():
             return
-        tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         measured = gradient(model, loss).double()
-        log_probs, _, _ = trainer._get_per_token_logps_and_entropies(
-            model, tokens, mask, inputs["completion_ids"].size(1)
-        )
+        log_probs = log_probabilities(trainer, model, inputs)
         for compared, cosine in ((keys, cosines), ({}, plain)):
             expected = gradient(model, by_hand(compared, log_probs.double(), inputs)).double()
             if expected.norm() > 0:

@@ -67,7 +67,8 @@ def test_keys_that_fit_stay_through_the_parameters_of_a_job(keys: dict[str, Any]
     warmup = Warmup.model_validate(CHAIN | keys)
     of_policy = warmup.at(2, 8, stops=warmup.auto is not None)
     assert Warmup.model_validate(of_policy.params()) == of_policy
-    assert {name: value for name, value in of_policy if name in keys} == {name: getattr(warmup, name) for name in keys}
+    for name in keys:
+        assert getattr(of_policy, name) == getattr(warmup, name)
 
 
 MOVING = {"reference": "sync", "beta": 0.1}
@@ -98,12 +99,14 @@ def test_keys_that_other_sections_do_not_allow(values: dict[str, Any], message: 
 @pytest.mark.parametrize(
     "values",
     [
-        *({"warmup": keys} | VLLM for keys in ({"correction": "token_mask"}, {"correction_cap": 2.0})),
-        *(values | NO_DROPOUT for values in ({"warmup": MOVING}, ablation(MOVING))),
+        {"warmup": {"correction": "token_mask"}} | VLLM,
+        {"warmup": {"correction_cap": 2.0}} | VLLM,
+        {"warmup": MOVING} | NO_DROPOUT,
+        ablation(MOVING) | NO_DROPOUT,
     ],
     ids=str,
 )
-def test_keys_that_other_sections_allow(values: dict[str, Any]) -> None:
+def test_keys_that_other_sections_allow_are_not_refused(values: dict[str, Any]) -> None:
     load(MINIMAL | values)
 
 
@@ -134,10 +137,7 @@ def test_the_example_in_the_documentation_is_valid() -> None:
     page = (Path(__file__).parents[2] / "docs/off_policy.md").read_text()
     example = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
     config = Config.model_validate(MINIMAL | example)
+    assert list(config.ablations) == ["stale", "unclipped", "uncorrected", "reused"]
     runs = Grid(config).any_runs
-    assert {name: runs[f"{name}/grpo"].settings.updates_between_generations for name in config.ablations} == {
-        "stale": 10,
-        "unclipped": 10,
-        "uncorrected": 10,
-        "reused": 10,
-    }
+    for name in config.ablations:
+        assert runs[f"{name}/grpo"].settings.updates_between_generations == 10

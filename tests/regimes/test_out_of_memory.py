@@ -25,15 +25,17 @@ from g2d.regimes.common.regime import Regime, Trained, TrainingJob
 from g2d.regimes.offline.pairs import PairKeys
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
-from tests.models import rollouts_of, tiny_policy
-from tests.regimes.any_regime import NO_DROPOUT, STEPS, job_of, weights
+from tests.models import rollouts_of, texts_of, tiny_policy
+from tests.regimes.any_regime import STEPS, job_of, weights
 from tests.regimes.harvests import Harvest
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import EVERY_STEP, easy, steps_of
+from tests.regimes.trainings import EVERY_STEP, NO_DROPOUT, easy, metric, steps_of
 
 LARGE = {"per_device_batch_size": 4, "gradient_accumulation_steps": 1}
 SMALL = {"per_device_batch_size": 2, "gradient_accumulation_steps": 2}
-GRPO, DPO, SEMI_ONLINE = REGIMES["grpo"], REGIMES["dpo"], REGIMES["semi_online_dpo"]
+GRPO = REGIMES["grpo"]
+DPO = REGIMES["dpo"]
+SEMI_ONLINE = REGIMES["semi_online_dpo"]
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +88,8 @@ def test_a_training_that_halves_its_passes_has_the_bits_of_one_that_begins_with_
     assert capsys.readouterr().out.count("out of memory: per_device_batch_size 4 -> 2;") == 1
     assert max(seen) <= sequences(regime, 2)
     assert steps_of(halved.log) == steps_of(small.log)
-    assert [sha256(weights(tmp_path / name, NO_DROPOUT)) for name in ("halved", "small")] == [
-        sha256(weights(tmp_path / "small", NO_DROPOUT))
-    ] * 2
+    of_small = sha256(weights(tmp_path / "small", NO_DROPOUT))
+    assert sha256(weights(tmp_path / "halved", NO_DROPOUT)) == of_small
 
 
 @pytest.mark.parametrize("regime", [GRPO, DPO], ids=["grpo", "dpo"])
@@ -103,9 +104,9 @@ def test_it_resumes_from_the_newest_checkpoint(
     assert "goes on from step 1," in capsys.readouterr().out
     assert seen == [sequences(regime, rows) for rows in (4, 2, 2, 2, 2)]
     assert division(tmp_path / "halved").rows == 2
-    assert [row["step"] for row in log] == [*range(1, STEPS + 1)]
-    assert [row["loss"] for row in log] == pytest.approx([row["loss"] for row in whole], abs=1e-5)
-    assert [row["grad_norm"] for row in log] == pytest.approx([row["grad_norm"] for row in whole], rel=1e-3)
+    assert metric(log, "step") == [*range(1, STEPS + 1)]
+    assert metric(log, "loss") == pytest.approx(metric(whole, "loss"), abs=1e-5)
+    assert metric(log, "grad_norm") == pytest.approx(metric(whole, "grad_norm"), rel=1e-3)
 
 
 def test_a_later_attempt_keeps_the_smaller_passes(harvest: Harvest, tmp_path: Path) -> None:
@@ -167,13 +168,13 @@ def test_the_memory_of_the_failed_attempt_is_free_before_the_next(
 
 
 def test_costs_and_tokens_count_once(harvest: Harvest, tmp_path: Path) -> None:
-    meters = {name: Meter("job", "train_grpo") for name in ("whole", "halved")}
-    jobs = {name: replace(job_of(GRPO, harvest, tmp_path / name, **LARGE), meter=meters[name]) for name in meters}
-    train(GRPO, jobs["whole"])
+    whole = Meter("job", "train_grpo")
+    halved = Meter("job", "train_grpo")
+    train(GRPO, replace(job_of(GRPO, harvest, tmp_path / "whole", **LARGE), meter=whole))
+    job = job_of(GRPO, harvest, tmp_path / "halved", **LARGE)
     with memory_for(2, free_passes=1):
-        train(GRPO, replace(jobs["halved"], checkpointing=EVERY_STEP))
-    halved = meters["halved"]
-    assert halved.spent().tokens_generated == meters["whole"].spent().tokens_generated > 0
+        train(GRPO, replace(job, meter=halved, checkpointing=EVERY_STEP))
+    assert halved.spent().tokens_generated == whole.spent().tokens_generated > 0
     assert halved.carried is None  # this process has measured all of it
     assert halved.spent().wall_s == pytest.approx(halved.measured().wall_s, abs=1)
 
@@ -192,7 +193,7 @@ def draw(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Dra
 
     def texts(batch_size: int) -> list[str]:
         decoding = Decoding(3, 1.0, 1.0, 12, batch_size, seed=0)
-        return [rollout.completion_text for rollout in rollouts_of(tiny_policy(), easy(6), Prompt(), decoding)]
+        return texts_of(rollouts_of(tiny_policy(), easy(6), Prompt(), decoding))
 
     return texts
 

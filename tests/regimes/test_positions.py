@@ -25,7 +25,7 @@ from g2d.regimes.on_policy.group_trainer import GroupTrainer
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rewards.controls import Random
 from tests.models import random_model, tiny_policy
-from tests.regimes.trainings import SETTINGS, easy, pairs
+from tests.regimes.trainings import SETTINGS, easy, log_probabilities, pairs
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_grpo(learned: PolicyRecord, tmp_path: Path, watch: Any, shared_prompts:
         scored = inputs["completion_mask"]
         widths.extend(inputs["prompt_mask"].sum(dim=1).tolist())
         with torch.no_grad():
-            policy, *_ = trainer._get_per_token_logps_and_entropies(model, ids, mask, scored.shape[1])
+            policy = log_probabilities(trainer, model, inputs)
         for found in (policy, inputs["old_per_token_logps"], inputs["ref_per_token_logps"]):
             apart.extend(distances(m0, ids, mask, scored, found, temperature=0.8))
 

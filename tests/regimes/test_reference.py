@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ from g2d.regimes.offline.pairs import PairKeys, train_pairs
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
-from tests.regimes.trainings import SETTINGS, easy, gradient, pairs
+from tests.regimes.trainings import SETTINGS, easy, gradient, pairs, steps_of
 
 N = 6
 Log = list[dict[str, Any]]
@@ -55,8 +55,12 @@ def dpo(
 
 def uneven() -> list[Pair]:
     """Pairs whose completions have different numbers of tokens, either of them more."""
-    longer = [("chosen_ids", "rejected_ids")[number % 2] for number in range(N)]
-    return [cast(Pair, pair | {side: pair[side] * 2}) for pair, side in zip(cast(Any, pairs(N)), longer, strict=True)]
+    made = pairs(N)
+    for pair in made[::2]:
+        pair["chosen_ids"] = pair["chosen_ids"] * 2
+    for pair in made[1::2]:
+        pair["rejected_ids"] = pair["rejected_ids"] * 2
+    return made
 
 
 def semi_online(work: Path, start: PolicyRecord | None = None, **keys: Any) -> Log:
@@ -172,15 +176,15 @@ def in_float64(loss: str, beta: float, model: Any, inputs: dict[str, torch.Tenso
 def test_the_gradient_is_that_of_the_papers_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
     """Rafailov et al. (equation 7) and TRL's IPO, in float64."""
     apart: list[float] = []
-    compute = PairTrainer._compute_loss
+    compute = PairTrainer.compute_loss
 
-    def watched(self: PairTrainer, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
+    def watched(self: PairTrainer, model: Any, inputs: dict[str, Any], **keywords: Any) -> torch.Tensor:
         expected = in_float64(loss, self.beta, model, inputs)
-        value = compute(self, model, inputs)
+        value = compute(self, model, inputs, **keywords)
         apart.append(float((gradient(model, value).double() - expected).norm() / expected.norm()))
         return value
 
-    monkeypatch.setattr(PairTrainer, "_compute_loss", watched)
+    monkeypatch.setattr(PairTrainer, "compute_loss", watched)
     log = dpo(tmp_path, loss=loss, max_steps=3, learning_rate=2e-3, data=uneven())
     assert log[0]["loss"] == pytest.approx(math.log(2) if loss == "sigmoid" else 25.0, rel=1e-5)
     assert log[2]["loss"] < 0.999 * log[0]["loss"]
@@ -212,20 +216,20 @@ def of_ratios(keys: PairKeys, chosen: Scores, rejected: Scores) -> torch.Tensor:
 def test_a_loss_without_a_reference_scores_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: Lora) -> None:
     """It has the loss of M0 by hand, logs no rewards, which are log-ratios, and loads no second model."""
     kept: list[Any] = []
-    compute = PairTrainer._compute_loss
+    compute = PairTrainer.compute_loss
 
     def watched(self: PairTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
         kept.append(self.ref_model)
         return compute(self, *args, **kwargs)
 
-    monkeypatch.setattr(PairTrainer, "_compute_loss", watched)
+    monkeypatch.setattr(PairTrainer, "compute_loss", watched)
     settings = WithoutReference.model_validate(one_step((N, 1)))
     job = TrainingJob(tiny_policy(), uneven(), settings, work=tmp_path, lora=lora, seed=0)
-    [row] = [row for row in train_pairs(job, per_token).log if "loss" in row]
+    [row] = steps_of(train_pairs(job, per_token).log)
     means: dict[str, float] = {}
     for side in ("chosen", "rejected"):
         scores = [completion_logprobs(tiny_policy(), pair["prompt_ids"], pair[f"{side}_ids"]) for pair in uneven()]
-        means[side] = mean(mean(tokens) for tokens in scores)
+        means[side] = mean(map(mean, scores))
     assert row["loss"] == pytest.approx(means["rejected"] - means["chosen"], rel=1e-3)
     assert "logps/chosen" in row
     assert not [name for name in row if name.startswith("rewards/")]

@@ -19,7 +19,7 @@ from g2d.regimes.common.checkpoints import MANIFEST, Checkpointing, TrainingStop
 from g2d.regimes.common.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.stops import LOST_S, START_S, STEP_S, Clock, assert_resumes, interrupted, terminated_after
-from tests.regimes.trainings import DPO, EVERY_STEP, adapter_digest, dpo, easy, rows_of, steps_of, warm_up
+from tests.regimes.trainings import DPO, EVERY_STEP, adapter_digest, dpo, easy, metric, rows_of, steps_of, warm_up
 
 
 def grpo(work: Path, **kwargs: Any) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """DPO without an interruption: three epochs of three steps, the last of an epoch short."""
     work = tmp_path_factory.mktemp("straight")
     log = dpo(work)
-    assert [row["step"] for row in log] == list(range(1, 10))
+    assert metric(log, "step") == [*range(1, 10)]
     return log, adapter_digest(work)
 
 

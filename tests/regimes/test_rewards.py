@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from g2d.rewards import registry
 from g2d.rewards.controls import Random, Wrong
 from g2d.rewards.python import PythonReward
 from g2d.rewards.registry import TRUTH
-from g2d.rewards.reward import Judgement, Reward
+from g2d.rewards.reward import Context, Judgement, Reward, VerifiedCompletion
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import (
     COLUMNS,
@@ -40,10 +40,11 @@ from g2d.verifier.verifier_keys import PythonVerifier
 from tests.frames import group
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import EVERY_STEP, adapter_digest, easy, semi_online, warm_up
+from tests.regimes.trainings import EVERY_STEP, adapter_digest, easy, metric, rows_of, semi_online, warm_up
 
 HARVEST = Decoding(8, 1.0, 1.0, 12, 64, seed=7)
-COIN, WRONG = Random(reward="random"), Wrong(reward="wrong")
+COIN = Random(reward="random")
+WRONG = Wrong(reward="wrong")
 
 
 def grpo(work: Path, reward: Section = COIN, k: int = 4, **kwargs: object) -> pd.DataFrame:
@@ -99,8 +100,8 @@ def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_p
     with terminated_after(3), pytest.raises(TrainingStoppedError):
         semi_online(tmp_path / "stopped", sync_every=2, reward=COIN)
     semi_online(tmp_path / "stopped", sync_every=2, reward=COIN)
-    straight, stopped = (pd.read_parquet(tmp_path / name / "rollouts.parquet") for name in ("straight", "stopped"))
-    assert stopped.equals(straight)
+    straight = rows_of(tmp_path / "straight")
+    assert rows_of(tmp_path / "stopped").equals(straight)
     assert adapter_digest(tmp_path / "stopped") == adapter_digest(tmp_path / "straight")
     assert ((straight["verdict"] == "correct") != (straight["reward"] == 1)).any()
 
@@ -134,9 +135,9 @@ def test_a_harvest_is_judged_alike_when_it_is_drawn_in_parts_and_later(tmp_path:
 
     whole = judged(problems)
     assert set(whole["reward"]) == {0, 1}
-    files = [tmp_path / f"{number}.parquet" for number in (1, 2)]
-    for number, file in enumerate(files, 1):
-        write_rollouts(file, judged(part_of(problems, number, 2)))
+    files = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    write_rollouts(files[0], judged(part_of(problems, 1, 2)))
+    write_rollouts(files[1], judged(part_of(problems, 2, 2)))
     write_rollouts(tmp_path / "merged.parquet", merge_parts(files, problems))
     write_rollouts(tmp_path / "whole.parquet", whole)
     assert (tmp_path / "merged.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
@@ -147,16 +148,16 @@ def test_a_harvest_is_judged_alike_when_it_is_drawn_in_parts_and_later(tmp_path:
 
 def test_a_harvest_has_other_random_rewards_than_the_training(tmp_path: Path) -> None:
     problems = easy(10)
-    drawn = [row for problem in problems for row in group(problem.problem_id, 3, 8)]
+    drawn = []
+    for problem in problems:
+        drawn += group(problem.problem_id, 3, 8)
     write_rollouts(tmp_path / "drawn.parquet", drawn)
     files = {"input": {"judged": [tmp_path / "drawn.parquet"]}, "output": SimpleNamespace(rollouts=tmp_path / "judged")}
     generate_rollouts(SimpleNamespace(**files), Meter("tests", "harvest_rollouts"), problems, HARVEST, COIN)
-    by_stream = {
-        stream: list(with_rewards(to_frame(drawn), problems, COIN, seed=7, stream=stream)["reward"])
-        for stream in ("harvest", "training")
-    }
-    assert list(read_rollouts(tmp_path / "judged")["reward"]) == by_stream["harvest"]
-    assert by_stream["harvest"] != by_stream["training"]
+    of_harvest = with_rewards(to_frame(drawn), problems, COIN, seed=7, stream="harvest")
+    of_training = with_rewards(to_frame(drawn), problems, COIN, seed=7, stream="training")
+    assert list(read_rollouts(tmp_path / "judged")["reward"]) == list(of_harvest["reward"])
+    assert list(of_harvest["reward"]) != list(of_training["reward"])
 
 
 def test_a_file_that_the_verifier_alone_judged_has_the_columns_it_always_had(tmp_path: Path) -> None:
@@ -179,18 +180,15 @@ def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_c
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It trained with loss 0 before, and wrote NaN, which is not JSON, into metrics.jsonl."""
-    judged = Reward(
-        "numbers",
-        1,
-        Numbers,
-        lambda settings, attempts, context: [
-            Judgement(number and float(number))
-            for number in (settings.numbers[attempt.sample % len(settings.numbers)] for attempt in attempts)
-        ],
-        str,
-        binary=False,
-    )
-    monkeypatch.setitem(registry.REWARDS, "numbers", judged)
+
+    def score(settings: Numbers, attempts: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
+        judgements = []
+        for attempt in attempts:
+            number = settings.numbers[attempt.sample % len(settings.numbers)]
+            judgements.append(Judgement(number and float(number)))
+        return judgements
+
+    monkeypatch.setitem(registry.REWARDS, "numbers", Reward("numbers", 1, Numbers, score, str, binary=False))
     logs = []
     monkeypatch.setattr(checkpoints, "require_rewards", logs.append)
     monkeypatch.setattr(checkpoints, "ENOUGH_TO_TELL", 2)
@@ -251,4 +249,4 @@ def test_a_margin_of_a_scalar_reward_holds_for_values_of_0_and_1(tmp_path: Path,
     file.write_text("def reward(completions):\n    return [float(place % 2) for place in range(len(completions))]\n")
     reward = PythonReward(reward="python", file=str(file), binary=binary)
     log = semi_online(tmp_path / "work", 2, reward=reward, min_reward_margin=2.0)
-    assert [row["pairable"] for row in log] == [float(binary)] * 2
+    assert metric(log, "pairable") == [float(binary)] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tests.frames import harvest_of, text_of
 from tests.models import completion_logprobs, tiny_policy
 from tests.regimes.stops import assert_resumes
 from tests.regimes.test_groups import PROBLEMS
-from tests.regimes.trainings import losses, pairs
+from tests.regimes.trainings import losses, metric, pairs
 
 
 def harvest() -> pd.DataFrame:
@@ -76,19 +77,17 @@ def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
 def test_its_first_loss_is_the_nll_of_completion_tokens_under_m0(tmp_path: Path) -> None:
     """The loss is minus the mean log-probability of all completion tokens and the end of the turn."""
     log = rft(tmp_path, n=8, epochs=2)
-    lost = [
-        -score
-        for example in examples(8)
-        for score in completion_logprobs(tiny_policy(), example["prompt_ids"], example["completion_ids"])
-    ]
-    assert log[0]["loss"] == pytest.approx(sum(lost) / len(lost), rel=1e-3)
+    scores = []
+    for example in examples(8):
+        scores += completion_logprobs(tiny_policy(), example["prompt_ids"], example["completion_ids"])
+    assert log[0]["loss"] == pytest.approx(-mean(scores), rel=1e-3)
     assert log[-1]["loss"] < log[0]["loss"]
 
 
 def test_max_steps_counts_steps_whatever_the_epochs_take(tmp_path: Path) -> None:
-    assert [row["step"] for row in rft(tmp_path, n=8, epochs=1, max_steps=3)] == [1, 2, 3]
+    assert metric(rft(tmp_path, n=8, epochs=1, max_steps=3), "step") == [1, 2, 3]
 
 
 def test_a_stopped_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     log = assert_resumes(rft, tmp_path, 3, 5)  # at the end of an epoch, and inside the next
-    assert [row["step"] for row in log] == list(range(1, 10))
+    assert metric(log, "step") == [*range(1, 10)]

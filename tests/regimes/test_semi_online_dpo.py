@@ -21,14 +21,25 @@ from g2d.regimes.common.checkpoints import TrainingStoppedError, require_intact
 from g2d.regimes.common.online import Sampler
 from g2d.regimes.common.prompt_choice import prompt_order
 from g2d.regimes.on_policy import rollouts as on_policy
-from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after, sync_period
+from g2d.regimes.on_policy.rollouts import seed_after, sync_period
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.rewards.controls import Random
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rollout import to_frame
+from g2d.rollouts.rollout import Rollout, to_frame
+from g2d.rollouts.sample import sample_rollouts
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import assert_resumes, terminated_after
-from tests.regimes.trainings import NO_DROPOUT, SETTINGS, adapter_digest, easy, rows_of, semi_online, warm_up
+from tests.regimes.trainings import (
+    NO_DROPOUT,
+    SETTINGS,
+    adapter_digest,
+    easy,
+    impossible,
+    metric,
+    rows_of,
+    semi_online,
+    warm_up,
+)
 
 
 def equals_harvest(rows: pd.DataFrame, policy: PolicyRecord, seed: int) -> list[bool]:
@@ -40,14 +51,23 @@ def equals_harvest(rows: pd.DataFrame, policy: PolicyRecord, seed: int) -> list[
     return [*(texts.to_numpy() == rows["completion_text"].to_numpy())]
 
 
+def ids_in_order(seed: int) -> list[str]:
+    """Return the problem of each group of six updates."""
+    problems = easy(10)
+    return [problems[i].problem_id for i in prompt_order(10, 24, seed)]
+
+
+def with_a_pair(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in log if row["pairs"]]
+
+
 def test_without_a_sync_it_trains_on_the_rollouts_of_the_harvest_of_m0(tmp_path: Path) -> None:
     """10 problems, 4 an update: the first pass ends within the third update, and further visits are drawn anew."""
     semi_online(tmp_path, sync_every="never")
     rows = rows_of(tmp_path)
     assert set(rows["generated_at"]) == {1}
     assert list(rows["step"].unique()) == [1, 2, 3, 4, 5, 6]
-    asked = [easy(10)[i].problem_id for i in prompt_order(10, 24, 0)]
-    assert list(rows["problem_id"][::4]) == asked
+    assert list(rows["problem_id"][::4]) == ids_in_order(0)
     same = equals_harvest(rows, tiny_policy(), seed=0)
     assert all(same[:12])  # a text of each update is recorded
     assert not all(same[12:])
@@ -56,22 +76,24 @@ def test_without_a_sync_it_trains_on_the_rollouts_of_the_harvest_of_m0(tmp_path:
 def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before update i, the generator is the adapter of a run to K = i."""
     synced: list[tuple[int, str]] = []
-    receive = Sampler._receive
+    sync = Sampler.sync
 
-    def noted(self: Sampler, step: int) -> None:
-        receive(self, step)
-        synced.append((step, sha256(self.folder / "adapter_model.safetensors")))
+    def noted(self: Sampler, step: int) -> bool:
+        is_synced = sync(self, step)
+        if is_synced:
+            synced.append((step, sha256(self.folder / "adapter_model.safetensors")))
+        return is_synced
 
-    monkeypatch.setattr(Sampler, "_receive", noted)
+    monkeypatch.setattr(Sampler, "sync", noted)
     semi_online(tmp_path / "all", k=4)
-    assert [step for step, _ in synced] == [1, 2, 3]
-    assert len({digest for _, digest in synced}) == 3
-    for step, digest in synced.copy():
+    steps, digests = zip(*synced, strict=True)
+    assert steps == (1, 2, 3)
+    assert len(set(digests)) == 3
+    for step, digest in zip(steps, digests, strict=True):
         semi_online(tmp_path / f"to-{step}", k=step)
         assert adapter_digest(tmp_path / f"to-{step}") == digest
-    assert rows_of(tmp_path / "all").groupby("step")["generated_at"].unique().map(list).to_dict() == {
-        step: [step] for step in (1, 2, 3, 4)
-    }
+    generated = rows_of(tmp_path / "all").groupby("step")["generated_at"].unique().map(list)
+    assert generated.to_dict() == {1: [1], 2: [2], 3: [3], 4: [4]}
 
 
 def test_a_long_interval_drawn_in_parts_gives_the_same_rollouts(
@@ -80,25 +102,24 @@ def test_a_long_interval_drawn_in_parts_gives_the_same_rollouts(
     """So a run can stop while M0 samples for hundreds of updates."""
     semi_online(tmp_path / "at-once", sync_every="never")
     monkeypatch.setattr(on_policy, "TOGETHER", 2 * 4 * 4)  # two updates
-    drawn: list[tuple[int, int]] = []
-    draw = OnPolicyRollouts._drawn
+    n_prompts: list[int] = []
 
-    def noted(self: OnPolicyRollouts, first: int, last: int) -> pd.DataFrame:
-        drawn.append((first, last))
-        return draw(self, first, last)
+    def noted(base: PolicyRecord, problems: list[Problem], *arguments: Any, **keywords: Any) -> list[Rollout]:
+        n_prompts.append(len(problems))
+        return sample_rollouts(base, problems, *arguments, **keywords)
 
-    monkeypatch.setattr(OnPolicyRollouts, "_drawn", noted)
+    monkeypatch.setattr(on_policy, "sample_rollouts", noted)
     semi_online(tmp_path / "in-parts", sync_every="never")
-    assert drawn == [(0, 2), (2, 4), (4, 6)]
+    assert n_prompts == [8, 8, 8]
     pd.testing.assert_frame_equal(rows_of(tmp_path / "in-parts"), rows_of(tmp_path / "at-once"))
     assert adapter_digest(tmp_path / "in-parts") == adapter_digest(tmp_path / "at-once")
 
 
 def test_with_a_reference_that_follows_at_once_the_loss_never_leaves_ln_2(tmp_path: Path) -> None:
-    log = [row for row in semi_online(tmp_path, reference="sync") if row["pairs"]]
-    assert [row["loss"] for row in log] == pytest.approx([math.log(2)] * len(log), abs=1e-6)
-    assert [row["rewards/margins"] for row in log] == pytest.approx([0.0] * len(log), abs=1e-6)
-    fixed = [row for row in semi_online(tmp_path / "fixed", lora=NO_DROPOUT) if row["pairs"]]
+    log = with_a_pair(semi_online(tmp_path, reference="sync"))
+    assert metric(log, "loss") == pytest.approx([math.log(2)] * len(log), abs=1e-6)
+    assert metric(log, "rewards/margins") == pytest.approx([0.0] * len(log), abs=1e-6)
+    fixed = with_a_pair(semi_online(tmp_path / "fixed", lora=NO_DROPOUT))
     assert len(fixed) > 1
     assert fixed[-1]["loss"] != pytest.approx(math.log(2), abs=1e-3)
 
@@ -106,9 +127,9 @@ def test_with_a_reference_that_follows_at_once_the_loss_never_leaves_ln_2(tmp_pa
 def test_a_reference_that_follows_stays_between_two_syncs(tmp_path: Path) -> None:
     """Updates 1, 3 and 5 begin at the reference, the others do not. Every update has pairs, by random rewards."""
     log = semi_online(tmp_path, reference="sync", sync_every=2, reward=Random(reward="random"))
-    margins = [row["rewards/margins"] for row in log]
+    margins = metric(log, "rewards/margins")
     assert margins[::2] == pytest.approx([0.0] * 3, abs=1e-6)
-    assert [margin for margin in margins[1::2] if abs(margin) < 1e-4] == []
+    assert min(map(abs, margins[1::2])) >= 1e-4
 
 
 @pytest.mark.parametrize(("sync_every", "reference"), [(1, "base"), ("never", "base"), (4, "sync")])
@@ -129,11 +150,15 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> PolicyRecord:
     """GRPO's policy after two steps."""
     folder = tmp_path_factory.mktemp("grpo")
     warm_up(folder, easy(10), k=2, lora=NO_DROPOUT, group_size=4)
-    adapter = {
-        "adapter": str(folder / "adapter"),
-        "weights_sha256": sha256(folder / "adapter/adapter_model.safetensors"),
-    }
-    return replace(tiny_policy(), policy_id="tiny/seed0/grpo/g4/k2", regime="grpo", k=2, seed=0, **adapter)
+    return replace(
+        tiny_policy(),
+        policy_id="tiny/seed0/grpo/g4/k2",
+        regime="grpo",
+        k=2,
+        seed=0,
+        adapter=str(folder / "adapter"),
+        weights_sha256=adapter_digest(folder),
+    )
 
 
 @dataclass
@@ -143,11 +168,6 @@ class FromStart:
     work: Path  # of the training with the start as its reference
     of_start: list[dict[str, Any]]
     of_m0: list[dict[str, Any]]  # with M0 as its reference
-
-    @staticmethod
-    def first_update(log: list[dict[str, Any]]) -> dict[str, Any]:
-        """The first with a pair."""
-        return next(row for row in log if row["pairs"])
 
 
 @pytest.fixture(scope="module")
@@ -159,16 +179,15 @@ def from_start(start: PolicyRecord, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_a_training_with_its_start_as_reference_begins_at_a_margin_of_0(from_start: FromStart) -> None:
-    first = from_start.first_update(from_start.of_start)
+    first = with_a_pair(from_start.of_start)[0]
     assert first["loss"] == pytest.approx(math.log(2), abs=1e-6)
     assert first["rewards/chosen"] == pytest.approx(0, abs=1e-6)
 
 
 def test_a_training_with_m0_as_reference_begins_at_its_start_too(from_start: FromStart) -> None:
-    first = from_start.first_update(from_start.of_m0)
-    assert first["logps/chosen"] == pytest.approx(
-        from_start.first_update(from_start.of_start)["logps/chosen"], abs=1e-5
-    )
+    first = with_a_pair(from_start.of_m0)[0]
+    of_start = with_a_pair(from_start.of_start)[0]
+    assert first["logps/chosen"] == pytest.approx(of_start["logps/chosen"], abs=1e-5)
     assert abs(first["rewards/chosen"]) > 1e-6
 
 
@@ -180,7 +199,7 @@ def test_a_training_from_a_start_draws_a_harvest_of_it(from_start: FromStart, st
     seed = seed_after(0, start)
     rows = rows_of(from_start.work)
     assert set(rows["generated_at"]) == {1}
-    assert list(rows["problem_id"][::4]) == [easy(10)[i].problem_id for i in prompt_order(10, 24, seed)[:8]]
+    assert list(rows["problem_id"][::4]) == ids_in_order(seed)[:8]
     assert all(equals_harvest(rows, start, seed))
 
 
@@ -229,14 +248,9 @@ def test_a_chain_equals_one_uninterrupted_run_also_if_k_is_between_two_syncs(cha
 
 
 def test_updates_between_two_syncs_have_rollouts_of_the_earlier_one(chain: Chain) -> None:
-    generated = rows_of(chain.folder / "straight").groupby("step")["generated_at"].first().to_dict()
-    assert (
-        generated
-        == {
-            2: {1: 1, 2: 1, 3: 3, 4: 3, 5: 5, 6: 5},
-            4: {1: 1, 2: 1, 3: 1, 4: 1, 5: 5, 6: 5},
-        }[chain.sync_every]
-    )
+    generated = rows_of(chain.folder / "straight").groupby("step")["generated_at"].first().tolist()
+    expected = {2: [1, 1, 3, 3, 5, 5], 4: [1, 1, 1, 1, 5, 5]}
+    assert generated == expected[chain.sync_every]
 
 
 def test_each_job_of_a_chain_keeps_and_pays_for_the_rollouts_of_its_updates(chain: Chain) -> None:
@@ -252,12 +266,10 @@ def test_the_last_job_of_a_chain_leaves_a_checkpoint_at_its_k(chain: Chain) -> N
 @pytest.mark.parametrize("lora", [Lora(), Lora.model_validate("none")], ids=["lora", "none"])
 def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path, lora: Lora) -> None:
     """No rollout can be right. Such updates are logged, and a run resumes from them."""
-    impossible = [Problem(p.problem_id, p.prompt, "x", None, None, "tests") for p in easy(10)]
-    changes = {"k": 3, "problems": impossible, "lora": lora}
+    changes = {"k": 3, "problems": impossible(easy(10)), "lora": lora}
     rows = semi_online(tmp_path / "straight", **changes)
-    assert [row["pairs"] for row in rows] == [0, 0, 0]
-    assert [row["grad_norm"] for row in rows] == [0, 0, 0]
-    assert [row["pairable"] for row in rows] == [0, 0, 0]
+    for name in ("pairs", "grad_norm", "pairable"):
+        assert metric(rows, name) == [0, 0, 0]
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         semi_online(tmp_path / "stopped", **changes)
     assert semi_online(tmp_path / "stopped", **changes) == rows
@@ -265,13 +277,11 @@ def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path, lora: Lora
 
 def test_an_update_does_not_depend_on_how_it_is_split_into_passes(tmp_path: Path) -> None:
     extras = {"pairs": "all", "nll_weight": 0.5, "entropy_coefficient": 0.1, "grpo_weight": 0.01}
-    logs = [
-        semi_online(tmp_path / str(size), k=2, lora=NO_DROPOUT, per_device_batch_size=size, **extras)
-        for size in (2, 8, 64)
-    ]
-    for log in logs[1:]:
+    of_two = semi_online(tmp_path / "2", k=2, lora=NO_DROPOUT, per_device_batch_size=2, **extras)
+    for size in (8, 64):
+        log = semi_online(tmp_path / str(size), k=2, lora=NO_DROPOUT, per_device_batch_size=size, **extras)
         for name in ("loss", "grad_norm", "rewards/margins", "entropy", "logps/chosen", "num_tokens"):
-            assert [row[name] for row in log] == pytest.approx([row[name] for row in logs[0]], rel=2e-3, abs=1e-5)
+            assert metric(log, name) == pytest.approx(metric(of_two, name), rel=2e-3, abs=1e-5)
 
 
 def test_the_terms_of_the_loss_add_up(tmp_path: Path) -> None:
@@ -288,7 +298,8 @@ def test_the_terms_of_the_loss_add_up(tmp_path: Path) -> None:
 
 def test_the_loss_is_divided_by_the_prompts_with_a_pair_or_by_all(tmp_path: Path) -> None:
     """Nobody can answer every second problem, so that a prompt has no pair."""
-    problems = [replace(problem, answer="x") if i % 2 else problem for i, problem in enumerate(easy(10))]
+    problems = easy(10)
+    problems[1::2] = impossible(problems[1::2])
     given: dict[str, Any] = {"k": 1, "lora": NO_DROPOUT, "problems": problems}
     by_pairable = semi_online(tmp_path / "pairable", **given)[0]
     by_asked = semi_online(tmp_path / "asked", normalise_by="all", **given)[0]
@@ -298,7 +309,10 @@ def test_the_loss_is_divided_by_the_prompts_with_a_pair_or_by_all(tmp_path: Path
 
 
 def test_the_period() -> None:
-    assert [sync_period(value, 7) for value in (1, 10, "pass", "never")] == [1, 10, 7, None]
+    assert sync_period(1, 7) == 1
+    assert sync_period(10, 7) == 10
+    assert sync_period("pass", 7) == 7
+    assert sync_period("never", 7) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from trl.trainer.utils import add_fused_lm_head
 
 from g2d.memory.workload import MicroBatches
 from g2d.policies import PolicyRecord
-from g2d.policies.model_keys import Lora
 from g2d.regimes.common import microbatches, shared_prompts
 from g2d.regimes.common.checkpoints import Checkpoints
 from g2d.regimes.common.regime import Trained, TrainingJob
@@ -24,7 +23,7 @@ from g2d.regimes.common.shared_prompts import Packed, packed, share_prompts
 from g2d.regimes.grpo.train import train_grpo
 from g2d.regimes.offline.dpo import Dpo
 from tests.models import tiny_policy
-from tests.regimes.trainings import WARMUP, adapter_digest, dpo, easy, semi_online, warm_up
+from tests.regimes.trainings import NO_DROPOUT, WARMUP, adapter_digest, dpo, easy, semi_online, steps_of, warm_up
 
 OUTPUTS = ("log_probs", "entropy")
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 97}
@@ -50,16 +49,20 @@ def batch(prompts: Sequence[int], completions: Sequence[tuple[int, int]], *, lef
     """Return a batch of prompts of these lengths, and completions: number of the prompt, and length."""
     generator = torch.Generator().manual_seed(1)
     prompt_ids = [torch.randint(3, 97, (n,), generator=generator) for n in prompts]
-    widest, longest = max(prompts), max(n for _, n in completions)
+    widest = max(prompts)
+    longest = max(n for _, n in completions)
     ids = torch.zeros(len(completions), widest + longest, dtype=torch.long)
-    attention, scored = torch.zeros_like(ids), torch.zeros_like(ids)
+    attention = torch.zeros_like(ids)
+    labels = torch.full_like(ids, -100)
     for row, (number, n) in enumerate(completions):
         begin = widest - prompts[number] if left else 0
-        middle, end = begin + prompts[number], begin + prompts[number] + n
+        middle = begin + prompts[number]
+        end = middle + n
         ids[row, begin:middle] = prompt_ids[number]
         ids[row, middle:end] = torch.randint(3, 97, (n,), generator=generator)
-        attention[row, begin:end], scored[row, middle:end] = 1, 1
-    return {"input_ids": ids, "attention_mask": attention, "labels": ids.masked_fill(scored == 0, -100)}
+        attention[row, begin:end] = 1
+        labels[row, middle:end] = ids[row, middle:end]
+    return {"input_ids": ids, "attention_mask": attention, "labels": labels}
 
 
 # Two groups and a single row, in any order; one completion is left out like a truncated one.
@@ -126,9 +129,10 @@ def test_long_groups_have_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_prompt_is_read_once_and_logits_are_of_completions_only() -> None:
     pack = packed(**batch(PROMPTS, COMPLETIONS, left=False))
     assert pack is not None
-    lengths = [n for _, n in COMPLETIONS]
-    assert len(pack.targets) == sum(lengths)
-    assert int((pack.segments >= 0).sum()) == sum(PROMPTS) + sum(n - 1 for n in lengths)  # the last token is not read
+    n_tokens = 5 + 7 + 1 + 4 + 2 + 7 + 3
+    assert len(pack.targets) == n_tokens
+    # The last token of a completion is not read.
+    assert int((pack.segments >= 0).sum()) == sum(PROMPTS) + n_tokens - len(COMPLETIONS)
 
 
 def test_nothing_is_packed_without_scored_tokens_or_prompts() -> None:
@@ -154,7 +158,8 @@ def test_a_pass_without_scored_tokens_has_gradients_of_zero() -> None:
     ],
 )
 def test_models_without_custom_masks_keep_their_passes(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    model, other = (made(config, torch.float32) for _ in range(2))
+    model = made(config, torch.float32)
+    other = made(config, torch.float32)
     inputs = batch(PROMPTS, COMPLETIONS, left=False)
     assert not share_prompts(model, None, other)
     printed = capsys.readouterr().out
@@ -177,7 +182,6 @@ def test_a_model_without_labels_answers_as_before() -> None:
     assert torch.equal(model(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits, logits)
 
 
-NO_DROPOUT = Lora(dropout=0.0)
 GROUPS = WARMUP.model_copy(update={"beta": 0.1, "ratio": "sampler"})
 
 
@@ -187,7 +191,10 @@ def model_of(source: str) -> PolicyRecord:
 
 def numbers(log: list[dict[str, Any]]) -> list[float]:
     names = ("loss", "grad_norm", "completions/mean_length", "kl", "rewards/margins", "logps/chosen")
-    return [row[name] for row in log if "loss" in row for name in names if name in row]
+    values = []
+    for row in steps_of(log):
+        values += [row[name] for name in names if name in row]
+    return values
 
 
 def passes_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
@@ -225,12 +232,14 @@ def test_a_loss_that_depends_on_its_passes_keeps_their_rows(tmp_path: Path) -> N
 
 def test_dpo_and_groups_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Dpo(epochs=1, gradient_accumulation_steps=2, learning_rate=2e-3)
-    logs = [dpo(tmp_path / str(on), settings=settings, lora=NO_DROPOUT, shared_prompts=on) for on in (False, True)]
-    assert numbers(logs[1]) == pytest.approx(numbers(logs[0]), rel=1e-3, abs=1e-5)
+    plain = dpo(tmp_path / "plain", settings=settings, lora=NO_DROPOUT, shared_prompts=False)
+    shared = dpo(tmp_path / "shared", settings=settings, lora=NO_DROPOUT, shared_prompts=True)
+    assert numbers(shared) == pytest.approx(numbers(plain), rel=1e-3, abs=1e-5)
     shapes = passes_of(monkeypatch)
     extras: dict[str, Any] = {"pairs": "all", "entropy_coefficient": 0.1, "lora": NO_DROPOUT}
-    logs = [semi_online(tmp_path / f"groups {on}", k=2, shared_prompts=on, **extras) for on in (False, True)]
-    assert numbers(logs[1]) == pytest.approx(numbers(logs[0]), rel=1e-3, abs=1e-5)
+    plain = semi_online(tmp_path / "plain groups", k=2, shared_prompts=False, **extras)
+    shared = semi_online(tmp_path / "shared groups", k=2, shared_prompts=True, **extras)
+    assert numbers(shared) == pytest.approx(numbers(plain), rel=1e-3, abs=1e-5)
     assert any(rows > prompts > 0 for rows, prompts in shapes)
 
 
@@ -254,7 +263,7 @@ def chosen(work: Path, source: str = "local", **options: Any) -> MicroBatches:
 
 def test_a_pass_of_shared_prompts_has_no_more_tokens_than_before() -> None:
     def rows(group: int, prompt: int, completion: int) -> int:
-        return microbatches._rows_of_groups(4, 64, group, (prompt, completion))
+        return microbatches.rows_of_groups(4, 64, group, (prompt, completion))
 
     assert [rows(8, 75, 20), rows(2, 75, 20), rows(64, 75, 20), rows(8, 10, 400)] == [8, 4, 8, 4]
 

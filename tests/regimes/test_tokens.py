@@ -26,12 +26,13 @@ from g2d.regimes.offline.rft import Rft, chosen_completions, right_completions, 
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.rewards.registry import reward_settings
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rollout import IDS, require_own_tokens
+from g2d.rollouts.rollout import require_own_tokens
 from tests.models import adapted, rollouts_of
-from tests.regimes.harvests import ENDS, TEMPLATES, WORKED, Harvest, policy_of, sampled, trained
+from tests.regimes.harvests import ENDS, TEMPLATES, Harvest, policy_of, sampled, trained
+from tests.regimes.trainings import metric
 
 
-@pytest.fixture(scope="module", params=[*TEMPLATES, *(f"{template} hostile" for template in TEMPLATES)])
+@pytest.fixture(scope="module", params=[*TEMPLATES, *map("{} hostile".format, TEMPLATES)])
 def harvest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Harvest:
     template, _, hostile = request.param.partition(" ")
     return Harvest(template, tmp_path_factory.mktemp(template), hostile=bool(hostile))
@@ -44,39 +45,42 @@ trained_on = pytest.mark.parametrize(
 
 def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
     """Finished with and without thinking, cut off with and without thinking; end tokens are included."""
-    rows, ends = harvest.rollouts, end_tokens(harvest.base, harvest.tokenizer)
-    assert [tuple(map(tuple, row)) for row in zip(*(rows[name] for name in IDS), strict=True)] == [
-        harvest.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
-    ]
-    thought = [harvest.tokenizer.convert_tokens_to_ids("</think>") in ids for ids in rows["completion_ids"]]
-    assert set(zip(rows["finish_reason"], thought, strict=True)) >= {("stop", True), ("stop", False), ("length", False)}
-    assert [ids[-1] in ends for ids in rows["completion_ids"]] == [reason == "stop" for reason in rows["finish_reason"]]
-    assert {int(ids[-1]) for ids in rows["completion_ids"]} >= ends
-    assert [len(ids) for ids in rows["completion_ids"]] == rows["token_count"].tolist()
+    ends = end_tokens(harvest.base, harvest.tokenizer)
+    closing = harvest.tokenizer.convert_tokens_to_ids("</think>")
+    kinds = set()
+    last = set()
+    for row in harvest.rollouts.itertuples():
+        ids = tuple(row.completion_ids)
+        assert (tuple(row.prompt_ids), ids) == harvest.sampled[row.problem_id, row.sample]
+        assert (ids[-1] in ends) == (row.finish_reason == "stop")
+        assert len(ids) == row.token_count
+        kinds.add((row.finish_reason, closing in ids))
+        last.add(ids[-1])
+    assert kinds >= {("stop", True), ("stop", False), ("length", False)}
+    assert last >= ends
 
 
 def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) -> None:
-    tokenizer, unknown = harvest.tokenizer, harvest.tokenizer.unk_token_id
-    special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special} - {unknown}
-    harmless = harvest.prompt.model_copy(
-        update={"examples": [Example(problem="1", answer="1") for _ in harvest.prompt.examples]}
-    )
+    tokenizer = harvest.tokenizer
+    unknown = tokenizer.unk_token_id
+    examples = [Example(problem="1", answer="1")] * len(harvest.prompt.examples)
+    harmless = harvest.prompt.model_copy(update={"examples": examples})
 
     def parsed(problem: Problem, prompt: Prompt) -> list[int]:
         shown = render(tokenizer, conversation(problem, prompt))
         return list(tokenizer(shown, add_special_tokens=False)["input_ids"])
 
+    def special(ids: list[int]) -> list[int]:
+        added = tokenizer.added_tokens_decoder
+        return [token for token in ids if token in added and added[token].special and token != unknown]
+
     for problem in harvest.problems:
         ids = harvest.rollouts.query("problem_id == @problem.problem_id")["prompt_ids"].iloc[0].tolist()
         assert ids == conversation_ids(tokenizer, conversation(problem, harvest.prompt))
-        wanted = parsed(replace(problem, prompt="1"), harmless)
-        assert [token for token in ids if token in special] == [token for token in wanted if token in special]
+        assert special(ids) == special(parsed(replace(problem, prompt="1"), harmless))
         if harvest.hostile:
-            texts = [
-                problem.prompt,
-                *(text for example in WORKED.examples for text in (example.problem, example.answer)),
-            ]
-            assert ids.count(unknown) >= len(ENDS.split()) * sum(text.count(ENDS) for text in texts)
+            hostile_texts = 2 + problem.prompt.count(ENDS)  # two in the examples
+            assert ids.count(unknown) >= len(ENDS.split()) * hostile_texts
             assert len(ids) > len(parsed(problem, Prompt()))
         else:
             assert ids == parsed(problem, harvest.prompt)
@@ -136,12 +140,13 @@ def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled
         log = train_semi_online_dpo(
             TrainingJob(harvest.base, harvest.problems, settings, k=2, work=tmp_path, **asked)
         ).log
-    assert sum(row["pairable"] for row in log if "loss" in row) == 2
+    assert sum(metric(log, "pairable")) == 2
     assert sorted(seen) == sorted(drawn)
     ends = end_tokens(harvest.base, harvest.tokenizer)
     cut_off = [tokens for _, tokens in seen if len(tokens) == 12 and tokens[-1] not in ends]
     assert cut_off
-    assert all(ends.isdisjoint(tokens) for tokens in cut_off)
+    for tokens in cut_off:
+        assert ends.isdisjoint(tokens)
 
 
 @trained_on
@@ -153,12 +158,15 @@ def test_grpo_asks_with_the_tokens_that_everything_else_shows(harvest: Harvest, 
     )
     with sampled() as seen:
         log = train_grpo(job).log
-    assert {prompt for prompt, _ in seen} == {prompt for prompt, _ in harvest.sampled.values()}
+    prompts, completions = zip(*seen, strict=True)
+    shown, _ = zip(*harvest.sampled.values(), strict=True)
+    assert set(prompts) == set(shown)
     opening, closing = harvest.tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
-    unfinished = [
-        closing not in tokens and (harvest.template == "deepseek_r1_distill" or opening in tokens) for _, tokens in seen
-    ]
-    assert log[0]["verdicts/unfinished_thinking"] == sum(unfinished) / len(unfinished)
+    unfinished = 0
+    for tokens in completions:
+        opened = harvest.template == "deepseek_r1_distill" or opening in tokens
+        unfinished += opened and closing not in tokens
+    assert log[0]["verdicts/unfinished_thinking"] == unfinished / len(seen)
 
 
 def test_tokens_of_another_tokenizer_are_refused(harvest: Harvest, tmp_path: Path) -> None:

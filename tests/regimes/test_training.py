@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -28,7 +29,7 @@ from g2d.report.provenance import steps_without_loss
 from g2d.rewards.controls import Random
 from g2d.rollouts.pairs import subsample
 from tests.models import adapted, completion_logprobs, same_logits, tiny_policy, two_ends_policy
-from tests.regimes.trainings import DPO, WARMUP, adapter_digest, dpo, easy, pairs, steps_of, warm_up
+from tests.regimes.trainings import DPO, WARMUP, adapter_digest, dpo, easy, metric, pairs, warm_up
 
 
 @pytest.mark.parametrize("n_problems", [16, 10])  # K=2 (16 prompts) at the end of an epoch, and beyond it
@@ -39,8 +40,8 @@ def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, n_problems: int) -
     chained = warm_up(tmp_path / "second", problems, k=4, resume_from=tmp_path / "first/checkpoint")
     assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
     assert adapter_digest(tmp_path / "first") != adapter_digest(tmp_path / "straight")
-    assert [row["step"] for row in steps_of(chained)] == [1, 2, 3, 4]
-    assert [row["reward"] for row in steps_of(chained)] == [row["reward"] for row in steps_of(straight)]
+    assert metric(chained, "step") == [1, 2, 3, 4]
+    assert metric(chained, "reward") == metric(straight, "reward")
     assert completions_tokens(chained, 16, after_step=2) < completions_tokens(chained, 16, after_step=0)
 
 
@@ -54,11 +55,10 @@ def test_a_step_of_so_many_prompts_draws_g_completions_of_each(tmp_path: Path) -
 def test_a_horizon_beyond_k_keeps_the_learning_rate_up(tmp_path: Path) -> None:
     """A chain needs a fixed horizon: a 4-step cosine differs from the first 4 steps of a 6-step one."""
     problems = generate("arithmetic", "train", 20, seed=0)
-    chain = warm_up(tmp_path / "chain", problems, k=2)
+    chained = warm_up(tmp_path / "chain", problems, k=2)
     alone = warm_up(tmp_path / "alone", problems, k=2, warmup=WARMUP.model_copy(update={"schedule": "per_k"}))
-    rates = [[row["learning_rate"] for row in log if "loss" in row][-1] for log in (chain, alone)]
-    cosine = [1e-3 * 0.5 * (1 + math.cos(math.pi * 1 / steps)) for steps in (6, 2)]
-    assert rates == pytest.approx(cosine)
+    assert metric(chained, "learning_rate")[-1] == pytest.approx(1e-3 * (1 + math.cos(math.pi / 6)) / 2)
+    assert metric(alone, "learning_rate")[-1] == pytest.approx(1e-3 * (1 + math.cos(math.pi / 2)) / 2)
 
 
 def test_a_run_that_misses_k_fails(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Pat
     masking = WARMUP.model_copy(update={"mask_truncated": True})
     log = warm_up(tmp_path, easy(10), base=base, k=2, warmup=masking)
     frame = pd.read_parquet(tmp_path / "rollouts.parquet")
-    truncated, short = frame.finish_reason == "length", frame.token_count < WARMUP.max_completion_length
+    truncated = frame.finish_reason == "length"
+    short = frame.token_count < WARMUP.max_completion_length
     assert short.any()
     assert not (short & truncated).any()
     assert not (short & (frame.verdict == "truncated")).any()
-    clipped = [row["completions/clipped_ratio"] for row in log if "loss" in row]
-    assert clipped == pytest.approx(truncated.groupby(frame.step).mean().tolist())
+    assert metric(log, "completions/clipped_ratio") == pytest.approx(truncated.groupby(frame.step).mean().tolist())
 
 
 def test_a_truncated_completion_that_ends_with_the_padding_token_is_masked(
@@ -103,14 +103,16 @@ def test_a_truncated_completion_that_ends_with_the_padding_token_is_masked(
     masking = WARMUP.model_copy(update={"mask_truncated": True})
     log = warm_up(tmp_path, easy(10), k=1, warmup=masking, reward=Random(reward="random"))
     assert set(pd.read_parquet(tmp_path / "rollouts.parquet").finish_reason) == {"length"}
-    assert [(row["completions/clipped_ratio"], row["grad_norm"]) for row in log if "loss" in row] == [(1, 0)]
+    assert metric(log, "completions/clipped_ratio") == [1]
+    assert metric(log, "grad_norm") == [0]
 
 
 def test_pairs_are_matched_to_the_file_with_the_fewest(tmp_path: Path) -> None:
     for n in (5, 3, 4):
         write_jsonl(tmp_path / f"{n}.jsonl", pairs(n))
     job = TrainingJob(tiny_policy(), None, Dpo(match_pairs_to="min"), lora=Lora(), seed=1, work=tmp_path)
-    own, others = str(tmp_path / "5.jsonl"), [str(tmp_path / f"{n}.jsonl") for n in (4, 3, 5)]
+    own = str(tmp_path / "5.jsonl")
+    others = [str(tmp_path / "4.jsonl"), str(tmp_path / "3.jsonl"), own]
     assert read_dpo(job, InputFiles(fromdict={"pairs": own, "matched": others})) == subsample(pairs(5), 3, seed=1)
     assert read_dpo(job, InputFiles(fromdict={"pairs": own, "matched": []})) == pairs(5)
 
@@ -122,13 +124,14 @@ FIRST_LOSS = {"sigmoid": math.log(2), "ipo": 25.0}
 @pytest.mark.parametrize(("loss", "at_once"), [("sigmoid", True), ("ipo", False)])
 def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_once: bool) -> None:
     """Compare with the mean over chosen tokens, per micro-batch, by hand; with all pairs of a group or one."""
-    n, weight = 8, 2.0
+    n = 8
+    weight = 2.0
     shape = {"per_device_batch_size": n if at_once else 1, "gradient_accumulation_steps": 1 if at_once else n}
     settings = Dpo.model_validate({"loss": loss, "nll_weight": weight, "max_steps": 1, **shape})
     log = train_dpo(TrainingJob(tiny_policy(), pairs(n), settings, lora=Lora(), seed=0, work=tmp_path)).log
     scores = [completion_logprobs(tiny_policy(), pair["prompt_ids"], pair["chosen_ids"]) for pair in pairs(n)]
-    batches = [[score for pair in scores for score in pair]] if at_once else scores
-    nll = -mean(mean(batch) for batch in batches)
+    batches = [[*chain.from_iterable(scores)]] if at_once else scores
+    nll = -mean(map(mean, batches))
     assert nll > 0.1
     assert log[0]["loss"] == pytest.approx(FIRST_LOSS[loss] + weight * nll, rel=1e-3)
 
@@ -144,7 +147,7 @@ def test_a_loss_that_is_not_finite_is_logged(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("torch.nn.functional.logsigmoid", fails_later)
     dpo = Dpo.model_validate({"max_steps": 4})
     log = train_dpo(TrainingJob(tiny_policy(), pairs(), dpo, lora=Lora(), seed=0, work=tmp_path)).log
-    finite = [math.isfinite(row["loss"]) for row in log if "loss" in row]
+    finite = [*map(math.isfinite, metric(log, "loss"))]
     assert finite[0] and not finite[-1]
     write_metrics(tmp_path / "metrics.jsonl", log)
     assert steps_without_loss(tmp_path / "metrics.jsonl") == finite.count(False)

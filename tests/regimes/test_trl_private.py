@@ -53,7 +53,7 @@ def test_every_private_name_of_a_trainer_is_listed(of_class: ast.ClassDef) -> No
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_the_installed_versions_have_them(trainer: type) -> None:
+def test_the_installed_versions_are_not_refused(trainer: type) -> None:
     require_private_names(trainer)
 
 

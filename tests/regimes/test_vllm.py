@@ -22,13 +22,13 @@ from g2d.regimes.grpo.auto_stop import train_until_decline
 from g2d.regimes.grpo.keys import AutoStop, Warmup
 from g2d.regimes.grpo.train import train_grpo
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rollout import Rollout
+from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.rollout_keys import EngineSettings, HarvestSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 from g2d.rollouts.weights_check import WrongWeightsError
 from tests.models import rollouts_of, tiny_policy
 from tests.regimes.stops import assert_resumes, terminated_after
-from tests.regimes.trainings import EVERY_STEP, adapter_digest, easy, rows_of, semi_online
+from tests.regimes.trainings import EVERY_STEP, adapter_digest, easy, metric, rows_of, semi_online, steps_of
 from tests.shared import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM
@@ -61,15 +61,16 @@ def warm_up(work: Path, k: int, *, lora: Lora = SURE, resume_from: Path | None =
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sampler, "close", noted)
         log = train_grpo(job).log
-    return Run(work, [row for row in log if "loss" in row], synced_at)
+    return Run(work, steps_of(log), synced_at)
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
     """Uninterrupted runs by `sync_every`."""
     folder = tmp_path_factory.mktemp("straight")
-    lengths = {1: 4, 2: 6}
-    return {every: warm_up(folder / str(every), k, sync_every=every, lora=NOISY) for every, k in lengths.items()}
+    every_step = warm_up(folder / "1", 4, sync_every=1, lora=NOISY)
+    every_second_step = warm_up(folder / "2", 6, sync_every=2, lora=NOISY)
+    return {1: every_step, 2: every_second_step}
 
 
 SYNCS = [(1, [0, 1, 2, 3]), (2, [0, 2, 4])]
@@ -80,7 +81,7 @@ def test_it_reaches_k_and_syncs_the_adapter_every_v_steps(
     straight: dict[int, Run], sync_every: int, synced_at: list[int]
 ) -> None:
     log = straight[sync_every].log
-    assert [row["step"] for row in log] == list(range(1, len(log) + 1))
+    assert metric(log, "step") == [*range(1, len(log) + 1)]
     assert straight[sync_every].synced_at == synced_at
 
 
@@ -106,7 +107,7 @@ def test_the_policy_with_dropout_is_the_denominator_of_its_first_update(
     straight: dict[int, Run], sync_every: int
 ) -> None:
     """As without vLLM: nothing is clipped."""
-    assert {row["clip_ratio/region_mean"] for row in straight[sync_every].log} == {0}
+    assert set(metric(straight[sync_every].log, "clip_ratio/region_mean")) == {0}
 
 
 @pytest.fixture
@@ -130,16 +131,16 @@ def test_the_log_has_the_means_of_the_rollouts(straight: dict[int, Run], rollout
     log = straight[1].log
     steps = rollouts.groupby("step")
     cut_off = (rollouts["finish_reason"] == "length").groupby(rollouts["step"])
-    assert [row["reward"] for row in log] == pytest.approx(steps["reward"].mean().tolist())
-    assert [row["completions/mean_length"] for row in log] == pytest.approx(steps["token_count"].mean().tolist())
-    assert [row["completions/clipped_ratio"] for row in log] == pytest.approx(cut_off.mean().tolist())
+    assert metric(log, "reward") == pytest.approx(steps["reward"].mean().tolist())
+    assert metric(log, "completions/mean_length") == pytest.approx(steps["token_count"].mean().tolist())
+    assert metric(log, "completions/clipped_ratio") == pytest.approx(cut_off.mean().tolist())
 
 
 def test_a_chain_equals_an_uninterrupted_run(straight: dict[int, Run], tmp_path: Path) -> None:
     first = warm_up(tmp_path / "first", 2, lora=NOISY)
     chained = warm_up(tmp_path / "second", 4, lora=NOISY, resume_from=first.work / "checkpoint")
     assert adapter_digest(chained.work) == adapter_digest(straight[1].work) != adapter_digest(first.work)
-    assert [row["reward"] for row in chained.log] == [row["reward"] for row in straight[1].log]
+    assert metric(chained.log, "reward") == metric(straight[1].log, "reward")
 
 
 def test_a_stopped_run_resumes_at_a_step_of_sync(straight: dict[int, Run], tmp_path: Path) -> None:
@@ -155,8 +156,9 @@ def test_one_generation_serves_v_updates(tmp_path: Path) -> None:
     assert run.synced_at == [0, 2]
     frame = pd.read_parquet(tmp_path / "rollouts.parquet")
     assert frame.groupby(["generated_at", "step"]).size().to_dict() == {(1, 1): 16, (1, 2): 16, (3, 3): 16, (3, 4): 16}
-    assert [row["step"] for row in run.log if "completions/mean_length" in row] == [1, 3]
-    assert all("sampling/importance_sampling_ratio/mean" not in row for row in run.log)
+    log = pd.DataFrame(run.log)
+    assert log.dropna(subset="completions/mean_length")["step"].tolist() == [1, 3]
+    assert "sampling/importance_sampling_ratio/mean" not in log
     # Every completion of the large batch has another seed: the answers to some prompt differ.
     lengths = frame.groupby(["generated_at", "problem_id"]).token_count.nunique()
     assert lengths.max() > 1
@@ -164,7 +166,7 @@ def test_one_generation_serves_v_updates(tmp_path: Path) -> None:
 
 def test_the_engine_gets_the_policy_and_not_its_reference(tmp_path: Path) -> None:
     log = warm_up(tmp_path, 4, beta=0.1, reference="sync", reference_every=2).log
-    assert max(row["sampling/sampling_logp_difference/max"] for row in log) < 1e-4
+    assert max(metric(log, "sampling/sampling_logp_difference/max")) < 1e-4
     assert log[2]["kl"] < 1e-6 < min(log[1]["kl"], log[3]["kl"])
 
 
@@ -184,14 +186,21 @@ def test_training_and_probes_take_turns(tmp_path: Path, monkeypatch: pytest.Monk
         tiny_policy(heads=1), easy(20), warmup, lora=SURE, seed=0, work=tmp_path, engine=VLLM, group_size=2,
         harvest=harvest, policy_id="tiny/auto", k=6,
     )  # fmt: skip
-    drawn: list[list[Rollout]] = []
+    drawn: list[pd.DataFrame] = []
     probe = auto_stop.probe_rollouts
-    monkeypatch.setattr(auto_stop, "probe_rollouts", lambda *job: drawn.append(probe(*job)) or drawn[-1])
+
+    def kept(*arguments: Any) -> Any:
+        rollouts = probe(*arguments)
+        drawn.append(to_frame(rollouts))
+        return rollouts
+
+    monkeypatch.setattr(auto_stop, "probe_rollouts", kept)
     probes = train_until_decline(train_grpo, job).probes
     assert probes is not None
     assert probes["step"].tolist() == [3, 6]
-    assert {row.engine for rows in drawn for row in rows} == {"vllm"}
-    assert probes["tokens_generated"].tolist() == [sum(row.token_count for row in rows) for rows in drawn]
+    first, second = drawn
+    assert {*first["engine"], *second["engine"]} == {"vllm"}
+    assert probes["tokens_generated"].tolist() == [first["token_count"].sum(), second["token_count"].sum()]
 
 
 def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(
@@ -199,13 +208,15 @@ def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(
 ) -> None:
     """A stopped and resumed run; its rollouts equal a harvest of the adapter that was synced."""
     base = tiny_policy(heads=1)
-    receive = Sampler._receive
+    sync = Sampler.sync
 
-    def kept(self: Sampler, step: int) -> None:
-        shutil.copytree(self.folder, tmp_path / f"synced-{step}", dirs_exist_ok=True)
-        receive(self, step)
+    def kept(self: Sampler, step: int) -> bool:
+        is_synced = sync(self, step)
+        if is_synced:
+            shutil.copytree(self.folder, tmp_path / f"synced-{step}", dirs_exist_ok=True)
+        return is_synced
 
-    monkeypatch.setattr(Sampler, "_receive", kept)
+    monkeypatch.setattr(Sampler, "sync", kept)
     changes = {"sync_every": 2, "base": base, "engine": VLLM, "lora": SURE}
     assert_resumes(lambda work: semi_online(work, k=4, **changes), tmp_path, 3)
 
@@ -213,13 +224,14 @@ def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(
     problems = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
     vllm = VllmEngine(policy, EngineSettings(name="vllm", adapters="lora"))
     try:
-        harvest = rollouts_of(policy, problems, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
+        drawn = rollouts_of(policy, problems, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
     finally:
         vllm.close()
+    harvest = to_frame(drawn)
     rows = rows_of(tmp_path / "straight").query("step == 3").head(8)
-    assert list(rows["token_count"]) == [rollout.token_count for rollout in harvest]
+    assert list(rows["token_count"]) == list(harvest["token_count"])
     texts = rows["completion_text"].dropna()
-    assert list(texts) == [rollout.completion_text for rollout in harvest][: len(texts)]
+    assert list(texts) == list(harvest["completion_text"])[: len(texts)]
     assert set(rows["generated_at"]) == {3}
 
 

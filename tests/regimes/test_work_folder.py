@@ -95,7 +95,7 @@ def test_an_orphan_and_an_earlier_attempt_are_waited_for(
     assert messages == [f"waiting for process {other.pid}, an earlier attempt that is saving its step in work"]
 
 
-def test_children_of_a_killed_process_hold_no_lock(tmp_path: Path) -> None:
+def test_a_folder_is_not_refused_because_of_children_of_a_killed_process(tmp_path: Path) -> None:
     forks = "child = os.fork()\n    if child == 0: sys.stdin.read(); os._exit(0)"
     with working(tmp_path, forks) as other:
         other.kill()
@@ -104,7 +104,9 @@ def test_children_of_a_killed_process_hold_no_lock(tmp_path: Path) -> None:
             pass
 
 
-def test_a_requeued_job_takes_over_from_its_lost_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requeued_job_is_not_refused_the_folder_of_its_lost_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     with working(tmp_path, SLURM_JOB_ID="17"):
         lock = Path("work") / LOCK

@@ -48,12 +48,25 @@ def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WAR
 
 def steps_of(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of gradient steps, without their times."""
-    return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
+    steps = [row.copy() for row in log if "loss" in row]
+    for row in steps:
+        row.pop("step_time", None)
+    return steps
+
+
+def metric(log: list[dict[str, Any]], name: str) -> list[Any]:
+    """Return a metric of every gradient step."""
+    return [row[name] for row in log if "loss" in row]
 
 
 def easy(n: int) -> list[Problem]:
     """Problems that the tests' model answers correctly half of the time, so that some rollouts earn a reward."""
     return [replace(problem, answer="0") for problem in generate("arithmetic", "train", n, seed=0)]
+
+
+def impossible(problems: list[Problem]) -> list[Problem]:
+    """Replace the answers by one that no model gives."""
+    return [replace(problem, answer="x") for problem in problems]
 
 
 def adapter_digest(work: Path) -> str:
@@ -151,8 +164,8 @@ DPO = Dpo(epochs=3, per_device_batch_size=4, gradient_accumulation_steps=2, lear
 
 
 def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
-    base, kwargs = tiny_policy(), {"lora": Lora(), "seed": 0, "checkpointing": saving} | kwargs
-    return steps_of(train_dpo(TrainingJob(base, pairs(22, base), settings, work=work, **kwargs)).log)
+    job = {"lora": Lora(), "seed": 0, "checkpointing": saving} | kwargs
+    return steps_of(train_dpo(TrainingJob(tiny_policy(), pairs(22), settings, work=work, **job)).log)
 
 
 def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:

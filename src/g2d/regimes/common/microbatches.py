@@ -63,12 +63,12 @@ def _on_cpu(job: TrainingJob[object, object], training: Training, lengths: Lengt
     if resumes or not (shared or autocast):
         return MicroBatches(rows, checkpointing)
     if shared and update and training.group > 1:
-        rows = _rows_of_groups(rows, update, training.group, lengths)
+        rows = rows_of_groups(rows, update, training.group, lengths)
     at_once = shared and pretrained
     return MicroBatches(rows, checkpointing, shared_prompts=shared, autocast=autocast, whole_logits=at_once)
 
 
-def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
+def rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
     """Return completions per pass, in whole groups if possible, with at most the tokens of `rows` unshared ones."""
     prompt, completion = lengths
 
