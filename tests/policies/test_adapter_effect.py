@@ -16,7 +16,8 @@ from g2d.policies.adapter_rounding import effect_left, recorded_effect
 from g2d.policies.record import as_json
 from tests.models import adapted, tiny_policy
 
-WIDTH, RANK = 256, 8
+WIDTH = 256
+RANK = 8
 
 
 def layer(std: float, dtype: torch.dtype) -> Linear:
@@ -35,7 +36,8 @@ def layer(std: float, dtype: torch.dtype) -> Linear:
 
 def measured_effect(std: float) -> float:
     x = torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
-    exact, half = layer(std, torch.float32), layer(std, torch.bfloat16)
+    exact = layer(std, torch.float32)
+    half = layer(std, torch.bfloat16)
     with torch.no_grad():
         change = exact(x.float()) - exact.base_layer(x.float())
         rounded = half(x).float() - half.base_layer(x).float()
@@ -48,8 +50,10 @@ def test_the_share_equals_a_layer_that_is_run(tmp_path: Path, std: float) -> Non
     name = "model.layers.0.mlp.up_proj"
     save_file({f"{name}.weight": linear.base_layer.weight.data}, tmp_path / "model.safetensors")
     (tmp_path / "adapter").mkdir()
-    parts = {"lora_A": linear.lora_A["default"].weight.data, "lora_B": linear.lora_B["default"].weight.data}
-    saved = {f"base_model.model.{name}.{part}.weight": weights for part, weights in parts.items()}
+    saved = {
+        f"base_model.model.{name}.lora_A.weight": linear.lora_A["default"].weight.data,
+        f"base_model.model.{name}.lora_B.weight": linear.lora_B["default"].weight.data,
+    }
     save_file(saved, tmp_path / "adapter/adapter_model.safetensors")
     (tmp_path / "adapter/adapter_config.json").write_text(json.dumps({"r": RANK, "lora_alpha": 2 * RANK}))
     assert effect_left(tmp_path, tmp_path / "adapter") == pytest.approx(measured_effect(std), abs=0.05)
@@ -57,14 +61,15 @@ def test_the_share_equals_a_layer_that_is_run(tmp_path: Path, std: float) -> Non
 
 def test_it_grows_with_the_adapter_and_is_none_without_weights(tmp_path: Path) -> None:
     m0 = tiny_policy().base
-    small, large, none = (tmp_path / name for name in ("small", "large", "none"))
-    for folder, std in ((small, 1e-4), (large, 1e-1), (none, 0.0)):
-        adapted(tiny_policy(), folder, std=std)
-    shares = [effect_left(m0, folder) for folder in (small, large)]
-    assert shares[0] is not None and shares[1] is not None
-    assert shares[0] < 0.9 < shares[1]
-    assert effect_left(m0, none) is None
-    assert effect_left(tmp_path, large) is None  # no weights of M0
+    adapted(tiny_policy(), tmp_path / "small", std=1e-4)
+    adapted(tiny_policy(), tmp_path / "large", std=1e-1)
+    adapted(tiny_policy(), tmp_path / "none", std=0.0)
+    small = effect_left(m0, tmp_path / "small")
+    large = effect_left(m0, tmp_path / "large")
+    assert small is not None and large is not None
+    assert small < 0.9 < large
+    assert effect_left(m0, tmp_path / "none") is None
+    assert effect_left(tmp_path, tmp_path / "large") is None  # no weights of M0
 
 
 def test_it_is_recorded_if_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,11 @@ REPOSITORY = Path(__file__).parents[2]
 
 def shapes(folder: Path) -> dict[str, Any]:
     with safe_open(folder / "model.safetensors", "pt") as weights:
-        slices = [(name, weights.get_slice(name)) for name in weights.keys()]  # noqa: SIM118
-        return {name: (part.get_dtype(), part.get_shape()) for name, part in slices}
+        found = {}
+        for name in weights.keys():  # noqa: SIM118
+            part = weights.get_slice(name)
+            found[name] = (part.get_dtype(), part.get_shape())
+        return found
 
 
 def test_the_shipped_files_have_the_digests_of_the_recipe() -> None:
@@ -46,7 +49,8 @@ def test_the_script_makes_such_a_model(tmp_path: Path, monkeypatch: pytest.Monke
     script["PROBLEMS"].update(n=20)
     monkeypatch.setattr("sys.argv", ["embedded_model.py", "--work", str(tmp_path / "work"), "--out", str(tmp_path)])
     script["main"]()
-    made, shipped = read_json(tmp_path / embedded.RECIPE), read_json(embedded.FOLDER / embedded.RECIPE)
+    made = read_json(tmp_path / embedded.RECIPE)
+    shipped = read_json(embedded.FOLDER / embedded.RECIPE)
     assert shapes(tmp_path) == shapes(embedded.FOLDER)
     for name in embedded.digests().keys() - {"model.safetensors"}:
         assert sha256(tmp_path / name) == sha256(embedded.FOLDER / name), name
