@@ -260,7 +260,7 @@ def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
         assert str(kept.field(name).type) == "list<element: int32>"
     assert list(frame.columns) == [name for name in COLUMNS if name not in OF_REWARDS]
     pd.testing.assert_frame_equal(frame, to_frame(drawn))
-    assert list(frame.problem_id) == [p.problem_id for p in problems for _ in range(4)]
+    assert list(frame.problem_id) == np.repeat([problem.problem_id for problem in problems], 4).tolist()
     assert ((frame.reward == 1) == (frame.verdict == "correct")).all()
     without = rollouts_of(tiny_policy(), problems, Prompt(), sampling(HARVEST, seed=0))  # not for training
     assert to_frame(without).columns.tolist() == frame.columns.drop([*OF_TOKENS]).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def prompts_behind(common: list[int], *lengths: int) -> list[list[int]]:
 
 
 def drawn(model: Any, prompts: list[list[int]], decoding: Decoding) -> dict[Sample, list[int]]:
-    samples = [(i, j) for i in range(len(prompts)) for j in range(decoding.samples_per_prompt)]
+    samples = [*product(range(len(prompts)), range(decoding.samples_per_prompt))]
 
     def stream(sample: Sample) -> np.ndarray:
         return random_stream(decoding, str(sample[0]), sample[1])
