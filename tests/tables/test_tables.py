@@ -302,7 +302,7 @@ def test_the_seeds_of_a_harvest_share_their_prompts():
 def rewarded(rewards: dict[str, list[float | None]]) -> pd.DataFrame:
     """Rollouts with these rewards by prompt, all with the right answer."""
     frame = groups([(len(of_prompt), len(of_prompt)) for of_prompt in rewards.values()])
-    given = [reward for of_prompt in rewards.values() for reward in of_prompt]
+    given = [*chain.from_iterable(rewards.values())]
     return frame.assign(reward=pd.Series(given, frame.index, dtype=float))
 
 

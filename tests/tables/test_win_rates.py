@@ -207,7 +207,7 @@ def drawn(rng: np.random.Generator, taste: np.ndarray, longer: float, bias: floa
     """Two replies to each prompt; the score is taste, `bias` per character, and noise."""
     length = rng.poisson(20 + longer, size=(len(taste), 2))
     score = taste[:, None] + bias * length + rng.normal(size=length.shape)
-    return replies(score.tolist(), [["x" * characters for characters in row] for row in length])
+    return replies(score.tolist(), np.char.multiply("x", length).tolist())
 
 
 @pytest.mark.parametrize(("seeds", "longer", "bias"), [(1, 0.0, 0.0), (3, 6.0, 0.3)], ids=["alike", "only longer"])
