@@ -114,7 +114,7 @@ def grpo(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
 
 
 def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
-    keys = {"sync_every": 2, "prompts": "mixed", "margin": 0.001, "steps": [2, 4]}
+    keys = {"sync_every": 2, "prompts": "mixed", "min_reward_margin": 0.001, "steps": [2, 4]}
     return train_semi_online(work, k, problems=problems(10, 6), reward=reward(), **keys, **kwargs)
 
 
