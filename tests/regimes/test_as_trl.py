@@ -34,10 +34,9 @@ from g2d.rewards.controls import Random
 from g2d.rewards.training_reward import TrainingReward
 from tests.models import tiny_policy
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import easy, metric, pairs, saving, steps_of
+from tests.regimes.trainings import NO_DROPOUT, easy, metric, pairs, saving, steps_of
 
 NONE = Lora.model_validate("none")
-ADAPTER = Lora(dropout=0.0)
 Run = Callable[[Path], list[dict[str, Any]]]
 
 
@@ -99,23 +98,23 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def trained(train: Any, data: Any, settings: Any, work: Path, **job: Any) -> list[dict[str, Any]]:
-    job = {"seed": 0, "lora": ADAPTER, "checkpointing": saving(work), "shared_prompts": False} | job
+    job = {"seed": 0, "lora": NO_DROPOUT, "checkpointing": saving(work), "shared_prompts": False} | job
     return steps_of(train(TrainingJob(tiny_policy(), data, settings, work=work, **job)).log)
 
 
-def grpo(work: Path, lora: Lora = ADAPTER, reward: Any = None, k: int = 3, **keys: Any) -> list[dict[str, Any]]:
+def grpo(work: Path, lora: Lora = NO_DROPOUT, reward: Any = None, k: int = 3, **keys: Any) -> list[dict[str, Any]]:
     values = {"steps": [4], "horizon": 4, "learning_rate": 1e-2, "max_completion_length": 12} | keys
     warmup = Warmup.model_validate(values)
     coin = reward or Random(reward="random")
     return trained(train_grpo, easy(20), warmup, work, lora=lora, reward=coin, group_size=4, k=k)
 
 
-def dpo(work: Path, lora: Lora = ADAPTER, **keys: Any) -> list[dict[str, Any]]:
+def dpo(work: Path, lora: Lora = NO_DROPOUT, **keys: Any) -> list[dict[str, Any]]:
     values = {"per_device_batch_size": 4, "gradient_accumulation_steps": 1, "max_steps": 3, "learning_rate": 1e-2}
     return trained(train_dpo, pairs(24), Dpo.model_validate(values | keys), work, lora=lora)
 
 
-def rft(work: Path, lora: Lora = ADAPTER, **keys: Any) -> list[dict[str, Any]]:
+def rft(work: Path, lora: Lora = NO_DROPOUT, **keys: Any) -> list[dict[str, Any]]:
     values = {"per_device_batch_size": 4, "gradient_accumulation_steps": 1, "max_steps": 3, "learning_rate": 1e-2}
     settings = Rft.model_validate({"regime": "rft"} | values | keys)
     return trained(train_rft, chosen_completions(pairs(24)), settings, work, lora=lora)

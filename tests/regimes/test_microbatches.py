@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import read_json, write_json
+from g2d.jobs.files import write_json
 from g2d.memory.workload import MicroBatches
 from g2d.regimes.common.checkpoints import MICROBATCHES, Checkpoints, TrainingStoppedError
 from g2d.regimes.common.microbatches import choose_microbatches
@@ -17,7 +17,17 @@ from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.offline.rft import Rft, train_rft
 from tests.models import tiny_policy
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import EVERY_STEP, NO_DROPOUT, WARMUP, adapter_digest, dpo, easy, metric, warm_up
+from tests.regimes.trainings import (
+    EVERY_STEP,
+    NO_DROPOUT,
+    WARMUP,
+    adapter_digest,
+    dpo,
+    easy,
+    metric,
+    microbatches,
+    warm_up,
+)
 
 # Free and all bytes.
 LARGE = (80 * 2**30, 80 * 2**30)
@@ -27,10 +37,6 @@ DPO = Dpo(epochs=2, gradient_accumulation_steps=2, learning_rate=2e-3)  # 8 pair
 
 def on_a_card(patch: pytest.MonkeyPatch, memory: tuple[int, int] | None) -> None:
     patch.setattr("g2d.regimes.common.microbatches.card_memory", lambda: memory)
-
-
-def microbatches(work: Path) -> MicroBatches:
-    return MicroBatches(**read_json(sorted(work.glob("step-*"))[-1] / MICROBATCHES))
 
 
 def test_a_cpu_takes_the_numbers_that_were_the_defaults(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from g2d.rewards.training_reward import TrainingReward
 from tests.models import tiny_policy
 from tests.regimes.conftest import Seen
 from tests.regimes.stops import assert_resumes, terminated_after
-from tests.regimes.trainings import adapter_digest, easy, gradient, log_probabilities, metric, saving, steps_of
+from tests.regimes.trainings import adapter_digest, easy, gradient, log_probabilities, metric, rows_of, saving, steps_of
 
 PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
 V2_I2 = {"updates_per_generation": 2, "iterations": 2}
@@ -50,15 +50,11 @@ def warm_up(work: Path, keys: dict[str, Any], k: int, *, group_size: int = 2, **
     )
 
 
-def rollouts(work: Path) -> pd.DataFrame:
-    return pd.read_parquet(work / "rollouts.parquet")
-
-
 @pytest.mark.parametrize("keys", [{}, V2_I2], ids=str)
 def test_the_bill_has_the_tokens_that_were_judged(tmp_path: Path, keys: dict[str, Any]) -> None:
     meter = Meter("job", "train_grpo")
     warm_up(tmp_path, keys, 4, meter=meter)
-    frame = rollouts(tmp_path)
+    frame = rows_of(tmp_path)
     assert len(frame) == 16 * 4 // keys.get("iterations", 1)
     assert meter.tokens_generated == frame.token_count.sum()
     assert ("generated_at" in frame) == bool(keys)
@@ -84,7 +80,7 @@ def test_a_row_names_the_step_that_consumed_it(tmp_path: Path, watch: Any) -> No
 
     watch(seen)
     warm_up(tmp_path, {"updates_per_generation": 4}, 8)
-    frame = rollouts(tmp_path)
+    frame = rows_of(tmp_path)
     assert frame.groupby("step").token_count.apply(sorted).to_dict() == pd.Series(lengths).map(sorted).to_dict()
     assert frame.groupby("generated_at").step.unique().map(sorted).to_dict() == {1: [1, 2, 3, 4], 5: [5, 6, 7, 8]}
 

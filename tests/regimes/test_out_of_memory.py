@@ -15,11 +15,10 @@ from transformers import Trainer
 from transformers.models.llama import LlamaModel
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import read_json, sha256
-from g2d.memory.workload import MicroBatches
+from g2d.jobs.files import sha256
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.common.checkpoints import MICROBATCHES, TrainingStoppedError
+from g2d.regimes.common.checkpoints import TrainingStoppedError
 from g2d.regimes.common.out_of_memory import train_within_memory
 from g2d.regimes.common.regime import Regime, Trained, TrainingJob
 from g2d.regimes.offline.pairs import PairKeys
@@ -29,7 +28,7 @@ from tests.models import rollouts_of, texts_of, tiny_policy
 from tests.regimes.any_regime import STEPS, job_of, weights
 from tests.regimes.harvests import Harvest
 from tests.regimes.stops import terminated_after
-from tests.regimes.trainings import EVERY_STEP, NO_DROPOUT, easy, metric, steps_of
+from tests.regimes.trainings import EVERY_STEP, NO_DROPOUT, easy, metric, microbatches, steps_of
 
 LARGE = {"per_device_batch_size": 4, "gradient_accumulation_steps": 1}
 SMALL = {"per_device_batch_size": 2, "gradient_accumulation_steps": 2}
@@ -73,10 +72,6 @@ def train(regime: Regime, job: TrainingJob[Any, Any]) -> Trained:
     return train_within_memory(regime.train, job)
 
 
-def division(work: Path) -> MicroBatches:
-    return MicroBatches(**read_json(sorted(work.glob("step-*"))[-1] / MICROBATCHES))
-
-
 @pytest.mark.parametrize("regime", REGIMES.values(), ids=REGIMES)
 def test_a_training_that_halves_its_passes_has_the_bits_of_one_that_begins_with_them(
     regime: Regime, harvest: Harvest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -103,7 +98,7 @@ def test_it_resumes_from_the_newest_checkpoint(
         log = steps_of(train(regime, job).log)
     assert "goes on from step 1," in capsys.readouterr().out
     assert seen == [sequences(regime, rows) for rows in (4, 2, 2, 2, 2)]
-    assert division(tmp_path / "halved").rows == 2
+    assert microbatches(tmp_path / "halved").rows == 2
     assert metric(log, "step") == [*range(1, STEPS + 1)]
     assert metric(log, "loss") == pytest.approx(metric(whole, "loss"), abs=1e-5)
     assert metric(log, "grad_norm") == pytest.approx(metric(whole, "grad_norm"), rel=1e-3)
@@ -123,7 +118,7 @@ def test_passes_are_halved_until_they_fit(harvest: Harvest, tmp_path: Path) -> N
     with memory_for(2) as seen:
         train(DPO, job_of(DPO, harvest, tmp_path, **LARGE))
     assert set(seen) == {2}
-    assert division(tmp_path).rows == 1
+    assert microbatches(tmp_path).rows == 1
 
 
 @pytest.mark.parametrize("regime", REGIMES.values(), ids=REGIMES)

@@ -10,14 +10,15 @@ from typing import Any
 import pandas as pd
 import torch
 
-from g2d.jobs.files import sha256
+from g2d.jobs.files import read_json, sha256
+from g2d.memory.workload import MicroBatches
 from g2d.policies import PolicyRecord, load_tokenizer
 from g2d.policies.model_keys import Lora
 from g2d.policies.record import tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, plain_ids
 from g2d.problems.synthetic import generate
-from g2d.regimes.common.checkpoints import Checkpointing
+from g2d.regimes.common.checkpoints import MICROBATCHES, Checkpointing
 from g2d.regimes.common.regime import Trained, TrainingJob
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
@@ -99,6 +100,11 @@ def pairs(n: int = 24, base: PolicyRecord | None = None) -> list[Pair]:
 
 
 EVERY_STEP = Checkpointing(every_minutes=1e-6)
+
+
+def microbatches(work: Path) -> MicroBatches:
+    """Return the passes that the newest checkpoint in a folder has recorded."""
+    return MicroBatches(**read_json(sorted(work.glob("step-*"))[-1] / MICROBATCHES))
 
 
 def saving(work: Path) -> Checkpointing:
