@@ -61,11 +61,11 @@ def run(main: Callable[[Snakemake], None], snakemake: Snakemake) -> None:
     end_with_snakemake()  # imports take long
     try:
         shared = _shared(snakemake)
-    except KeyboardInterrupt:
+        if shared is None:
+            main(snakemake)
+            return
+    except KeyboardInterrupt:  # without a traceback of the imports
         sys.exit(128 + signal.SIGINT)
-    if shared is None:
-        main(snakemake)
-        return
     connection, (host, child) = shared
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: connection.send(number))
