@@ -87,6 +87,11 @@ def forecast(dag):
     return hours_left(GRID, jobs, RESULTS, device, finished_here()), device
 
 
+def is_shell_here():
+    """Whether the user's shell is in the folder of this run, and not in another one (--directory)."""
+    return Path.cwd() == Path(os.environ.get("PWD", ".")).resolve()
+
+
 def not_loaded():
     """What `g2d config check` finds that a plan does not, if the configuration has such files; else None."""
     sources = [*CONFIG.models.values(), *CONFIG.problem_sources.values(), *CONFIG.rewards.values()]
@@ -94,7 +99,7 @@ def not_loaded():
     if not any(paths) and CONFIG.verifier is None:
         return None
     check = shlex.join(["g2d", "config", "check", *FILES])
-    if Path.cwd() != Path(os.environ.get("PWD", ".")).resolve():
+    if not is_shell_here():
         check = f"cd {shlex.quote(str(Path.cwd()))} && {check}"  # paths are relative to --directory
     return f"`{check}` also loads the local models, problems and Python files, which a plan does not."
 
@@ -127,7 +132,8 @@ def point_to_status(dag):
         is_start = event_of(record) == LogEvent.JOB_INFO
         return is_start and own_name(record.rule_name) in (*ONLINE_STAGES, *OFFLINE_STAGES)
 
-    say_it = partial(logger.warning, "`g2d status --watch`, in another terminal, shows steps and the time left.")
+    watch = shlex.join(["g2d", "status", *([] if is_shell_here() else [str(RESULTS.absolute())]), "--watch"])
+    say_it = partial(logger.warning, f"`{watch}`, in another terminal, shows steps and the time left.")
     at_record(starts_training, [say_it])
 
 
