@@ -2,6 +2,7 @@
 
 import logging
 import shlex
+import subprocess
 import time
 from functools import cache, partial
 
@@ -51,7 +52,8 @@ class OneLine(DefaultFormatter):
         if reason is None:
             return super().format_job_error(msg)
         message, _ = self.running.pop(msg["jobid"], ("", 0))
-        line = f"{time.strftime('%H:%M:%S')}  Error in rule {msg['rule_name']}: {message}"
+        error = f"Error in rule {msg['rule_name']}"
+        line = f"{time.strftime('%H:%M:%S')}  {error}: {message}"
         # A job of a cluster prints the reason elsewhere.
         return f"{line}\n{reason}" if workflow.execution_settings.use_threads else line
 
@@ -216,16 +218,34 @@ def say_failures_last():
 def shorten_interrupt():
     """After Ctrl-C, print how to go on instead of an error for each job that it stopped."""
     stopped = []
+    stopped_jobs = []  # that ended before Snakemake noticed
 
     def is_shown(record):
-        if str(record.msg).startswith("Terminating processes on user request"):
+        text = str(record.msg)
+        if text.startswith("Terminating processes on user request"):
             stopped.append(record)
-        elif stopped and str(record.msg).startswith("Elapsed time"):  # the last line
-            record.msg = f"{record.msg}\nFinished jobs stay: type the same command to go on."
+        elif stopped and text.startswith("Elapsed time"):  # the last line
+            record.msg = f"{text}\nFinished jobs stay: type the same command to go on."
+        elif text.endswith("non-zero exit status 130."):  # of Ctrl-C
+            stopped_jobs.append(record)
+            return False
+        elif stopped_jobs and event_of(record) == LogEvent.JOB_ERROR:
+            stopped_jobs.pop()
+            return False
         return not stopped or record.levelno < logging.ERROR
 
     if READ_FIRST and workflow.is_main_process:
         logger.addFilter(is_shown)
+
+
+def hold_back_interrupts():
+    """Let Ctrl-C wait until a job has imported g2d (`allow_interrupt`): Python would print the stack of an import."""
+    is_own = READ_FIRST and workflow.modifier.is_main_snakefile()  # a prefix holds for all rules of a workflow
+    if not is_own or workflow.deployment_settings.deployment_method:
+        return
+    blocked = ["env", "--block-signal=INT"]  # GNU
+    if subprocess.run([*blocked, "true"], capture_output=True).returncode == 0:
+        shell.prefix(f"set -euo pipefail; {' '.join(blocked)} ")
 
 
 # After a run.
