@@ -61,7 +61,7 @@ def test_no_bar_of_progress_is_printed(capsys: pytest.CaptureFixture[str]) -> No
     [
         ("{{ 'x' * 10**10 }}", "the chat template takes more than 2 s"),
         ("{{ raise_exception('no') }}", "chat template fails: no"),
-        ("hello", "the chat template drops a part of the user message"),
+        ("hello", "the chat template drops the user message"),
     ],
 )
 def test_the_template_of_a_reward_model_is_tried(
@@ -110,6 +110,17 @@ def test_mistakes_of_all_kinds_are_reported_together(capsys: pytest.CaptureFixtu
     ]
     assert len(lines) == len(keys)
     assert all(any(line.startswith(f"my.yaml: {key}") for line in lines) for key in keys)
+
+
+def test_a_missing_model_hides_no_mistake_in_data_or_verifier(capsys: pytest.CaptureFixture[str]) -> None:
+    write_pool([{"problem": "1 + 1", "solution": 2, "level": 1}] * 9)
+    Path("mine.py").write_text("def judge(problem, completion):\n    return 'yes'\n")
+    lines = checked(
+        capsys,
+        models={"mine": {"source": "local", "path": "modle"}},
+        verifier={"source": "python", "file": "mine.py"},
+    )
+    assert [line.split(": ")[1] for line in lines] == ["models.mine.path", "pool.jsonl, line 1", "verifier.file"]
 
 
 def test_a_completion_that_does_not_fit_is_named_with_the_largest_value_that_does(

@@ -198,6 +198,10 @@ def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: di
         ({"calibration": {"factorial_temperatures": [1.3]}}, "factorial_temperatures repeat"),
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
         (
+            {"prompt": {"template": "{question}"}},
+            "the template has {question}, but the problem is {problem}: write that",
+        ),
+        (
             {"prompt": {"template": "{question}: {problem}"}},
             "the template has {question}, but the problem is {problem}: write that, or drop it",
         ),

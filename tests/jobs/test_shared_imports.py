@@ -274,6 +274,14 @@ def test_ctrl_c_before_the_imports_are_made_prints_nothing(run: Run, tmp_path: P
         os.kill(pid, signal.SIGKILL)
 
 
+def test_ctrl_c_during_the_imports_of_a_job_itself_prints_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    interrupted = JOB.replace("with stage(snakemake):\n        {body}", "raise KeyboardInterrupt")
+    script.write_text(interrupted.format(name="job", share=False, gpus=0))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (128 + signal.SIGINT, "")
+
+
 # Like a machine without memory for another process.
 REFUSES = f"""{FEW}
     from multiprocessing.popen_fork import Popen

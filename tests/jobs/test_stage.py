@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -90,6 +92,17 @@ def test_a_clock_that_is_behind_stops_a_job_before_it_begins_or_leaves_its_work(
     done = run(tmp_path, "open('begun', 'w')", read=["pairs.jsonl"])
     assert "find results -newermt now -exec touch {} +" in done.stderr
     assert not (tmp_path / "begun").exists()
+
+
+def test_the_command_that_is_printed_for_such_a_clock_ends_the_trouble(tmp_path: Path) -> None:
+    file = tmp_path / "results/pairs.jsonl"
+    file.parent.mkdir()
+    file.touch()
+    os.utime(file, (time.time() + 7200,) * 2)
+    done = run(tmp_path, "pass", read=["results/pairs.jsonl"])
+    [command] = re.findall(r"ahead: (find .*)$", done.stderr, re.M)
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
+    assert run(tmp_path, "pass", read=["results/pairs.jsonl"]).returncode == 0
 
 
 def test_a_clock_that_is_a_little_behind_is_waited_for(tmp_path: Path) -> None:

@@ -309,6 +309,23 @@ def test_ctrl_c_prints_how_to_go_on_and_no_error_per_job(grid: Project, micro_co
     assert "Error in rule" not in after
 
 
+def test_ctrl_c_at_the_start_of_a_job_prints_no_stack(tmp_path: Path, micro_config: dict[str, Any]) -> None:
+    project = Project.create(tmp_path / "g2d", micro_config)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background job would ignore it
+    interrupted = start(project, "results/problems/arithmetic.jsonl", start_new_session=True)
+    signal.signal(signal.SIGINT, before)
+    assert interrupted.stdout
+    for line in interrupted.stdout:
+        if "Load the problems arithmetic" in line:
+            break
+    os.killpg(interrupted.pid, signal.SIGINT)
+    output = interrupted.stdout.read()
+    assert interrupted.wait() == 1
+    assert "Traceback" not in output
+    assert "Error" not in output
+    assert output.splitlines()[-1] == "Finished jobs stay: type the same command to go on."
+
+
 def status_of(project: Project, folder: str) -> JobState:
     """State of a training in `g2d status`."""
     return next(state for state in Folder(project.results).look().states if state.job.name == f"{folder}/cost")

@@ -2,6 +2,7 @@
 # configuration be replaced, are there results without a record? (docs/architecture.md)
 
 import glob
+import shlex
 
 from g2d.checks.load import owner, read as read_config
 from g2d.jobs.digests import changed_inputs, keep_if_same
@@ -182,6 +183,14 @@ def refuse_to_replace(dag):
     logger.warning(message)
 
 
+def with_record(*arguments):
+    """Command line of Snakemake with the configuration of the results, for the user's shell."""
+    if is_shell_here():
+        return shlex.join(["snakemake", *arguments, "--configfile", str(RECORD)])
+    here = ["--snakefile", workflow.main_snakefile, "--directory", str(Path.cwd())]
+    return shlex.join(["snakemake", *arguments, *here, "--configfile", str(RECORD.absolute())])
+
+
 def refuse_unrecorded(dag):
     """Stop if results may be stale without Snakemake noticing.
 
@@ -209,7 +218,7 @@ def refuse_unrecorded(dag):
     if changed:
         raise Refusal(
             f"{unrecorded} finished results have no record in .snakemake, so it is unknown which of them the "
-            f"changed configuration makes stale. Run `snakemake --configfile {RECORD} --touch --forceall` once, "
+            f"changed configuration makes stale. Run `{with_record('--touch', '--forceall')}` once, "
             "which records them with the configuration they were made with, then this command again."
         )
 

@@ -2,6 +2,7 @@
 
 import logging
 import shlex
+import subprocess
 import time
 from functools import cache, partial
 
@@ -51,7 +52,8 @@ class OneLine(DefaultFormatter):
         if reason is None:
             return super().format_job_error(msg)
         message, _ = self.running.pop(msg["jobid"], ("", 0))
-        line = f"{time.strftime('%H:%M:%S')}  Error in rule {msg['rule_name']}: {message}"
+        error = f"Error in rule {msg['rule_name']}"
+        line = f"{time.strftime('%H:%M:%S')}  {error}: {message}"
         # A job of a cluster prints the reason elsewhere.
         return f"{line}\n{reason}" if workflow.execution_settings.use_threads else line
 
@@ -87,6 +89,11 @@ def forecast(dag):
     return hours_left(GRID, jobs, RESULTS, device, finished_here()), device
 
 
+def is_shell_here():
+    """Whether the user's shell is in the folder of this run, and not in another one (--directory)."""
+    return Path.cwd() == Path(os.environ.get("PWD", ".")).resolve()
+
+
 def not_loaded():
     """What `g2d config check` finds that a plan does not, if the configuration has such files; else None."""
     sources = [*CONFIG.models.values(), *CONFIG.problem_sources.values(), *CONFIG.rewards.values()]
@@ -94,7 +101,7 @@ def not_loaded():
     if not any(paths) and CONFIG.verifier is None:
         return None
     check = shlex.join(["g2d", "config", "check", *FILES])
-    if Path.cwd() != Path(os.environ.get("PWD", ".")).resolve():
+    if not is_shell_here():
         check = f"cd {shlex.quote(str(Path.cwd()))} && {check}"  # paths are relative to --directory
     return f"`{check}` also loads the local models, problems and Python files, which a plan does not."
 
@@ -127,7 +134,8 @@ def point_to_status(dag):
         is_start = event_of(record) == LogEvent.JOB_INFO
         return is_start and own_name(record.rule_name) in (*ONLINE_STAGES, *OFFLINE_STAGES)
 
-    say_it = partial(logger.warning, "`g2d status --watch`, in another terminal, shows steps and the time left.")
+    watch = shlex.join(["g2d", "status", *([] if is_shell_here() else [str(RESULTS.absolute())]), "--watch"])
+    say_it = partial(logger.warning, f"`{watch}`, in another terminal, shows steps and the time left.")
     at_record(starts_training, [say_it])
 
 
@@ -210,16 +218,34 @@ def say_failures_last():
 def shorten_interrupt():
     """After Ctrl-C, print how to go on instead of an error for each job that it stopped."""
     stopped = []
+    stopped_jobs = []  # that ended before Snakemake noticed
 
     def is_shown(record):
-        if str(record.msg).startswith("Terminating processes on user request"):
+        text = str(record.msg)
+        if text.startswith("Terminating processes on user request"):
             stopped.append(record)
-        elif stopped and str(record.msg).startswith("Elapsed time"):  # the last line
-            record.msg = f"{record.msg}\nFinished jobs stay: type the same command to go on."
+        elif stopped and text.startswith("Elapsed time"):  # the last line
+            record.msg = f"{text}\nFinished jobs stay: type the same command to go on."
+        elif text.endswith("non-zero exit status 130."):  # of Ctrl-C
+            stopped_jobs.append(record)
+            return False
+        elif stopped_jobs and event_of(record) == LogEvent.JOB_ERROR:
+            stopped_jobs.pop()
+            return False
         return not stopped or record.levelno < logging.ERROR
 
     if READ_FIRST and workflow.is_main_process:
         logger.addFilter(is_shown)
+
+
+def hold_back_interrupts():
+    """Let Ctrl-C wait until a job has imported g2d (`allow_interrupt`): Python would print the stack of an import."""
+    is_own = READ_FIRST and workflow.modifier.is_main_snakefile()  # a prefix holds for all rules of a workflow
+    if not is_own or workflow.deployment_settings.deployment_method:
+        return
+    blocked = ["env", "--block-signal=INT"]  # GNU
+    if subprocess.run([*blocked, "true"], capture_output=True).returncode == 0:
+        shell.prefix(f"set -euo pipefail; {' '.join(blocked)} ")
 
 
 # After a run.

@@ -7,10 +7,8 @@ import sys
 from functools import partial
 
 from g2d.checks.load import read_sources
-from g2d.checks.requirements import mistakes_in_files, require_files, require_installed, require_windows
+from g2d.checks.requirements import require_files, require_installed
 from g2d.config.file import read_files
-from g2d.config.sections import Config
-from g2d.grid.grid import Grid
 from g2d.plain import say
 from g2d.settings import ConfigError, together
 
@@ -27,7 +25,9 @@ def _check(arguments: argparse.Namespace) -> int:
     files = ", ".join(arguments.files)
     try:
         config = read_sources(read_files(arguments.files))
-        together(partial(require_files, config), partial(_require_contents, config))
+        from g2d.checks.contents import require_contents  # takes seconds to import
+
+        together(partial(require_files, config), partial(require_contents, config))
     except ConfigError as error:
         for mistake in str(error).splitlines():
             is_named = mistake.startswith(tuple(arguments.files))
@@ -39,12 +39,3 @@ def _check(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         say(f"On this machine it would stop: {error}")
     return 0
-
-
-def _require_contents(config: Config) -> None:
-    if mistakes_in_files(config):
-        require_windows(Grid(config))
-        return
-    from g2d.checks.contents import require_contents  # takes seconds to import
-
-    require_contents(config)

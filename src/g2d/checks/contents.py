@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from g2d.analysis.calibration import require_levels
-from g2d.checks.requirements import budgets, require_windows
+from g2d.checks.requirements import budgets, mistakes_in_files, require_windows
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.plain import first_line, plain
@@ -40,18 +40,32 @@ EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
 
 
 def require_contents(config: Config) -> None:
-    """Raise a ConfigError with the first mistake of each file and folder, and completions without room for a prompt."""
+    """Raise a ConfigError with the first mistake of each file and folder, and completions without room for a prompt.
+
+    Keys of files that cannot be used (`mistakes_in_files`) are left out.
+    """
+    usable = _Usable(mistakes_in_files(config))
     loaded: dict[str, list[Problem]] = {}  # local sets of problems
     longest: dict[tuple[str, str], int] = {}  # tokens of a prompt, by model and section
-    found = [*_check_problems(config, loaded), *_check_models(config, loaded, longest)]
+    found = [*_check_problems(config, usable, loaded), *_check_models(config, usable, loaded, longest)]
     first = next(iter(loaded.get("pool", ())), EXAMPLE)
-    found += [*_check_functions(config, first), *_check_reward_models(config)]
+    found += [*_check_functions(config, usable, first), *_check_reward_models(config, usable)]
     together(partial(require_windows, Grid(config), longest), partial(refuse, found))
 
 
-def _check_problems(config: Config, loaded: dict[str, list[Problem]]) -> Iterator[str]:
+class _Usable:
+    """Keys that no mistake is about."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        self.mistakes = mistakes
+
+    def __contains__(self, key: str) -> bool:
+        return not any(mistake.startswith((f"{key}.", f"{key}:")) for mistake in self.mistakes)
+
+
+def _check_problems(config: Config, usable: _Usable, loaded: dict[str, list[Problem]]) -> Iterator[str]:
     for name, source in config.problem_sources.items():
-        if not isinstance(source, LocalProblems):
+        if not isinstance(source, LocalProblems) or place_of(name) not in usable:
             continue
         try:
             loaded[name] = load_problems(name, source)
@@ -79,12 +93,12 @@ def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
             yield str(error)
 
 
-def _check_functions(config: Config, problem: Problem) -> Iterator[str]:
+def _check_functions(config: Config, usable: _Usable, problem: Problem) -> Iterator[str]:
     functions = {}
-    if config.verifier is not None:
+    if config.verifier is not None and "verifier" in usable:
         functions["verifier.file"] = judge_of(config.verifier.file)
     for name, reward in config.rewards.items():
-        if isinstance(reward, PythonReward):
+        if isinstance(reward, PythonReward) and f"rewards.{name}" in usable:
             functions[f"rewards.{name}"] = ["reward", reward.file, reward.function, digest(reward.file)]
     for key, function in functions.items():
         pool = Pool(1, Limits(), function)
@@ -109,9 +123,9 @@ def _check_judge(pool: Pool, problem: Problem, key: str, file: str) -> Iterator[
         )
 
 
-def _check_reward_models(config: Config) -> Iterator[str]:
+def _check_reward_models(config: Config, usable: _Usable) -> Iterator[str]:
     for name, settings in config.rewards.items():
-        if not isinstance(settings, RewardModel) or settings.path is None:
+        if not isinstance(settings, RewardModel) or settings.path is None or f"rewards.{name}" not in usable:
             continue  # a model on the Hub is checked before the first job
         try:
             require_template(settings.path)
@@ -120,10 +134,12 @@ def _check_reward_models(config: Config) -> Iterator[str]:
 
 
 def _check_models(
-    config: Config, loaded: Mapping[str, list[Problem]], longest: dict[tuple[str, str], int]
+    config: Config, usable: _Usable, loaded: Mapping[str, list[Problem]], longest: dict[tuple[str, str], int]
 ) -> Iterator[str]:
     grid = Grid(config)
     for name, source in config.models.items():
+        if f"models.{name}" not in usable:
+            continue
         settings = grid.settings[name]
         file = FOLDER / CONFIG if isinstance(source, EmbeddedModel) else file_of(source)
         try:
@@ -131,7 +147,8 @@ def _check_models(
                 tokenizer = _require_model(name, source, settings.prompt)
                 for section, _ in budgets(grid, name):
                     asked = _asked_in(section, config, loaded)
-                    longest[name, section] = _longest(tokenizer, asked, settings.prompt)
+                    if asked:
+                        longest[name, section] = _longest(tokenizer, asked, settings.prompt)
             if file is not None:  # else it is on the Hub, and M0's job checks
                 require_targets(file, settings.lora)
         except (OSError, ValueError, LookupError) as error:
@@ -164,5 +181,5 @@ def _asked_in(section: str, config: Config, loaded: Mapping[str, list[Problem]])
 
 def _longest(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], prompt: Prompt) -> int:
     """Return the tokens of the longest prompt, from those with the most characters."""
-    texts = heapq.nlargest(N_LONGEST, problems or [EXAMPLE], key=lambda problem: len(problem.prompt))
+    texts = heapq.nlargest(N_LONGEST, problems, key=lambda problem: len(problem.prompt))
     return max(len(conversation_ids(tokenizer, conversation(problem, prompt))) for problem in texts)

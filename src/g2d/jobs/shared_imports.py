@@ -29,7 +29,7 @@ from g2d.jobs.environment import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import accept, connect, current_run, listen, only_one, socket_of
 from g2d.jobs.snakemake_jobs import Snakemake
-from g2d.jobs.stage import LOGS, go_offline, set_trackio_folder
+from g2d.jobs.stage import LOGS, allow_interrupt, go_offline, set_trackio_folder
 from g2d.plain import say
 
 IMPORTS = (
@@ -58,14 +58,15 @@ LOG = f"{LOGS}/shared_imports.log"
 
 
 def run(main: Callable[[Snakemake], None], snakemake: Snakemake) -> None:
+    allow_interrupt()
     end_with_snakemake()  # imports take long
     try:
         shared = _shared(snakemake)
-    except KeyboardInterrupt:
+        if shared is None:
+            main(snakemake)
+            return
+    except KeyboardInterrupt:  # without a traceback of the imports
         sys.exit(128 + signal.SIGINT)
-    if shared is None:
-        main(snakemake)
-        return
     connection, (host, child) = shared
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: connection.send(number))

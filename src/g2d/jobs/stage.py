@@ -28,6 +28,14 @@ CLOCK_SKEW = 60  # seconds between the clocks of a file server and a node
 RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
+def allow_interrupt() -> None:
+    """Let Ctrl-C through, which waits since before Python's start (`hold_back_interrupts` in messages.smk)."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
 @contextmanager
 def stage(snakemake: Snakemake, reads: Iterable[str] = ()) -> Iterator[Meter]:
     """Run the body of a rule's script, with its output in the rule's log.
@@ -35,6 +43,7 @@ def stage(snakemake: Snakemake, reads: Iterable[str] = ()) -> Iterator[Meter]:
     `reads` are files outside of `results/` that are no inputs of the rule, because a moved file is no other input. An
     exception or SIGTERM ends the process with a traceback in the log, and one sentence there and on the terminal.
     """
+    allow_interrupt()
     terminal = _redirect_output(Path(snakemake.log[0]))
     rule = own_name(snakemake.rule)
     end_with_snakemake()

@@ -55,11 +55,11 @@ class Prompt(Section):
     @field_validator("template", "open_ended")
     @classmethod
     def _has_placeholder(cls, template: str) -> str:
-        if "{problem}" not in template:
-            raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
         for name in PLACEHOLDER.findall(template):
             if name in MEANT:
                 raise ValueError(f"the template has {{{name}}}, but the problem is {{problem}}: write that, or drop it")
+        if "{problem}" not in template:
+            raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
         return template
 
 

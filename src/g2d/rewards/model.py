@@ -18,7 +18,7 @@ from pydantic import model_validator
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import does_not_exist, parse_json, read_json, text_value
 from g2d.jobs.model_folder import attention_of, has_chat_template, hide_progress, mistake_in_weights
-from g2d.problems.prompts import CLOCK, DATE, conversation_ids, require_finite, with_values
+from g2d.problems.prompts import CLOCK, DATE, conversation_ids, render, require_finite, with_values
 from g2d.rewards.reward import Context, Judgement, Reward, UnusableError, VerifiedCompletion
 from g2d.settings import MistakeInKeyError, Revision, Section, key
 
@@ -217,9 +217,15 @@ def require_template(folder: str | Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    turns = _turns("2 + 2", "4")
+    turns = _turns("What is 2 + 2?", "It is 4.")
     require_finite(tokenizer, turns, add_generation_prompt=False)
     conversation_ids(tokenizer, turns, add_generation_prompt=False)
+    text = render(tokenizer, turns, add_generation_prompt=False)
+    dropped = [turn["role"] for turn in turns if turn["content"] not in text]
+    if dropped:
+        raise ValueError(
+            f"the chat template drops the {dropped[0]} message: use the one that the model was trained with"
+        )
 
 
 def _turns(prompt: str, completion: str) -> list[dict[str, str]]:
