@@ -171,18 +171,18 @@ def model_forecast(
     if not memory and isinstance(source, LocalModel | HubModel):
         result["nothing"] = f"models.{name}: {NO_CARD}"
         return result
+    if name not in given and source.source == "embedded":
+        result["nothing"] = f"models.{name}: the embedded model fits anywhere: nothing to plan"
+        return result
     from g2d.memory.passes import NoConfigError, config_file, model_config, reward_config_file  # imports torch
 
     of_rewards: dict[str, Path] = {}
     loads: list[SamplingLoad | Training] = [*sampling_loads(grid, name), *trainings(grid, name)]
     try:
-        if name in given:
-            file = given[name]
-        elif isinstance(source, LocalModel | HubModel):
+        if isinstance(source, LocalModel | HubModel) and name not in given:
             file = config_file(name, source)
         else:
-            result["nothing"] = f"models.{name}: the embedded model fits anywhere: nothing to plan"
-            return result
+            file = given[name]
         for load in loads:
             for scorer in load.scorers:
                 of_rewards[scorer.name] = given.get(scorer.name) or reward_config_file(scorer.name, scorer.model)
