@@ -6,6 +6,7 @@ import io
 import json
 import re
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from transformers import LlamaConfig
 from g2d.checks.load import load, read
 from g2d.cli import main
 from g2d.config.file import merged, read_file
-from g2d.forecast.plan import _screen, training_change
-from g2d.forecast.workloads import trainings
+from g2d.forecast.plan import _screen, model_forecast, sampling_change, training_change
+from g2d.forecast.workloads import sampling_loads, trainings
 from g2d.grid.grid import Grid
 from g2d.memory.estimate import Forecast
 from g2d.memory.passes import Counted, config_file, model_config, model_shape, skeleton
@@ -152,6 +153,56 @@ def test_a_training_that_fits_without_vllm_beside_it_is_told_so() -> None:
     forecast = Forecast(model_shape(model, Lora()), Counted(model, Lora()), config.engine, 24 * GIB, 256)
     change = training_change(grpo, forecast.training(grpo), forecast)
     assert str(change).startswith("set engine.name to transformers: grpo G=2 then fits")
+
+
+JUDGE = {"reward": "model", "id": "Skywork/Skywork-Reward-V2-Qwen3-0.6B", "revision": "8" * 40, "batch_size": 1}
+CONTROL = {"steps": [150], "reward": "judge", "policies": ["dpo", "grpo"]}
+
+
+def judged(tmp_path: Path, engine: str) -> tuple[Any, Forecast]:
+    """A small model, and a grid with an ablation that a reward model of 1.1 GiB judges."""
+    config = load(MINIMAL | {"rewards": {"judge": JUDGE}, "ablations": {"liked": CONTROL}, "engine": {"name": engine}})
+    model = LlamaConfig(
+        vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4
+    )
+    return Grid(config), Forecast(model_shape(model, Lora()), Counted(model, Lora()), config.engine, 4 * GIB, 256)
+
+
+def test_a_reward_model_is_counted_in_trainings_and_harvests_that_it_judges(tmp_path: Path) -> None:
+    grid, _ = judged(tmp_path, "transformers")
+    loads = {load.name: load.scorers for load in trainings(grid, "demo")}
+    loads |= {load.name: load.scorers for load in sampling_loads(grid, "demo")}
+    scored = {name for name, scorers in loads.items() if scorers}
+    assert scored == {"grpo of liked", "harvest of liked"}
+    assert {scorer.name for name in scored for scorer in loads[name]} == {"judge"}
+
+
+def test_a_reward_model_that_does_not_fit_beside_vllm_lowers_its_share(tmp_path: Path) -> None:
+    grid, forecast = judged(tmp_path, "vllm")
+    harvest = next(load for load in sampling_loads(grid, "demo") if load.scorers)
+    need = forecast.sampling(harvest)
+    assert need.verdict == "does not fit"
+    change = str(sampling_change(harvest, need, forecast))
+    share = float(re.match(r"set engine\.gpu_memory_utilization to (\S+): rewards\.judge needs 1\.", change)[1])
+    lower = replace(forecast, engine=forecast.engine.model_copy(update={"gpu_memory_utilization": share}))
+    assert lower.sampling(harvest).verdict == "fits"
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_a_reward_model_that_fits_with_no_share_is_named(tmp_path: Path, engine: str) -> None:
+    grid, forecast = judged(tmp_path, engine)
+    small, smaller = [replace(forecast, memory=int(size * GIB)) for size in (2, 1.5)]
+    training = next(training for training in trainings(grid, "demo") if training.scorers)
+    harvest = next(load for load in sampling_loads(grid, "demo") if load.scorers)
+    assert "use a smaller reward model" in str(training_change(training, small.training(training), small))
+    assert "use a smaller reward model" in str(sampling_change(harvest, smaller.sampling(harvest), smaller))
+
+
+def test_a_reward_model_without_config_json_is_missing(tmp_path: Path) -> None:
+    rewards = {"judge": JUDGE | {"id": "somebody/reward"}}
+    config = load(MINIMAL | {"rewards": rewards, "ablations": {"liked": CONTROL}})
+    plan = model_forecast(config, "demo", {"demo": tmp_path / "config.json"}, GIB)
+    assert str(plan["missing"]).startswith("rewards.judge: config.json of somebody/reward is not in the Hub's cache")
 
 
 # Counts that the publishers state.

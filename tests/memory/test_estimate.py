@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForSequenceClassification
 
 from g2d.memory.estimate import Forecast, MemoryEstimate
 from g2d.memory.passes import Counted, model_shape
-from g2d.memory.workload import SamplingLoad, Training
+from g2d.memory.workload import SamplingLoad, ScoringLoad, Training
 from g2d.policies.model_keys import Lora
+from g2d.rewards.model import RewardModel
 from g2d.rollouts.rollout_keys import EngineSettings
 from tests.memory.test_passes import llama
+from tests.rewards.models import reward_model
 
 ENGINE = EngineSettings()
 ADAPTER = Lora()
@@ -47,6 +51,32 @@ def test_a_group_that_no_pass_divides_is_counted_whole() -> None:
     in_rows_of_two = Training(budget=50, rows=2)
     in_groups = replace(in_rows_of_two, group_rows=16)
     assert forecast().training(in_groups).total == forecast().training(replace(in_rows_of_two, rows=16)).total
+
+
+JUDGED = {"name": "vllm", "gpu_memory_utilization": 0.5, "training_gpu_memory_utilization": 0.3}
+
+
+@pytest.mark.parametrize("engine", [EngineSettings(), EngineSettings(**JUDGED)], ids=lambda engine: engine.name)
+def test_a_reward_model_is_counted_beside_the_policy(tmp_path: Path, engine: EngineSettings) -> None:
+    """Its weights in bfloat16 stay; its pass counts if it needs more than what is free while it scores."""
+    model = AutoModelForSequenceClassification.from_pretrained(reward_model(tmp_path, hidden_size=512))
+    small, large = [RewardModel(reward="model", path=str(tmp_path), batch_size=rows) for rows in (1, 4096)]
+
+    def added(reward: RewardModel) -> list[dict[str, int]]:
+        scorers = (ScoringLoad("judge", reward),)
+        trained = Training(budget=50, rows=4, at_once=4, batch=4)
+        estimates = [forecast(engine).training(replace(trained, scorers=scorers))]
+        estimates.append(forecast(engine).sampling(replace(HARVEST, scorers=scorers)))
+        totals = [forecast(engine).training(trained).total, forecast(engine).sampling(HARVEST).total]
+        terms = [{term.name: term.bytes for term in estimate.terms if term.of_reward} for estimate in estimates]
+        for estimate, before, of_reward in zip(estimates, totals, terms, strict=True):
+            assert estimate.total == before + sum(of_reward.values())
+        return terms
+
+    for terms in added(small) + added(large):
+        assert terms["reward model judge"] == 2 * model.num_parameters()
+    for terms in added(large):
+        assert terms["scoring by judge, beyond these"] > 2**30
 
 
 NONE = Lora.model_validate("none")

@@ -51,10 +51,12 @@ def test_only_the_configuration_of_a_file_is_read(tmp_path: Path) -> None:
         model_config(tmp_path / "config.json")
 
 
-def test_two_short_models_predict_the_whole_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    followed = Counted(llama(7), Lora()).training(3, 40)
-    monkeypatch.setattr("g2d.memory.passes.SHORT", (1, 7))  # now the whole one is run
-    whole = Counted(llama(7), Lora()).training(3, 40)
+@pytest.mark.parametrize("name", ["training", "reading", "sampling", "scoring"])
+def test_two_short_models_predict_the_whole_model(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    followed = getattr(Counted(llama(7), Lora()), name)(3, 40)
+    for short in ("SHORT", "SHORT_READING"):
+        monkeypatch.setattr(f"g2d.memory.passes.{short}", (1, 7))  # now the whole one is run
+    whole = getattr(Counted(llama(7), Lora()), name)(3, 40)
     assert followed.kept == pytest.approx(whole.kept, rel=0.01)
     assert followed.peak == pytest.approx(whole.peak, rel=0.01)
 

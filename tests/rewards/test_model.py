@@ -90,6 +90,12 @@ def test_scores_do_not_depend_on_the_day(tmp_path: Path) -> None:
     assert today == Scorer(folder, batch_size=1)(CONVERSATIONS)
 
 
+def test_a_pass_keeps_no_keys_and_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are most of the memory of a pass: 2.8 of 4.3 GiB for 16 conversations of 1,280 tokens and a 4B model."""
+    monkeypatch.setattr("transformers.cache_utils.DynamicLayer.update", None)
+    Scorer(reward_model(tmp_path), batch_size=4)(CONVERSATIONS)
+
+
 def test_scores_are_cached(tmp_path: Path) -> None:
     scorer = Scorer(reward_model(tmp_path), batch_size=4)
     rows: list[int] = []

@@ -20,6 +20,7 @@ import pytest
 import yaml
 import yte
 
+from g2d.jobs.environment import AVX2
 from tests.models import SEED
 from tests.shared import made_once
 from tests.workflow import accesses, forked
@@ -32,20 +33,25 @@ PARTS = ["Snakefile", "workflow", "profiles", "envs", "src"]
 
 @dataclass(frozen=True)
 class Project:
-    """A checkout that a test may change, and its configuration."""
+    """A checkout that a test may change, and its configuration.
+
+    Args:
+        unlimited: whether its processes use all CPU kernels, not only the tests' AVX2. Snakemake is never forked then.
+    """
 
     root: Path
+    unlimited: bool = False
 
     @classmethod
-    def create(cls, root: Path, config: dict[str, Any]) -> Self:
+    def create(cls, root: Path, config: dict[str, Any], *, unlimited: bool = False) -> Self:
         shutil.copytree(checkout(), root)
-        project = cls(root)
+        project = cls(root, unlimited)
         project.configure(config)
         return project
 
     def copied(self, root: Path) -> Self:
         """Copy this checkout and its results."""
-        return type(self)(Path(shutil.copytree(self.root, root, symlinks=True)))
+        return type(self)(Path(shutil.copytree(self.root, root, symlinks=True)), self.unlimited)
 
     def extended(self, config: dict[str, Any]) -> dict[str, int]:
         """Configure and build; return the planned jobs, by rule."""
@@ -67,7 +73,7 @@ class Project:
         command = ["-m", "snakemake", *arguments]
         variables = {"HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET, accesses.VARIABLE: str(self.root / "accesses.txt")}
         variables |= environment
-        if anew:
+        if anew or self.unlimited:
             return subprocess.run(**self.process(*command, **variables), check=False)
         return self._forked(*command, **variables)
 
@@ -81,7 +87,8 @@ class Project:
 
     def environment(self, **variables: str) -> dict[str, str]:
         """Environment in which Python imports this copy of the package."""
-        return os.environ | {"PYTHONPATH": str(self.root / "src")} | variables
+        inherited = {name: value for name, value in os.environ.items() if not (self.unlimited and name in AVX2)}
+        return inherited | {"PYTHONPATH": str(self.root / "src")} | variables
 
     def process(self, *command: str, **variables: str) -> dict[str, Any]:
         """Arguments of `subprocess` for a new Python in this folder, with one stream of output."""

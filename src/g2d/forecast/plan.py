@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -24,18 +25,18 @@ from g2d.config.sections import Config
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, sampling_loads, trainings
 from g2d.grid.grid import Grid
-from g2d.memory.estimate import Forecast, MemoryEstimate
-from g2d.memory.workload import SamplingLoad, Training
+from g2d.memory.estimate import ROOMY, Forecast, MemoryEstimate
+from g2d.memory.workload import SamplingLoad, ScoringLoad, Training
 from g2d.plain import first_line, say
 from g2d.policies.lora_targets import require_targets
 from g2d.policies.model_keys import HubModel, LocalModel
-from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.rollout_keys import EngineSettings
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
 
 SHARES = tuple(n / 20 for n in range(1, 19))  # shares of the card for vLLM
+SMALLER_REWARD = "use a smaller reward model, a smaller batch_size of it, or a larger card"
 ASSUMED_CARD = 80.0  # GiB, the paper's A100
 NO_CARD = (
     "memory is only estimated for GPUs (--memory GiB). On a CPU the weights are float32, and cost.json has the RAM of "
@@ -80,7 +81,6 @@ class ModelForecast(TypedDict):
     engine: str
     tokens: list[TokenForecast]
     jobs: list[JobForecast]
-    not_counted: NotRequired[list[str]]  # reward models
     nothing: NotRequired[str]  # why there is nothing to plan
     missing: NotRequired[str]  # why the model's size is not known
     disk: NotRequired[dict[str, object]]
@@ -103,7 +103,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these")
     parser.add_argument(
-        "--config-json", nargs="+", default=[], metavar="NAME=FILE", help="config.json of a model that is not here"
+        "--config-json",
+        nargs="+",
+        default=[],
+        metavar="NAME=FILE",
+        help="config.json of a model, or of a reward's, that is not here",
     )
     parser.add_argument(
         "--prompt-tokens",
@@ -163,29 +167,28 @@ def model_forecast(
         "tokens": _tokens(grid, name),
         "jobs": [],
     }
-    # Reward models are in memory together with the trainer.
-    judges = [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]
-    if judges:
-        result["not_counted"] = judges
     source = config.models[name]
     if not memory and isinstance(source, LocalModel | HubModel):
         result["nothing"] = f"models.{name}: {NO_CARD}"
         return result
-    if name in given:
-        file = given[name]
-    elif isinstance(source, LocalModel | HubModel):
-        from g2d.memory.passes import NoConfigError, config_file  # imports torch
-
-        try:
-            file = config_file(name, source)
-        except NoConfigError as error:
-            result["missing"] = str(error)
-            return result
-    else:
+    if name not in given and source.source == "embedded":
         result["nothing"] = f"models.{name}: the embedded model fits anywhere: nothing to plan"
         return result
-    from g2d.memory.passes import model_config
+    from g2d.memory.passes import NoConfigError, config_file, model_config, reward_config_file  # imports torch
 
+    of_rewards: dict[str, Path] = {}
+    loads: list[SamplingLoad | Training] = [*sampling_loads(grid, name), *trainings(grid, name)]
+    try:
+        if isinstance(source, LocalModel | HubModel) and name not in given:
+            file = config_file(name, source)
+        else:
+            file = given[name]
+        for load in loads:
+            for scorer in load.scorers:
+                of_rewards[scorer.name] = given.get(scorer.name) or reward_config_file(scorer.name, scorer.model)
+    except NoConfigError as error:
+        result["missing"] = str(error)
+        return result
     model_config(file)
     try:
         require_targets(file, settings.lora)
@@ -195,7 +198,7 @@ def model_forecast(
     if limit is not None:
         shortest = min(budget for _, budget in budgets(grid, name))
         prompt_tokens = max(1, min(prompt_tokens, limit - shortest))
-    forecast = Forecast.of(file, settings.lora, settings.engine, memory, prompt_tokens)
+    forecast = Forecast.of(file, settings.lora, settings.engine, memory, prompt_tokens, of_rewards)
     result["prompt_tokens"] = prompt_tokens
     jobs = []
     for load in sampling_loads(grid, name):
@@ -239,6 +242,8 @@ def training_change(training: Training, estimate: MemoryEstimate, forecast: Fore
         if own.training(own.divided(training)).verdict == "fits":
             return f"set engine.name to transformers: {training.name} then fits, and samples more slowly"
     smallest = forecast.training(training.with_units(1))
+    if training.scorers and smallest.total - of_scorers(smallest) <= ROOMY * forecast.memory:
+        return f"{beside(training.scorers, smallest)}: {SMALLER_REWARD}"
     other = ""
     if forecast.shape.trains_all:
         other = "an adapter (lora), "
@@ -267,8 +272,10 @@ def sampling_change(load: SamplingLoad, estimate: MemoryEstimate, forecast: Fore
     if estimate.verdict == "fits":
         return None
     if forecast.engine.name == "vllm":
-        if not estimate.needs_more:
+        if not estimate.needs_more and not load.scorers:
             return None  # vLLM uses its share of the card
+        if not estimate.needs_more:
+            return _room_for_scorers(load, estimate, forecast)
         own = replace(forecast, engine=EngineSettings())
         change = "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"
         if own.sampling(load).verdict == "fits":
@@ -279,7 +286,28 @@ def sampling_change(load: SamplingLoad, estimate: MemoryEstimate, forecast: Fore
         if forecast.sampling(replace(load, batch=batch)).verdict == "fits":
             return f"set {load.section}.batch_size to {batch}: the rollouts stay the same"
         batch //= 2
+    if load.scorers and estimate.total - of_scorers(estimate) <= ROOMY * forecast.memory:
+        return f"{beside(load.scorers, estimate)}: {SMALLER_REWARD}"
     return f"{load.section}.batch_size: 1 would still not fit: use a larger card or a smaller model"
+
+
+def _room_for_scorers(load: SamplingLoad, estimate: MemoryEstimate, forecast: Forecast) -> str:
+    """Return the largest share of vLLM that leaves room for the reward models of a job."""
+    for share in reversed(SHARES):
+        engine = forecast.engine.model_copy(update={"gpu_memory_utilization": share})
+        changed = replace(forecast, engine=engine).sampling(load)
+        if not changed.needs_more and changed.verdict == "fits":
+            return f"set engine.gpu_memory_utilization to {share:g}: {beside(load.scorers, estimate)}"
+    return f"{beside(load.scorers, estimate)}: {SMALLER_REWARD}"
+
+
+def beside(scorers: Sequence[ScoringLoad], estimate: MemoryEstimate) -> str:
+    names = ", ".join(f"rewards.{scorer.name}" for scorer in scorers)
+    return f"{names} needs {of_scorers(estimate) / GIB:.1f} GiB beside the policy"
+
+
+def of_scorers(estimate: MemoryEstimate) -> int:
+    return sum(term.bytes for term in estimate.terms if term.of_reward)
 
 
 def _merged(jobs: list[JobForecast]) -> list[JobForecast]:
@@ -352,8 +380,6 @@ def _screen(model: ModelForecast, memory: float, *, is_assumed: bool = False) ->
         lines.append(f"    {row['job']}: {row['completions']:,} completions x {row['budget']} = {row['tokens']:,}")
     if "disk" in model:
         lines += [f"  {line}" for line in textwrap.wrap(str(model["disk"]["words"]), 116)]
-    if "not_counted" in model:
-        lines.append(f"  not counted, beside a trainer: rewards.{', rewards.'.join(model['not_counted'])}")
     return "\n".join(lines)
 
 
@@ -365,9 +391,9 @@ def _files(pairs: list[str], config: Config) -> dict[str, Path]:
     given = {}
     for pair in pairs:
         name, _, file = pair.partition("=")
-        if name not in config.models or not Path(file).is_file():
+        if name not in {*config.models, *config.rewards} or not Path(file).is_file():
             raise ConfigError(
-                f"--config-json {pair}: expected NAME=FILE, with a model and an existing file: correct it"
+                f"--config-json {pair}: expected NAME=FILE, with a model or reward and an existing file: correct it"
             )
         given[name] = Path(file)
     return given

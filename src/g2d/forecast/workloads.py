@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from g2d.grid.grid import Grid, by_section, group_sizes
 from g2d.grid.runs import OfflineRun, OnlineRun, Policy, TrainedRun
-from g2d.memory.workload import SamplingLoad, Training
+from g2d.memory.workload import SamplingLoad, ScoringLoad, Training
 from g2d.problems.problem_keys import SyntheticProblems
 from g2d.regimes.common.checkpoints import KEPT
+from g2d.rewards.model import RewardModel
+from g2d.rewards.registry import parts
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.rollout_keys import Sampling
+from g2d.settings import Section
 
 if TYPE_CHECKING:  # imports torch
     from g2d.memory.passes import ModelShape
@@ -33,7 +36,10 @@ def sampling_loads(grid: Grid, model: str) -> Iterator[SamplingLoad]:
         drawn = n_levels * calibration.problems_per_level * calibration.samples_per_prompt
     yield _sampling_load(calibration, "calibrate", "calibration", drawn)
     harvest = settings.harvest
-    yield _sampling_load(harvest, "harvest", "harvest", settings.training_set.n * harvest.samples_per_prompt)
+    plain = _sampling_load(harvest, "harvest", "harvest", settings.training_set.n * harvest.samples_per_prompt)
+    yield plain
+    for scorers, run in _scored_harvests(grid, model).items():
+        yield replace(plain, name=f"harvest of {run}", scorers=scorers)
     evaluation = settings.evaluation
     samples = 1
     if evaluation.sampled:
@@ -48,7 +54,28 @@ def sampling_loads(grid: Grid, model: str) -> Iterator[SamplingLoad]:
     )
     replies = grid.config.open_ended
     if replies is not None:
-        yield _sampling_load(replies, "sample_replies", "open_ended", None)
+        load = _sampling_load(replies, "sample_replies", "open_ended", None)
+        yield replace(load, scorers=scorers_of(grid, grid.config.rewards[replies.judged_by]))
+
+
+def _scored_harvests(grid: Grid, model: str) -> dict[tuple[ScoringLoad, ...], str]:
+    """Return the first run of each set of reward models that score a harvest beside its engine."""
+    found: dict[tuple[ScoringLoad, ...], str] = {}
+    for policy in grid.trained:
+        harvest = policy.reads.harvest
+        if policy.model == model and harvest is not None and not grid.judged_again(harvest):
+            run = grid.runs[model][harvest.run_name]
+            scorers = scorers_of(grid, grid.job_settings[model].reward_for(run))
+            if scorers:
+                found.setdefault(scorers, run.entry_name or run.method)
+    return found
+
+
+def scorers_of(grid: Grid, reward: Section | None) -> tuple[ScoringLoad, ...]:
+    """Return the reward models of a reward."""
+    names = {settings: name for name, settings in grid.config.rewards.items() if isinstance(settings, RewardModel)}
+    of_reward = parts(reward) if reward else []
+    return tuple(ScoringLoad(names[part], part) for part in of_reward if isinstance(part, RewardModel))
 
 
 def _sampling_load(sampling: Sampling, name: str, section: str, completions: int | None) -> SamplingLoad:
@@ -82,7 +109,8 @@ def trainings(grid: Grid, model: str) -> Iterator[Training]:
                 workloads[full_name] = run.settings.workload(size)
         for full_name, workload in workloads.items():
             training = workload.with_checkpointing(settings.training.gradient_checkpointing)
-            yield replace(training, name=full_name, section=section)
+            scorers = scorers_of(grid, grid.job_settings[model].reward_for(run)) if isinstance(run, OnlineRun) else ()
+            yield replace(training, name=full_name, section=section, scorers=scorers)
 
 
 def _place(run: TrainedRun) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from g2d.memory.workload import SamplingLoad, Training
+from g2d.memory.workload import SamplingLoad, ScoringLoad, Training
 from g2d.policies.model_keys import Lora
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.rollout_keys import SEQUENCES, EngineSettings
@@ -28,6 +31,7 @@ class Term:
     name: str
     bytes: int
     how: str
+    of_reward: bool = False  # of a reward model
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,35 @@ class MemoryEstimate:
 
 @dataclass(frozen=True)
 class Forecast:
+    """Memory of the jobs of one model on one card.
+
+    Args:
+        of_rewards: config.json of reward models that are elsewhere, by name.
+    """
+
     shape: ModelShape
     counted: Counted
     engine: EngineSettings
     memory: int
     prompt_tokens: int
+    of_rewards: Mapping[str, Path] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
+    def of(
+        cls,
+        file: Path,
+        lora: Lora,
+        engine: EngineSettings,
+        memory: int,
+        prompt_tokens: int,
+        of_rewards: Mapping[str, Path] | None = None,
+    ) -> Forecast:
         """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.passes import Counted, model_config, model_shape
 
         config = model_config(file)
-        return cls(model_shape(config, lora), Counted(config, lora), engine, memory, prompt_tokens)
+        counted = Counted(config, lora)
+        return cls(model_shape(config, lora), counted, engine, memory, prompt_tokens, of_rewards or {})
 
     def training(self, training: Training) -> MemoryEstimate:
         shape = self.shape
@@ -105,8 +125,22 @@ class Forecast:
         if shape.trains_all and adam > held:
             how = f"{shape.parameters:,} x 4 bytes: its intermediates"
             terms.append(Term("AdamW's step, beyond these", adam - held, how))
+        terms += self._scorers(training.scorers, tokens, held)
         terms.append(Term("context and kernels", CONTEXT, "assumed"))
         return MemoryEstimate(training.name, terms, self.memory, notes, needs_more)
+
+    def _scorers(self, scorers: Sequence[ScoringLoad], tokens: int, held: int) -> Iterator[Term]:
+        """Yield the weights of reward models, and their passes beyond `held` bytes that are free while they score."""
+        for scorer in scorers:
+            file = self.of_rewards.get(scorer.name)
+            parameters, counted, limit = _reward_model(scorer, file)
+            yield replace(_numbers(f"reward model {scorer.name}", parameters, 2), of_reward=True)
+            rows = scorer.model.batch_size
+            length = min(tokens, limit)
+            peak = counted.scoring(rows, length).peak
+            if peak > held:
+                how = f"{rows} x {length} tokens"
+                yield Term(f"scoring by {scorer.name}, beyond these", peak - held, how, of_reward=True)
 
     def _largest_peak(self, training: Training, of_pass: PassMemory) -> Term:
         """Return the largest memory that is only needed for a moment, beside the activations kept."""
@@ -141,6 +175,7 @@ class Forecast:
             share = self.engine.gpu_memory_utilization
             cache = self._vllm_cache(share, load.budget, split=self.engine.tensor_parallel_size)
             terms = [*cache.terms, Term("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
+            terms += self._scorers(load.scorers, self.prompt_tokens + load.budget, held=0)
             notes = [cache.words("engine.gpu_memory_utilization")]
             return MemoryEstimate(load.name, terms, self.memory, notes, cache.sequences < 1)
         tokens = self.prompt_tokens + load.budget
@@ -149,10 +184,12 @@ class Forecast:
         prompts = -(-load.batch // load.samples)
         read = self.counted.reading(prompts, self.prompt_tokens, adapted=False).peak
         how = f"{load.batch} x {tokens} tokens x {2 * self.shape.cache_per_token:,} bytes"
+        largest = max(step, read)
         terms = [
             *self._policy(4),
             Term("keys and values", generation.kept, how),
-            Term("largest peak", max(step, read), "one token of all rows, or their prompts"),
+            Term("largest peak", largest, "one token of all rows, or their prompts"),
+            *self._scorers(load.scorers, tokens, held=generation.kept + largest),
             Term("context and kernels", CONTEXT, "assumed"),
         ]
         return MemoryEstimate(load.name, terms, self.memory)
@@ -210,6 +247,19 @@ class Forecast:
         choices = [n for n in range(1, update + 1) if update % n == 0 or training.passes != "equal"]
         first_without = bisect_left(choices, True, key=needs_more)
         return choices[max(first_without - 1, 0)]
+
+
+@cache
+def _reward_model(scorer: ScoringLoad, file: Path | None) -> tuple[int, Counted, int]:
+    """Return a reward model's parameters, its passes, and the tokens that it reads at most."""
+    import torch
+
+    from g2d.memory.passes import Counted, model_config, reward_config_file, skeleton
+
+    config = model_config(file or reward_config_file(scorer.name, scorer.model))
+    model = skeleton(config, None, dtype=torch.bfloat16, scores=True)
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+    return model.num_parameters(), Counted(config, Lora()), min(limit, scorer.model.max_length or limit)
 
 
 def _numbers(name: str, count: int, size: int, cards: int = 1) -> Term:

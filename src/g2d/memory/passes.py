@@ -26,8 +26,11 @@ from g2d.policies.record import on_meta
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+    from g2d.rewards.model import RewardModel
+
 SHAPES = Path(__file__).parent / "shapes"  # config.json files of shipped configurations
 SHORT = (1, 2)  # blocks
+SHORT_READING = (2, 3)  # of passes without gradients, whose peak with one block is lower
 
 
 @dataclass(frozen=True)
@@ -44,21 +47,29 @@ class NoConfigError(ValueError):
     """The config.json of a model is missing."""
 
 
-def config_file(name: str, source: LocalModel | HubModel) -> Path:
+def config_file(name: str, source: LocalModel | HubModel, section: str = "models") -> Path:
     """Return a model's config.json, or raise a NoConfigError with the way to get it."""
     present = file_of(source)
     if present is not None:
         return present
     if isinstance(source, LocalModel):
         file = Path(source.path, CONFIG)
-        raise NoConfigError(f"models.{name}: {file} does not exist: correct path, or --config-json {name}=FILE")
+        raise NoConfigError(f"{section}.{name}: {file} does not exist: correct path, or --config-json {name}=FILE")
     shipped = SHAPES / f"{source.id.replace('/', '--')}.json"
     if shipped.is_file():
         return shipped
     raise NoConfigError(
-        f"models.{name}: {CONFIG} of {source.id} is not in the Hub's cache; this fetches it and nothing else: "
+        f"{section}.{name}: {CONFIG} of {source.id} is not in the Hub's cache; this fetches it and nothing else: "
         f"hf download {source.id} {CONFIG} --revision {source.revision} (or give one: --config-json {name}=FILE)"
     )
+
+
+def reward_config_file(name: str, model: RewardModel) -> Path:
+    """Return a reward model's config.json, or raise a NoConfigError with the way to get it."""
+    if model.path is not None:
+        return config_file(name, LocalModel(source="local", path=model.path), "rewards")
+    source = HubModel.model_validate({"source": "hub", "id": model.id, "revision": model.revision})
+    return config_file(name, source, "rewards")
 
 
 def model_config(file: Path) -> PreTrainedConfig:
@@ -98,9 +109,11 @@ def model_shape(config: PreTrainedConfig, lora: Lora) -> ModelShape:
     )
 
 
-def skeleton(config: PreTrainedConfig, lora: Lora | None, *, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a model without weights, with an adapter if `lora` has one."""
-    model = on_meta(config, dtype=dtype)
+def skeleton(
+    config: PreTrainedConfig, lora: Lora | None, *, dtype: torch.dtype, scores: bool = False
+) -> PreTrainedModel:
+    """Return a model without weights, with an adapter if `lora` has one; a reward model if it `scores`."""
+    model = on_meta(config, scores=scores, dtype=dtype)
     if lora is None or lora.trains_all:
         return model
     from peft import get_peft_model
@@ -160,10 +173,12 @@ class Storages(TorchDispatchMode):
 
 
 @contextmanager
-def _on_shapes(config: PreTrainedConfig, lora: Lora | None, half: bool) -> Iterator[tuple[PreTrainedModel, Storages]]:
+def _on_shapes(
+    config: PreTrainedConfig, lora: Lora | None, half: bool, *, scores: bool = False
+) -> Iterator[tuple[PreTrainedModel, Storages]]:
     """Yield a model of fake tensors, and the count of storages that its passes make."""
     trains_all = lora is not None and lora.trains_all
-    model = skeleton(config, lora, dtype=torch.bfloat16 if half and not trains_all else torch.float32)
+    model = skeleton(config, lora, dtype=torch.bfloat16 if half and not trains_all else torch.float32, scores=scores)
     with FakeTensorMode(allow_non_fake_inputs=True):
         tensors: list[torch.Tensor] = []
         for module in model.modules():
@@ -205,28 +220,32 @@ class Counted:
 
     def training(self, rows: int, tokens: int, checkpointing: bool = True) -> PassMemory:
         """Return the forward and backward pass through the blocks, without the head (see `head`)."""
-        return self._over_all_blocks(self._train, rows, tokens, checkpointing)
+        return self._over_all_blocks(SHORT, self._train, rows, tokens, checkpointing)
 
     def reading(self, rows: int, tokens: int, adapted: bool = True) -> PassMemory:
         """Return a pass without gradients, of a frozen policy if not `adapted`."""
-        return self._over_all_blocks(self._read, rows, tokens, adapted)
+        return self._over_all_blocks(SHORT_READING, self._read, rows, tokens, adapted)
+
+    def scoring(self, rows: int, tokens: int) -> PassMemory:
+        """Return a pass of a reward model."""
+        return self._over_all_blocks(SHORT_READING, self._score, rows, tokens)
 
     def sampling(self, rows: int, columns: int) -> PassMemory:
         """Return the last step of a generation: its cache is kept."""
-        return self._over_all_blocks(self._draw, rows, columns)
+        return self._over_all_blocks(SHORT, self._draw, rows, columns)
 
-    def _over_all_blocks(self, measure: Callable[..., PassMemory], *sizes: int) -> PassMemory:
-        """Measure a pass once, on the model if it is short, else extrapolated from two short ones."""
+    def _over_all_blocks(self, short: tuple[int, int], measure: Callable[..., PassMemory], *sizes: int) -> PassMemory:
+        """Measure a pass once, on the model if it has few blocks, else extrapolated from two short ones."""
         key = (measure.__name__, sizes)
         if key not in self._measured:
             blocks = self.config.num_hidden_layers
-            if blocks <= SHORT[1]:
+            if blocks <= short[1]:
                 self._measured[key] = measure(self.config, *sizes)
             else:
-                low = measure(shortened(self.config, SHORT[0]), *sizes)
-                high = measure(shortened(self.config, SHORT[1]), *sizes)
-                kept = _extrapolated(low.kept, high.kept, blocks)
-                peak = _extrapolated(low.peak, high.peak, blocks)
+                low, high = [measure(shortened(self.config, n), *sizes) for n in short]
+                further = blocks - short[1]
+                kept = high.kept + (high.kept - low.kept) * further
+                peak = high.peak + (high.peak - low.peak) * further
                 self._measured[key] = PassMemory(kept, peak)
         return self._measured[key]
 
@@ -245,6 +264,13 @@ class Counted:
         lora = self.lora if adapted else None
         with torch.no_grad(), _on_shapes(config, lora, self.half) as (model, storages):
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
+            del hidden
+            return PassMemory(storages.live, storages.peak)
+
+    def _score(self, config: PreTrainedConfig, rows: int, tokens: int) -> PassMemory:
+        with torch.no_grad(), _on_shapes(config, None, self.half, scores=True) as (model, storages):
+            model.config.get_text_config().use_cache = False
+            hidden = model.base_model(**_tokens(rows, tokens)).last_hidden_state
             del hidden
             return PassMemory(storages.live, storages.peak)
 
@@ -277,11 +303,6 @@ class Counted:
         if self.lora.trains_all:
             total += self.config.vocab_size * width * (2 + 4)  # weights in bfloat16 and their gradient
         return total
-
-
-def _extrapolated(first: int, second: int, blocks: int) -> int:
-    """Follow the line through the bytes of both short models to a model of `blocks`."""
-    return second + (second - first) * (blocks - SHORT[1]) // (SHORT[1] - SHORT[0])
 
 
 def _blocks(model: PreTrainedModel) -> torch.nn.Module:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from g2d.plain import say
+from g2d.rewards.model import RewardModel
 
 TO_FIT = (
     "set training.gradient_checkpointing: true, lower max_completion_length or, with vLLM, "
@@ -17,6 +18,14 @@ Passes = Literal["equal", "by_length", "groups"]
 
 
 @dataclass(frozen=True)
+class ScoringLoad:
+    """A reward model that a job loads at its first score, and keeps."""
+
+    name: str
+    model: RewardModel
+
+
+@dataclass(frozen=True)
 class SamplingLoad:
     name: str
     section: str
@@ -24,6 +33,7 @@ class SamplingLoad:
     batch: int  # completions that transformers generates together
     samples: int
     completions: int | None  # per job; None if not configured
+    scorers: tuple[ScoringLoad, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,7 @@ class Training:
     divisible: bool = True  # smaller passes have the same gradient; False: the loss has means over a pass
     checkpointing: bool = True  # one state per block is kept
     choose_checkpointing: bool = False  # fit on the card
+    scorers: tuple[ScoringLoad, ...] = ()
     name: str = ""
     section: str = ""
 

@@ -362,14 +362,15 @@ def config_of(file: Path) -> PreTrainedConfig:
     return config
 
 
-def on_meta(config: PreTrainedConfig, **options: object) -> PreTrainedModel:
-    """Return the model of a configuration, without weights, as `load_base` would compute it."""
+def on_meta(config: PreTrainedConfig, *, scores: bool = False, **options: object) -> PreTrainedModel:
+    """Return the model of a configuration, without weights, as `load_base` or, if it `scores`, a reward loads it."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     attention = attention_of(config.to_dict())
+    kind = AutoModelForSequenceClassification if scores else AutoModelForCausalLM
     with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation=attention, **options)
+        model: PreTrainedModel = kind.from_config(config, attn_implementation=attention, **options)
     return model
 
 

@@ -166,6 +166,7 @@ class Scorer:
                 f"reward model {folder}: no weights for {missing[0]}: choose one that was saved with its head"
             )
         self.model = model.eval().to(self.device)
+        model.config.get_text_config().use_cache = False  # keys and values of all tokens
         window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         limits = [self.tokenizer.model_max_length]
         if max_length is not None:

@@ -19,7 +19,15 @@ from typing import Any, ClassVar
 
 from g2d.jobs.files import read_json
 from g2d.policies.model_keys import LORA_RANKS
-from g2d.policies.record import PolicyRecord, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
+from g2d.policies.record import (
+    PolicyRecord,
+    context_limit,
+    end_tokens,
+    load_model,
+    load_tokenizer,
+    precision,
+    require_own_weights,
+)
 from g2d.rollouts.engine import Decoding, ModelEngine, Request, Sampled
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.rollout_keys import SEQUENCES, EngineSettings
@@ -75,7 +83,7 @@ class VllmEngine(ModelEngine):
         self.merges = merges_adapters(self.settings)
         # Merged weights stay in float32: rounding would lose most of a small adapter.
         exact = self.merges and policy.adapter is not None
-        self.dtype = "bfloat16" if on_gpu() and not exact else "float32"
+        self.dtype = "float32" if exact else str(precision()).removeprefix("torch.")
         self._llm: Any = None
         self._room = 0  # tokens that the running engine can hold
         self._expected = 0  # tokens of the longest request that is known

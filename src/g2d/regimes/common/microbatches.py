@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from g2d.jobs.files import read_json
 from g2d.memory.estimate import Forecast
-from g2d.memory.workload import MicroBatches, Training
+from g2d.memory.workload import MicroBatches, ScoringLoad, Training
 from g2d.plain import say
 from g2d.policies.model_keys import CONFIG
 from g2d.regimes.common.checkpoints import MICROBATCHES, Checkpoints
@@ -99,9 +99,8 @@ def share_prompts_as_chosen(trainer: Trainer, checkpoints: Checkpoints) -> None:
 def _on_gpu(
     job: TrainingJob[object, object], training: Training, prompt_tokens: int, free: int, total: int
 ) -> MicroBatches:
-    has_reward_model = any(isinstance(reward, RewardModel) for reward in parts(job.reward))  # the forecast omits it
-    if has_reward_model:
-        training = replace(training, update=None, choose_checkpointing=False)
+    models = [reward for reward in parts(job.reward) if isinstance(reward, RewardModel)]
+    training = replace(training, scorers=tuple(ScoringLoad(model.label, model) for model in models))
     if training.update is None and not training.choose_checkpointing:
         return MicroBatches(training.units, training.checkpointing)
     file = Path(job.base.base, CONFIG)
