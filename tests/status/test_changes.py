@@ -48,7 +48,7 @@ def test_changes_are_counted_by_rule_with_what_they_replace(tmp_path: Path) -> N
     costs = [str(tmp_path / "cost.json")]
     reruns = [Rerun("train_dpo", old, new, costs)] * 2 + [Rerun("evaluate", [], [], [str(tmp_path / "lost.json")])]
     assert report(reruns).splitlines() == [
-        "dpo.beta 0.1 -> 0.3: 2 finished train_dpo run again",
+        "dpo.beta 0.1 -> 0.3: 2 finished jobs run again (train_dpo)",
         "1 more finished job runs again",
         "What they replace took 1 device-hours",
     ]

@@ -277,7 +277,7 @@ def test_a_dry_run_says_why(micro_grid: Project) -> None:
         plan = micro_grid.snakemake("-n").stdout
     assert re.search(r"params have changed since last execution:\s+train_dpo", plan), plan
     assert re.search(r"input files updated by another job:\s+.*evaluate", plan)
-    assert re.search(r"^dpo\.learning_rate \S+ -> 0\.0001: 6 finished train_dpo run again$", plan, re.M), plan
+    assert re.search(r"^dpo\.learning_rate \S+ -> 0\.0001: 6 finished jobs run again \(train_dpo\)$", plan, re.M), plan
     assert re.search(r"^6 more finished jobs run again$", plan, re.M), plan
     assert re.search(r"^What they replace took \S+ device-hours$", plan, re.M), plan
 

@@ -40,7 +40,7 @@ def report(reruns: Sequence[Rerun]) -> str:
             by_change[change, rerun.rule] += 1
     if not by_change:
         return ""
-    lines = [f"{change}: {n} finished {rule} run again" for (change, rule), n in by_change.items()]
+    lines = [f"{change}: {counted(n, 'finished job', 'run')} again ({rule})" for (change, rule), n in by_change.items()]
     also = len(reruns) - n_changed
     if also:
         lines.append(f"{counted(also, 'more finished job', 'run')} again")
