@@ -137,7 +137,7 @@ def test_files_that_were_cut_short_are_named_and_made_again(grid: Project, micro
     )
     assert done.returncode == 1
     for file, made in damaged.items():
-        [again] = re.findall(rf": {file}: not the file that .* (\S+)$", done.stdout, re.M)
+        again = re.findall(rf": {file}: not the file that .* (\S+)$", done.stdout, re.M)[-1]
         assert Path(file).is_relative_to(again)
         assert not (grid.root / made).exists()
 
