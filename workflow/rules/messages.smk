@@ -90,12 +90,12 @@ def forecast(dag):
 
 
 def is_shell_here():
-    """Whether the user's shell is in the folder of this run, and not in another one (--directory)."""
+    """Return whether the user's shell is in the folder of this run (else it has --directory)."""
     return Path.cwd() == Path(os.environ.get("PWD", ".")).resolve()
 
 
 def not_loaded():
-    """What `g2d config check` finds that a plan does not, if the configuration has such files; else None."""
+    """Return a line on files that only `g2d config check` loads, or None if the configuration has none."""
     sources = [*CONFIG.models.values(), *CONFIG.problem_sources.values(), *CONFIG.rewards.values()]
     paths = [getattr(source, "path", None) or getattr(source, "file", None) for source in sources]
     if not any(paths) and CONFIG.verifier is None:
@@ -192,7 +192,7 @@ def fold_long_plan(dag):
 
 
 def reason_of_failure(msg):
-    """What a failed job of g2d printed, None if it printed nothing."""
+    """Return what a failed job of g2d printed, or None."""
     reasons = [error_of(log, msg["rule_name"]) for log in msg["log"]]
     return next((plain(reason, lines=True) for reason in reasons if reason), None)
 
@@ -218,7 +218,7 @@ def say_failures_last():
 def shorten_interrupt():
     """After Ctrl-C, print how to go on instead of an error for each job that it stopped."""
     stopped = []
-    stopped_jobs = []  # that ended before Snakemake noticed
+    stopped_jobs = []  # jobs that ended before Snakemake noticed
 
     def is_shown(record):
         text = str(record.msg)
@@ -226,7 +226,7 @@ def shorten_interrupt():
             stopped.append(record)
         elif stopped and text.startswith("Elapsed time"):  # the last line
             record.msg = f"{text}\nFinished jobs stay: type the same command to go on."
-        elif text.endswith("non-zero exit status 130."):  # of Ctrl-C
+        elif text.endswith("non-zero exit status 130."):  # Ctrl-C
             stopped_jobs.append(record)
             return False
         elif stopped_jobs and event_of(record) == LogEvent.JOB_ERROR:

@@ -125,7 +125,7 @@ def require_windows(grid: Grid, longest: Mapping[tuple[str, str], int] | None = 
     """Raise a ConfigError for completions that leave no room for a prompt in the tokens that a model can hold.
 
     Args:
-        longest: tokens of the longest prompt, by model and section, where it is known.
+        longest: tokens of the longest prompt, by model and section, if known.
     """
     lines: list[str] = []
     for model, source in grid.config.models.items():

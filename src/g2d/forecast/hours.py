@@ -22,7 +22,7 @@ from g2d.jobs.snakemake_jobs import PlannedJob
 from g2d.policies.record import read_policy
 from g2d.regimes.catalogue import ENTRIES
 
-ENOUGH_STEPS = 20  # of a training, so that its start is a small part
+ENOUGH_STEPS = 20  # a training's start is then a small part
 SIMILAR = 2  # ratio of units
 
 
@@ -32,13 +32,13 @@ class Measured:
 
     cost: Cost
     units: float = 1.0
-    steps: int | None = None  # of an online training
+    steps: int | None = None  # trained steps, if the training is online
 
     def holds_for(self, job: GpuJob) -> bool:
         return self.steps is None or self.steps >= ENOUGH_STEPS or job.units <= SIMILAR * self.units
 
 
-Finished = Mapping[tuple[str, str], Sequence[Measured]]  # by stage and model
+Finished = Mapping[tuple[str, str], Sequence[Measured]]  # finished jobs by stage and model
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class ModelForecast(TypedDict):
     parameters: NotRequired[int]
     adapter: NotRequired[int]
     config_json: NotRequired[str]
-    prompt_tokens: NotRequired[int]  # of the longest prompt
+    prompt_tokens: NotRequired[int]  # length of the longest prompt
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -24,7 +24,7 @@ class Elsewhere:
 
 
 _elsewhere: list[Elsewhere] = []
-_gpu_peaks: list[int] = []  # of other processes on this job's GPU, with what this process held meanwhile
+_gpu_peaks: list[int] = []  # bytes: peaks of other processes on this job's GPU, plus what this process held
 
 
 def _usages() -> list[resource.struct_rusage]:

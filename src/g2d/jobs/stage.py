@@ -29,7 +29,7 @@ RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
 def allow_interrupt() -> None:
-    """Let Ctrl-C through, which waits since before Python's start (`hold_back_interrupts` in messages.smk)."""
+    """Let Ctrl-C through. It is held back from the start of a job (`hold_back_interrupts` in messages.smk)."""
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     except KeyboardInterrupt:

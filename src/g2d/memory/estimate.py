@@ -31,7 +31,7 @@ class Term:
     name: str
     bytes: int
     how: str
-    of_reward: bool = False  # of a reward model
+    of_reward: bool = False  # whether a reward model needs it
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SHAPES = Path(__file__).parent / "shapes"  # config.json files of shipped configurations
 SHORT = (1, 2)  # blocks
-SHORT_READING = (2, 3)  # of passes without gradients, whose peak with one block is lower
+SHORT_READING = (2, 3)  # blocks; passes without gradients peak lower with one
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ OfMathVerify = Literal[
 Verdict = OfMathVerify | Literal["error", "not_bool"]  # these two are verdicts of a verifier in Python
 NO_REFERENCE: Verdict = "no_reference"
 UNFINISHED_THINKING: Verdict = "unfinished_thinking"
-FAILURES: frozenset[Verdict] = frozenset({"error", "not_bool", "timeout", "limit"})  # of a verifier in Python
+FAILURES: frozenset[Verdict] = frozenset({"error", "not_bool", "timeout", "limit"})  # a verifier in Python failed
 SLOW: frozenset[Verdict] = frozenset({"timeout"})  # failures that take long
 N_FIRST = 20  # completions that a verifier in Python judges before all others
 
@@ -225,7 +225,7 @@ class Verifier:
         return "limit" if len(completion.text) > self.limits.max_completion_chars else None
 
     def _log_first(self, call: Arguments, reply: Reply) -> None:
-        """Log the first failure of the user's function at once: others may take minutes."""
+        """Log the first failure of the user's function at once: the next may take minutes."""
         if self.file and reply.why and not self._has_warned:
             self._has_warned = True
             answer = plain(reprlib.repr(call[1]))
