@@ -56,11 +56,11 @@ class Trial:
     rollouts: Sequence[Rollout]
     rewards: Sequence[float]
     reasons: Sequence[str | None] = ()  # why an answer has no reward
-    failure: str | None = None  # why a verifier of the user's failed
+    failure: str | None = None  # why the user's verifier failed
 
     @property
     def failed(self) -> int:
-        """Number of answers on which the verifier of the user's failed."""
+        """Number of answers on which the user's verifier failed."""
         return sum(rollout.verdict in FAILURES for rollout in self.rollouts) if self.failure else 0
 
 

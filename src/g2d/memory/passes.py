@@ -270,8 +270,7 @@ class Counted:
     def _score(self, config: PreTrainedConfig, rows: int, tokens: int) -> PassMemory:
         with torch.no_grad(), _on_shapes(config, None, self.half, scores=True) as (model, storages):
             model.config.get_text_config().use_cache = False
-            hidden = model.base_model(**_tokens(rows, tokens)).last_hidden_state
-            del hidden
+            model.base_model(**_tokens(rows, tokens))
             return PassMemory(storages.live, storages.peak)
 
     def _draw(self, config: PreTrainedConfig, rows: int, columns: int) -> PassMemory:

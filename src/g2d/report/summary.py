@@ -152,7 +152,7 @@ def zero_caveats(main: pd.DataFrame) -> tuple[str, ...]:
 
 
 def no_effect_caveats(comparisons: pd.DataFrame) -> tuple[str, ...]:
-    """Name policies that have exactly the questions right that M0 has. Rows are of one model and benchmark."""
+    """Name policies with right answers to exactly the questions that M0 solves. Rows are of one model and benchmark."""
     with_m0 = comparisons[comparisons["reference"] == "base"]
     same = with_m0[(with_m0["gained"] == 0) & (with_m0["lost"] == 0)]
     if same.empty:
@@ -165,7 +165,7 @@ def no_effect_caveats(comparisons: pd.DataFrame) -> tuple[str, ...]:
 
 
 def verifier_caveats(decomposition: pd.DataFrame) -> tuple[str, ...]:
-    """Name the policy on whose answers a verifier of the user's failed most often.
+    """Name the policy on whose answers the user's verifier failed most often.
 
     Its verdicts on finished answers are right, wrong, or that it failed (`FAILURES`).
     """

@@ -1,4 +1,4 @@
-"""Verdicts of a failed verifier of the user's, and the reason."""
+"""Failures of the user's verifier, and their reason."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def generate_rollouts(
 ) -> None:
     """Write `output.rollouts` for `input.policy`, for harvests with the training's reward and token ids.
 
-    In the first job of a model (`is_first`), a verifier of the user's must judge some completion.
+    In the first job of a model (`is_first`), the user's verifier must judge some completion.
     """
     judged = snakemake.input.get("judged")
     if judged:
