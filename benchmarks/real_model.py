@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/real_model.py --model DIR [--rounds 2]
 
-DIR is a model in Hugging Face format, for example of `make runs/smollm2/SmolLM2-135M-Q4_1`. All engines draw the same
+DIR is a model in Hugging Face format, for example of `make runs/SmolLM2-135M-Q4_1`. All engines draw the same
 prompts: sums of one-digit numbers below the template's system message and one worked example. Nothing ends a
 completion before `--tokens`, so all have the same work.
 

@@ -28,7 +28,6 @@ INTRODUCTION = """\
 | `paper.yaml` | the paper's grid |
 | `small.yaml` | a small real experiment on one GPU |
 | `smollm2.yaml` | a pretrained model on a laptop |
-| `smollm2_primary.yaml` | its planned comparison |
 | `bridging.yaml`, `off_policy.yaml` | grids after arXiv 2506.21495 and 2505.22257 |
 | `overlays/` | files to merge over another one |
 
