@@ -17,7 +17,7 @@ import torch
 
 from g2d.jobs import environment
 from g2d.jobs.environment import require_one_gpu, take_gpus, visible_gpus
-from tests.jobs.test_stage import command
+from tests.jobs.stage_script import command
 
 JOB = """
 import os, sys

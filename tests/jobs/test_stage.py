@@ -8,7 +8,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,36 +19,7 @@ from g2d.jobs.environment import AVX2, pin_embedded
 from g2d.jobs.files import sha256
 from g2d.jobs.stage import error_of, require_clock
 from tests.attempts import read_attempts
-
-SCRIPT = """
-import os, sys
-from types import SimpleNamespace
-from g2d.jobs.stage import stage
-
-class Named(list):
-    def get(self, name, default=None):
-        return getattr(self, name, default)
-
-output, given = Named(["cost.html", "cost.json"]), Named({read})
-given.costs = []
-snakemake = SimpleNamespace(rule="{rule}", threads=3, log=["{log}"], output=output, input=given)
-snakemake.wildcards = {"model": "demo"}
-snakemake.resources = dict(gpu={gpus})
-snakemake.config = {"models": {"demo": {"source": "embedded"}, "real": {"source": "hub"}}}
-with stage(snakemake) as meter:
-    print("from python")
-    os.system("echo from a child process")
-    meter.tokens_generated += 7
-    print(os.environ["OMP_NUM_THREADS"])
-    {body}
-"""
-
-
-def command(
-    body: str, rule: str = "train_dpo", gpus: int = 0, read: Sequence[str] = (), log: str = "logs/a.log"
-) -> list[str]:
-    script = SCRIPT.replace("{body}", body).replace("{rule}", rule).replace("{gpus}", str(gpus))
-    return [sys.executable, "-c", script.replace("{read}", repr(read)).replace("{log}", log)]
+from tests.jobs.stage_script import command
 
 
 def run(

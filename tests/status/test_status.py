@@ -29,6 +29,7 @@ from g2d.policies import PolicyRecord, write_policy
 from g2d.status.command import screen, span
 from g2d.status.states import Folder, JobState, Snapshot, State, job_states
 from tests.configs import MINIMAL
+from tests.jobs import stage_script
 
 TRAINING = "demo/seed0/grpo/g2/k2"
 ELSEWHERE = Process(17, "elsewhere", None)
@@ -150,6 +151,15 @@ def test_a_failed_job_shows_its_last_line_until_a_retry(results: Path) -> None:
     attempted(results, "ok", started=20)
     done(results)
     assert state_of(results)[0].state == "finished"
+
+
+def test_the_reason_of_a_failed_job_is_shown_not_the_path_below_it(results: Path) -> None:
+    log = f"results/logs/train_grpo/{TRAINING.replace('grpo/', '')}.log"
+    fails = stage_script.command("raise ValueError('no pairs')", rule="train_grpo", log=log)
+    subprocess.run(fails, cwd=results.parent, capture_output=True, check=False)
+    attempted(results, "failed")
+    _, line = state_of(results)
+    assert line.endswith(": train_grpo: no pairs")
 
 
 def test_the_last_line_of_a_killed_job_is_not_its_error(results: Path) -> None:

@@ -25,6 +25,7 @@ FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
 CLOCK_SKEW = 60  # seconds between the clocks of a file server and a node
+DETAILS = "details: "  # before the path of the log, in the last line of a failed job
 RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
@@ -70,7 +71,7 @@ def stage(snakemake: Snakemake, reads: Iterable[str] = ()) -> Iterator[Meter]:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         write_digests(snakemake.log[0], snakemake.output, read)
     except (Exception, Stopped) as error:
-        sentence = f"{snakemake.rule}: {error}\n  details: {Path(snakemake.log[0]).absolute()}"
+        sentence = f"{snakemake.rule}: {error}\n  {DETAILS}{Path(snakemake.log[0]).absolute()}"
         say(sentence, file=terminal)
         with suppress(OSError):  # the log may be on the full disk
             # A training that saved its step ended as it should.

@@ -21,6 +21,7 @@ from g2d.grid.grid import Grid
 from g2d.jobs.attempts import JobAttempt, is_alive, log_of, read_attempt
 from g2d.jobs.recover import is_locked
 from g2d.jobs.snakemake_jobs import JOBS, PlannedJob, read_jobs
+from g2d.jobs.stage import DETAILS
 from g2d.plain import plain
 
 State = Literal[
@@ -216,7 +217,7 @@ class Snapshot:
         return sorted((state for state in self.states if state.state in wanted), key=place)
 
     def words(self, state: JobState) -> str:
-        """Return the last line of the log of a job."""
+        """Return the last line of the log of a job; of a failed one, the line above the path of the log."""
         if not state.attempts:
             return ""
         log = log_of(Path(state.attempts[-1].file), self.results / "attempts")
@@ -231,7 +232,7 @@ class Snapshot:
             return ""
         for line in reversed(text.splitlines()):
             words = plain(line)
-            if words:
+            if words and not words.startswith(DETAILS):
                 return words
         return ""
 
