@@ -83,7 +83,7 @@ def commands(*command: str) -> Iterator[str]:
 
 
 def cells(notebook: dict[str, Any], images: Path) -> Iterator[str]:
-    """Yield the cells of an executed notebook in Markdown; its sampling_loads become files."""
+    """Yield the cells of an executed notebook in Markdown; its drawings become files."""
     for number, cell in enumerate(notebook["cells"]):
         source = "".join(cell["source"])
         yield source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"

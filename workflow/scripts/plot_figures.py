@@ -1,4 +1,4 @@
-"""SamplingJob Figures 2 and 3 of the paper, and further figures."""
+"""Plot Figures 2 and 3 of the paper, and further figures."""
 
 from g2d.checks.load import load
 from g2d.grid.grid import Grid
