@@ -185,6 +185,16 @@ def test_the_transformers_engine_has_the_adapter_of_its_file(
         TransformersEngine.of(right)
 
 
+def test_a_reference_on_the_cpu_begins_no_cuda(trained: list[PolicyRecord], monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM on several GPUs forks after it. torch's CPU build raises an error if a tensor is put on a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    texts = fixed_texts(load_tokenizer(trained[0]))
+    reference = load_reference(trained[0], texts, may_use_gpu=False)
+    assert reference is not None
+    assert reference.dtype == "bfloat16"
+    assert not torch.cuda.is_initialized()
+
+
 def test_an_adapter_that_is_not_merged_is_compared_too(tmp_path: Path) -> None:
     """M0's file is in float32, and its rounding to bfloat16 is larger than these adapters."""
     base = tiny_policy(heads=1)

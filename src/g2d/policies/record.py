@@ -426,7 +426,8 @@ def with_adapter(model: PreTrainedModel, folder: str | Path, *, is_trainable: bo
     """Load the adapter in a folder onto a model."""
     from peft import PeftModel
 
-    adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=is_trainable)
+    # PEFT would read the file onto the GPU: that initialises CUDA, and vLLM forks for several GPUs.
+    adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=is_trainable, torch_device="cpu")
     require_whole_adapter(adapted, folder, "default")
     return adapted
 
