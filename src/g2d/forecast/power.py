@@ -25,7 +25,7 @@ from g2d.tables.families import planned_pairs
 
 SEEDS = (3, 5, 8)
 LARGEST = 0.5  # difference that is printed
-# Standard deviations of a policy's accuracy: one point, two, five as of SmolLM2-135M (docs/smollm2.md), and ten.
+# Standard deviations of a policy's accuracy: one point, two and five as of SmolLM2-135M (docs/smollm2.md), and ten.
 SEED_SDS = (0.01, 0.02, 0.05, 0.1)
 # Two policies differ in 15 % of their answers, and in a sixth of these for every seed.
 DIFFER = 0.15
