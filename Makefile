@@ -19,7 +19,7 @@ PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2
 
-# A small pretrained model, from a Python package: a first page takes half a CPU hour, the planned comparison 2.3.
+# A small pretrained model, from a Python package: a first page takes 0.3 CPU hours, the planned comparison 2.3.
 smollm2-small: $(SMOLLM2)
 	$(BIN)/snakemake --cores 2 --directory runs/smollm2-small --configfile config/smollm2.yaml config/overlays/smollm2_small.yaml
 

@@ -135,13 +135,13 @@ def test_one_seed_is_named() -> None:
         (
             {},
             [
-                "Seeds make 90\u00a0% of the error of K=150 against K=0: more problems would not settle it.",
-                "To find 5 points takes some 28 to 567 seeds.",
+                "Seeds make 90\u00a0% of the squared error of K=150 against K=0: more problems would not settle it.",
+                "To find 5 points with 80 % probability takes some 28 to 567 seeds.",
             ],
         ),
         (
             {"seed_share": 0.2, "problem_share": 0.5},
-            ["Problems and single answers make 80\u00a0% of the error", "takes more than 1000 seeds."],
+            ["Problems and single answers make 80\u00a0% of the squared error", "takes more than 1000 seeds."],
         ),
         ({"standard_error": 0.5}, ["takes more than 1000 seeds."]),
     ],
@@ -156,9 +156,9 @@ def test_an_open_answer_says_what_makes_its_error_and_how_many_seeds_would_settl
         assert part in text
     for settled in ({0: 0.04, 150: 0.08}, {0: (0.01, 0.16), 150: 0.08}):
         table = main(NONE, WARMED, n_seeds=5, bounds=settled)
-        assert "of the error of" not in words(answered(table, 0.05, comparisons(test)))
+        assert "of the squared error of" not in words(answered(table, 0.05, comparisons(test)))
     one_seed = comparisons(test | {"n_seeds": 1})
-    assert "of the error of" not in words(answered(main(NONE, WARMED, n_seeds=1), 0.05, one_seed))
+    assert "of the squared error of" not in words(answered(main(NONE, WARMED, n_seeds=1), 0.05, one_seed))
 
 
 def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:

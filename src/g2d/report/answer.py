@@ -338,7 +338,7 @@ def _error(evidence: _Evidence) -> tuple[str, ...]:
     test = evidence.compare(warmed, none).test
     if test is None or test.n_seeds == 1:
         return ()
-    of = f"of the error of {warmed.name} against K=0"
+    of = f"of the squared error of {warmed.name} against K=0"
     if test.seed_share >= 0.5:
         source = f"Seeds make {percent(test.seed_share, 0)} {of}: more problems would not settle it."
     else:
@@ -353,7 +353,7 @@ def _error(evidence: _Evidence) -> tuple[str, ...]:
         number = f"at least {fewest}"
     else:
         number = f"some {fewest} to {most}"
-    return (f"{source} To find {_points(evidence.margin)} takes {number} seeds.",)
+    return (f"{source} To find {_points(evidence.margin)} with 80 % probability takes {number} seeds.",)
 
 
 def _cost(evidence: _Evidence) -> str:
