@@ -11,9 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from docs import keys as config_docs
-from g2d.checks.load import load, read, read_sources
+from g2d.checks.load import load, read
 from g2d.checks.requirements import require_files, require_installed
-from g2d.config.file import read_files
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.problems import Problem
@@ -37,7 +36,7 @@ def test_an_overlay_without_a_configuration_names_its_command(file: Path) -> Non
     *bases, last = str(refused.value).rpartition("--configfile ")[2].split()
     assert last == f"config/overlays/{file.name}"
     assert bases
-    read_sources(read_files(CONFIG.parent / named for named in [*bases, last]))
+    read(*(CONFIG.parent / named for named in [*bases, last]))
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_one_seed_is_named() -> None:
             {},
             [
                 "Seeds make 90\u00a0% of the squared error of K=150 against K=0: more problems would not settle it.",
-                "To find 5 points with 80 % probability takes some 28 to 567 seeds.",
+                "To find 5 points with 80\u00a0% probability takes some 28 to 567 seeds.",
             ],
         ),
         (

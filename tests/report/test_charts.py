@@ -10,8 +10,7 @@ import altair as alt
 import pandas as pd
 import pytest
 
-from g2d.checks.load import read, read_sources
-from g2d.config.file import read_files
+from g2d.checks.load import read
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.grid.versions import GPU_STAGES
@@ -184,7 +183,7 @@ def test_primary_differences_have_a_chart_of_their_own() -> None:
     ids=lambda files: files[-1],
 )
 def test_training_curves_of_a_model_differ_in_colour_or_dash(files: list[str]) -> None:
-    grid = Grid(read_sources(read_files(CONFIG / file for file in files)))
+    grid = Grid(read(*(CONFIG / file for file in files)))
     model = next(iter(grid.runs))
     trainings = {last.over_seeds for last in grid.chains if last.model == model}
     styles = [style_of(series_styles(grid), training.label, training.group_size) for training in trainings]

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from g2d.checks.load import read_sources
-from g2d.config.file import merged, read_files
+from g2d.checks.load import read
+from g2d.config.file import merged
 from g2d.jobs.files import read_json
 from tests.configs import CONFIG
 from tests.open_ended import HELD_OUT, POOL
@@ -52,7 +52,7 @@ def project(in_miniature: dict[str, Any], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("base", ["small", "bridging", "paper"])
 def test_it_can_be_merged_over_a_configuration(base: str, overlay: dict[str, Any]) -> None:
-    config = read_sources(read_files([CONFIG / f"{base}.yaml", CONFIG / "overlays/open_ended.yaml"]))
+    config = read(CONFIG / f"{base}.yaml", CONFIG / "overlays/open_ended.yaml")
     assert set(config.regimes) >= set(overlay["regimes"])
     assert set(config.rewards) == {"skywork", "larger"}
 

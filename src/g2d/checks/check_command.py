@@ -6,9 +6,8 @@ import argparse
 import sys
 from functools import partial
 
-from g2d.checks.load import read_sources
+from g2d.checks.load import read
 from g2d.checks.requirements import require_files, require_installed
-from g2d.config.file import read_files
 from g2d.plain import say
 from g2d.settings import ConfigError, together
 
@@ -24,7 +23,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _check(arguments: argparse.Namespace) -> int:
     files = ", ".join(arguments.files)
     try:
-        config = read_sources(read_files(arguments.files))
+        config = read(*arguments.files)
         from g2d.checks.contents import require_contents  # takes seconds to import
 
         together(partial(require_files, config), partial(require_contents, config))

@@ -92,20 +92,17 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
     return name
 
 
-def read(path: str | Path) -> Config:
-    return read_sources(read_files([path]))
+def read(*paths: str | Path) -> Config:
+    """Read and validate a configuration, and files that are merged over it."""
+    sources = read_files(paths)
+    values = reduce(merged, sources.values())
+    require_whole(values, list(sources))
+    return load(values, sources=sources)
 
 
 def read_record(path: str | Path) -> Config:
     """Read the configuration that a run wrote into its results folder."""
     return load(read_file(path), file=str(path))
-
-
-def read_sources(sources: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Validate the merged values of files."""
-    values = reduce(merged, sources.values())
-    require_whole(values, list(sources))
-    return load(values, sources=sources)
 
 
 # ------------------------------------------------------------------------------------------- of finished results

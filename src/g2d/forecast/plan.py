@@ -18,9 +18,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from g2d.checks.load import read_sources
+from g2d.checks.load import read
 from g2d.checks.requirements import budgets, number_of
-from g2d.config.file import read_files
 from g2d.config.sections import Config
 from g2d.forecast.power import benchmark_sizes, planned_power, planned_words
 from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, sampling_loads, trainings
@@ -121,7 +120,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    config = read_sources(read_files(arguments.files))
+    config = read(*arguments.files)
     names = arguments.models or list(config.models)
     for name in names:
         if name not in config.models:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 
 import pandas as pd
 
-from g2d.analysis.statistics import LEVEL, MOST_SEEDS, Error, seeds_to_find
+from g2d.analysis.statistics import LEVEL, MOST_SEEDS, POWER, Error, seeds_to_find
 from g2d.report.sentences import (
     listed,
     percent,
@@ -353,7 +353,7 @@ def _error(evidence: _Evidence) -> tuple[str, ...]:
         number = f"at least {fewest}"
     else:
         number = f"some {fewest} to {most}"
-    return (f"{source} To find {_points(evidence.margin)} with 80 % probability takes {number} seeds.",)
+    return (f"{source} To find {_points(evidence.margin)} with {percent(POWER, 0)} probability takes {number} seeds.",)
 
 
 def _cost(evidence: _Evidence) -> str:
