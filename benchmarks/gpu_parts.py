@@ -33,10 +33,12 @@ from memory import SHAPES
 HERE = Path(__file__).resolve().parent
 GIB = 2**30
 SHAPES = SHAPES | {
+    "qwen2.5-3b": {"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36}
+    | {"num_attention_heads": 16, "num_key_value_heads": 2, "max_position_embeddings": 32768},
     "qwen2.5-7b": {"vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28}
-    | {"num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768}
+    | {"num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768},
 }
-TIED = {"tiny", "qwen2.5-0.5b"}  # one matrix for words in and out
+TIED = {"tiny", "qwen2.5-0.5b", "qwen2.5-3b"}  # one matrix for words in and out
 QUESTION = "Tell me the answer. " * 16  # so that a prompt is about as long as one of MATH
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 RANK = 16
 SHARE = 0.3  # of the card's memory, as beside a trainer
+SECOND_7B = 44 * GIB  # a smaller card has no room for a 7B in the trainer and one in vLLM
 CONTEXTS = (512, 1024)  # tokens: the first start, and the longer one
 
 
@@ -78,14 +79,14 @@ def grpo(setting: Setting) -> Iterator[Row]:
     from g2d.regimes.grpo.train import train_grpo
     from g2d.rollouts.rollout_keys import EngineSettings
 
-    name = setting.or_tiny("qwen2.5-7b", "tiny")
+    name, share = beside_a_trainer(setting)
     base = random_policy(name, setting)
     work = setting.out / "work-vllm-grpo"
     shutil.rmtree(work, ignore_errors=True)
     problems = [replace(p, prompt=QUESTION + p.prompt) for p in generate("arithmetic", "train", 64, seed=0)]
     budget = setting.or_tiny(384, 8)
     warmup = Warmup(steps=[0, 3], max_completion_length=budget, per_device_batch_size=4)
-    engine = EngineSettings(name="vllm", training_gpu_memory_utilization=setting.or_tiny(0.4, SHARE))
+    engine = EngineSettings(name="vllm", training_gpu_memory_utilization=share)
     lora = Lora(dropout=0.0)
     job = TrainingJob(base, problems, warmup, lora=lora, seed=0, work=work, group_size=2, k=3, engine=engine)
     spent: dict[str, list[float]] = {"sync": [], "sample": [], "whole step": []}
@@ -114,6 +115,17 @@ def new_engine(policy: Any, setting: Setting) -> Any:
 
     settings = EngineSettings(name="vllm", adapters="lora")
     return VllmEngine(policy, settings, memory_utilization=SHARE)
+
+
+def beside_a_trainer(setting: Setting) -> tuple[str, float]:
+    """Return the model that GRPO trains beside vLLM, and vLLM's share of the memory (docs/environments.md, Limits)."""
+    import torch
+
+    if setting.tiny:
+        return "tiny", SHARE
+    if torch.cuda.get_device_properties(0).total_memory < SECOND_7B:
+        return "qwen2.5-3b", 0.35
+    return "qwen2.5-7b", 0.4
 
 
 def started(engine: Any) -> tuple[float, list[list[int]], Any]:
