@@ -192,14 +192,14 @@ class FixedReference(DPOTrainer):
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:
                 self.ref_model = ref_model
-            require_same(policy, log_probs)
+            require_at_reference(policy, log_probs)
             if once is not None:
                 require_current(once, log_probs, inputs["completion_mask"][:, 1:].sum(), precision_of(self))
             self._compared = True
         return log_probs if once is None else once
 
 
-def require_same(policy: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> None:
+def require_at_reference(policy: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> None:
     """Raise a RuntimeError if log-probabilities of the same passes, each (rows,), differ."""
     for row, of_reference in zip(policy, reference, strict=True):
         apart = float((row - of_reference).abs().sum())
