@@ -20,7 +20,7 @@ import scipy
 
 from g2d.analysis.comparisons import Margin, margins_behind_best
 from g2d.analysis.statistics import Error, accuracy_interval, error_of_difference, mean_squares
-from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, smallest_difference
+from g2d.forecast.power import DIFFER, FOR_EVERY_SEED, SEED_SDS, Size, smallest_difference
 from g2d.grid.runs import Policy, Run
 from g2d.report.answer import answer
 from g2d.report.charts import without_ablations
@@ -262,19 +262,20 @@ def latent(
 
 
 def clusters(runs: int, n_k: int = 3) -> None:
-    """Intervals and tests over problems and over clusters, if 256 problems are 32 expressions in 8 wordings."""
+    """Intervals and tests over problems and over clusters, if 256 problems are wordings of a few expressions."""
     print(
-        "| seeds | sd of seeds | accuracy: coverage, over problems | over clusters "
+        "| expressions | seeds | sd of seeds | accuracy: coverage, over problems | over clusters "
         "| errs: K against K=0, over problems | over clusters "
         "| policies against M0, over problems | over clusters |"
     )
-    print("|---:" * 8 + "|")
-    expressions = np.repeat(np.arange(32), 8)
-    for n_seeds, sd in [(1, 0.0), *itertools.product((3, 5, 10), (0.01, 0.05))]:
+    print("|---:" * 9 + "|")
+    designs = [(1, 0.0), *itertools.product((3, 5, 10), (0.01, 0.05))]
+    for n, (n_seeds, sd) in [*itertools.product((4, 8), designs[::3]), *itertools.product((32,), designs)]:
+        expressions = np.repeat(np.arange(n), 256 // n)
         rng = np.random.default_rng(0)
         outcomes = []
         for _ in range(runs):
-            policies, m0 = latent(rng, np.full(n_k + 1, TRUTH), np.full(n_k + 1, sd), n_seeds, 32, 8)
+            policies, m0 = latent(rng, np.full(n_k + 1, TRUTH), np.full(n_k + 1, sd), n_seeds, n, 256 // n)
             outcome = []
             for of in (None, expressions):
                 low, high = accuracy_interval(policies[0], of)
@@ -285,7 +286,7 @@ def clusters(runs: int, n_k: int = 3) -> None:
                 outcome.append((covered, errs, any(rejects(error, n_k + 1) for error in against_m0)))
             outcomes.append(np.transpose(outcome).ravel())
         cells = [f"{share:.1%}" for share in np.mean(outcomes, axis=0)]
-        print(f"| {n_seeds} | {100 * sd:.0f} | {' | '.join(cells)} |", flush=True)
+        print(f"| {n} | {n_seeds} | {100 * sd:.0f} | {' | '.join(cells)} |", flush=True)
 
 
 def unequal(n_policies: int, at: int) -> np.ndarray:
@@ -302,7 +303,7 @@ def power(runs: int) -> None:
         if n_seeds == 1 and sd > SEED_SDS[0]:
             continue
         rng, found = np.random.default_rng(0), 0
-        difference = smallest_difference(n_seeds, n_questions, sd, 3)
+        difference = smallest_difference(n_seeds, Size(n_questions, n_questions), sd, 3)
         for _ in range(runs):
             values = difference + rng.normal(0, math.sqrt(FOR_EVERY_SEED), (1, n_questions))
             values = values + rng.normal(0, math.sqrt(DIFFER - FOR_EVERY_SEED), (n_seeds, n_questions))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from g2d.analysis.comparisons import compare, margins_behind_best
 from g2d.analysis.informativeness import informativeness, success_counts
@@ -53,8 +54,15 @@ def test_the_added_questions_of_a_difference_count_as_one_question_each() -> Non
     deltas = np.repeat([1.0, 1, 1, *np.zeros(9)], 4)[None]
     error = error_of_difference(deltas, WORDINGS)
     assert error.middle == pytest.approx(3 / 12.5)
-    assert error.questions == pytest.approx(((3 + 2 / 16) / 12.5 - (3 / 12.5) ** 2) / 12.5)
-    assert error.question_degrees == 13
+    assert error.questions == pytest.approx(((3 + 2 / 16) / 12.5 - (3 / 12.5) ** 2) / 12.5 * 12 / 11)
+    assert error.question_degrees == 11
+
+
+def test_one_cluster_shows_as_little_as_one_question() -> None:
+    passage = np.repeat([[1.0, 0.0]], [30, 70], axis=1)
+    p = error_of_difference(passage, np.zeros(100)).p_value()
+    assert p == pytest.approx(error_of_difference(np.array([[0.3]])).p_value())
+    assert p > 0.5
 
 
 def test_a_comparison_counts_gained_and_lost_answers_within_clusters() -> None:
@@ -157,6 +165,22 @@ def test_estimates_of_a_table_do_not_depend_on_clusters(name: str) -> None:
     over_problems = build(np.arange(48))
     for column in estimates & set(over_problems):
         assert over_clusters[column].tolist() == pytest.approx(over_problems[column].tolist(), nan_ok=True)
+
+
+@pytest.mark.parametrize("n_clusters", [2, 3, 5, 8])
+@pytest.mark.parametrize("n_seeds", [1, 5])
+def test_few_clusters_do_not_find_more_than_chance(n_seeds: int, n_clusters: int) -> None:
+    rng = np.random.default_rng(0)
+    passages = np.repeat(np.arange(n_clusters), 120 // n_clusters)
+    n_problems = len(passages)
+    runs = 400
+    found = 0
+    for _ in range(runs):
+        lead = rng.normal(0, 0.15, n_clusters)[passages]
+        chances = np.clip([0.5 + lead, 0.5 - lead], 0, 1)[:, None]
+        first, second = (rng.random((2, n_seeds, n_problems)) < chances).astype(float)
+        found += compare(first, second, clusters=passages).p_value <= 0.05
+    assert binomtest(found, runs, 0.05, alternative="greater").pvalue > 0.001
 
 
 def test_equally_good_policies_rarely_differ_if_questions_come_in_wordings() -> None:

@@ -42,7 +42,14 @@ def comparison(policy: tuple[str, int], reference: tuple[str, int], p_value: flo
         **{"reference": reference_name, "reference_K": reference_k},
         **{"reference_group_size": 2 if reference_k else None, "family": family, "family_size": 3},
         **{"difference": 0.02, "ci_low": -0.021, "ci_high": 0.061, "p_value": p_value},
-        **{"n_seeds": 5, "n_clusters": 36, "standard_error": 0.044, "seed_share": 0.9, "problem_share": 0.05},
+        **{
+            "n_seeds": 5,
+            "n_problems": 36,
+            "n_clusters": 36,
+            "standard_error": 0.044,
+            "seed_share": 0.9,
+            "problem_share": 0.05,
+        },
     }
 
 

@@ -51,8 +51,8 @@ def test_policies_come_first_in_one_column_then_what_the_table_is_about() -> Non
 
 
 def test_p_values_beside_the_level_differ_from_it() -> None:
-    table = pd.DataFrame({"p_value": [0.0451, 0.0549, 1.0, 0.00012]})
-    assert texts_of(table) == [["0.0451"], ["0.0549"], ["1"], ["0.00012"]]
+    table = pd.DataFrame({"p_value": [0.0451, 0.0549, 1.0, 0.00012, 0.050004, 0.05]})
+    assert texts_of(table) == [["0.0451"], ["0.0549"], ["1"], ["0.00012"], ["0.050004"], ["0.05"]]
 
 
 def test_a_value_has_the_digits_of_its_measure() -> None:

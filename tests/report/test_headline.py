@@ -98,6 +98,32 @@ def test_if_nothing_is_better_than_m0_no_k_is_said_to_be_enough() -> None:
     assert "enough" not in " ".join(shown.sentences)
 
 
+def test_dpo_that_is_not_better_than_m0_is_not_said_to_be_enough_if_something_else_helps() -> None:
+    """DPO made M0 worse, or changed nothing; GRPO and an ablation helped."""
+    rows = (("dpo", 0, 0.38, 2.0), ("g2d", 25, 0.38, 3.0), GRPO)
+    tests = comparisons(
+        comparison(("dpo", 0), ("base", 0), 0.001) | {"difference": -0.02},
+        comparison(("g2d", 25), ("base", 0), 0.5),
+        comparison(("grpo", 1000), ("base", 0), 0.001),
+        comparison(("long", 25), ("base", 0), 0.001),
+    )
+    shown = answered(main(BASE, *rows, half_width=0.04, bounds={0: 0.01, 25: 0.01}), MARGIN, tests)
+    assert shown.headline.replace("\u00a0", " ") == (
+        "DPO is at no K shown to help on b (greedy answers): M0 40 % [36, 44], K=0 38 %, K=25 38 % (corrected for 4 "
+        "comparisons with M0). Better than M0: GRPO (K=1000, G=2) (+2.0 points) and long (K=25, G=2) (+2.0 "
+        "points)."
+    )
+    assert "enough" not in " ".join(shown.sentences)
+
+
+@pytest.mark.parametrize("row", [("dpo", 0, 0.28, 2.0), ("g2d", 100, 0.3, 3.0)])
+def test_with_one_k_that_does_not_help_the_headline_says_so(row: tuple[str, int, float, float]) -> None:
+    tests = comparisons(comparison(row[:2], ("base", 0), 0.001) | {"difference": -0.1})
+    shown = answered(main(BASE, row), MARGIN, tests).headline
+    assert shown.startswith("No training is shown to help on b")
+    assert "M0 40" in shown
+
+
 def test_with_one_k() -> None:
     assert (
         headline(NONE) == "DPO without online RL (K=0) reached 73 % [69, 77] on b (greedy answers); no other K was run."

@@ -24,8 +24,8 @@ class Comparison:
     standard_error: float  # error of the difference over seeds and questions
     seed_share: float  # share of its square from seeds; the rest of both shares is the noise of single answers
     problem_share: float  # from problems
-    gained: float  # share of answers that the policy has right and the reference wrong
-    lost: float  # the reverse; difference = gained - lost
+    gained: float  # mean of the positive differences of a question; with one sample, answers only the policy has right
+    lost: float  # of the negative ones; difference = gained - lost
 
 
 def compare(

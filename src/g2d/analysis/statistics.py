@@ -157,7 +157,8 @@ def error_of_difference(values: np.ndarray, clusters: np.ndarray | None = None) 
     """Return the mean difference between two policies with its error.
 
     One question gained and one lost are added (Bonett and Price 2012, "Adjusted Wald confidence interval for a
-    difference of binomial proportions based on paired data").
+    difference of binomial proportions based on paired data"). Single questions need no other correction; the variance
+    over clusters is the unbiased one. A single cluster counts as one question.
 
     Args:
         values: (n_seeds, n_questions) differences of shares of right answers.
@@ -166,16 +167,29 @@ def error_of_difference(values: np.ndarray, clusters: np.ndarray | None = None) 
     n_seeds, n_questions = values.shape
     values = by_cluster(values, clusters)
     n_clusters = values.shape[1]
-    question = n_clusters / n_questions  # a question in clusters
+    degrees = question_degrees(n_clusters, n_questions)
+    of_clusters = degrees < n_clusters
+    question = n_clusters / n_questions if of_clusters else 1.0  # size of an added question, in clusters
     means = values.mean(axis=0)
     total = n_clusters + 2 * question
-    degrees = n_clusters + 1
     middle = float(values.mean()) * n_clusters / total
     questions = ((float(means @ means) + 2 * question**2) / total - middle**2) / total
+    if of_clusters:
+        questions *= n_clusters / degrees
     if n_seeds == 1:
         return Error(middle, questions, degrees)
     seeds, _, noise = mean_squares(values)
     return Error(middle, max(questions - noise, 0.0), degrees, seeds, min(n_seeds - 1, degrees), noise)
+
+
+def question_degrees(n_clusters: int, n_questions: int) -> int:
+    """Return the degrees of freedom of a difference's variance from questions.
+
+    The two added questions count for single questions, but are too small to count beside clusters.
+    """
+    if 1 < n_clusters < n_questions:
+        return n_clusters - 1
+    return n_clusters + 1
 
 
 def require_answers(values: np.ndarray) -> np.ndarray:

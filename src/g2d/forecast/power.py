@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypedDict
 
-from g2d.analysis.statistics import LEVEL, POWER, Error
+from g2d.analysis.statistics import LEVEL, POWER, Error, question_degrees
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.markdown import literal
@@ -32,19 +32,6 @@ DIFFER = 0.15
 FOR_EVERY_SEED = DIFFER / 6
 
 
-def smallest_difference(n_seeds: int, n_questions: int, seed_sd: float, family: int) -> float:
-    """Return the true difference in accuracy that is found with probability `POWER` at level 5 % / family."""
-    added = 2 / (n_questions + 2) ** 2  # of the two questions that the test adds
-    if n_seeds == 1:
-        error = Error(0.0, DIFFER / n_questions + added, n_questions + 1)
-    else:
-        noise = (DIFFER - FOR_EVERY_SEED) / n_seeds / n_questions
-        questions = FOR_EVERY_SEED / n_questions + added
-        seeds = 2 * seed_sd**2 / n_seeds + noise
-        error = Error(0.0, questions, n_questions + 1, seeds, n_seeds - 1, noise)
-    return error.detectable(LEVEL / family)
-
-
 @dataclass(frozen=True)
 class Size:
     """Numbers of problems of a benchmark, and of their clusters."""
@@ -57,6 +44,20 @@ class Size:
         if self.clusters < self.problems:
             return f"{self.clusters:,} groups of {words}"
         return words
+
+
+def smallest_difference(n_seeds: int, size: Size, seed_sd: float, family: int) -> float:
+    """Return the true difference in accuracy that is found with probability `POWER` at level 5 % / family."""
+    n = size.clusters
+    degrees = question_degrees(n, size.problems)
+    added = 2 / (n + 2) ** 2  # of the two questions that the test adds
+    if n_seeds == 1:
+        error = Error(0.0, DIFFER / n + added, degrees)
+    else:
+        noise = (DIFFER - FOR_EVERY_SEED) / n_seeds / n
+        seeds = 2 * seed_sd**2 / n_seeds + noise
+        error = Error(0.0, FOR_EVERY_SEED / n + added, degrees, seeds, n_seeds - 1, noise)
+    return error.detectable(LEVEL / family)
 
 
 UNKNOWN_SIZE = Size(500, 500)  # assumed: MATH-500's
@@ -87,7 +88,7 @@ def planned_power(config: Config, sizes: Mapping[str, Size]) -> Iterator[PowerRo
                 "family_size": family,
                 "n_seeds": n_seeds,
                 "this_grid": n_seeds == len(config.seeds),
-                "differences": {sd: smallest_difference(n_seeds, size.clusters, sd, family) for sd in SEED_SDS},
+                "differences": {sd: smallest_difference(n_seeds, size, sd, family) for sd in SEED_SDS},
             }
 
 
@@ -125,10 +126,11 @@ def _table(rows: list[PowerRow]) -> str:
 
 
 def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, Size | None]:
-    """Return the size of every benchmark, None if it is not loaded yet; ProblemError for a mistake in a local file."""
+    """Return the size of each tested benchmark, None if it is not loaded yet; ProblemError for a mistake in a local
+    file."""
     sizes: dict[str, Size | None] = {}
-    for name, source in config.benchmarks.items():
-        problems = _available(name, source, Path(results, f"problems/{name}.jsonl"))
+    for name in config.tested_benchmarks:
+        problems = _available(name, config.benchmarks[name], Path(results, f"problems/{name}.jsonl"))
         if problems is None:
             sizes[name] = None
         else:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, fields, replace
 
 import pandas as pd
 
-from g2d.analysis.statistics import LEVEL, MOST_SEEDS, POWER, Error, seeds_to_find
+from g2d.analysis.statistics import LEVEL, MOST_SEEDS, POWER, Error, question_degrees, seeds_to_find
+from g2d.grid.runs import called
 from g2d.report.sentences import (
     listed,
+    p_words,
     percent,
     percent_interval,
     points,
@@ -78,6 +80,7 @@ class PairedTest:
     family: str
     family_size: int
     n_seeds: int
+    n_problems: int
     n_clusters: int
     standard_error: float
     seed_share: float
@@ -103,7 +106,7 @@ class Difference:
     def __str__(self) -> str:
         if self.test is None:
             return f"{signed(self.accuracy)} points, not tested"
-        return f"{points(self.accuracy, *self.test.ci)}, {self.test.family}, p = {self.test.p_value:.3g}"
+        return f"{points(self.accuracy, *self.test.ci)}, {self.test.family}, p = {p_words(self.test.p_value)}"
 
 
 class _Evidence:
@@ -137,18 +140,22 @@ class _Evidence:
         self.grpo = _most_accurate([row for row in grpo if row.k == last])
         self.stopped = _most_accurate(by_policy["g2d-auto"])
 
-    @property
-    def against_m0(self) -> list[PairedTest]:
-        if self.base is None:
-            return []
-        return [test for (_, other), test in self.tests.items() if other == self.base.at]
+        self.against_m0: dict[At, PairedTest] = {}
+        if self.base is not None:
+            self.against_m0 = {first: test for (first, other), test in self.tests.items() if other == self.base.at}
 
     @property
-    def nothing_beats_m0(self) -> bool:
-        """Whether no policy is shown to be better than M0, corrected for all of them (Bonferroni)."""
-        tests = self.against_m0
-        better = [test for test in tests if test.difference > 0 and len(tests) * test.p_value <= LEVEL]
-        return bool(tests) and not better
+    def better_than_m0(self) -> list[At]:
+        """Policies that are shown to be better than M0, corrected for all tests against it (Bonferroni)."""
+        n = len(self.against_m0)
+        return [at for at, test in self.against_m0.items() if test.difference > 0 and n * test.p_value <= LEVEL]
+
+    @property
+    def dpo_helps(self) -> bool:
+        """Whether a policy of which the answer speaks is shown to be better than M0; True if this was not tested."""
+        candidates = {row.at for row in self.candidates}
+        is_tested = not candidates.isdisjoint(self.against_m0)
+        return not is_tested or not candidates.isdisjoint(self.better_than_m0)
 
     @property
     def best(self) -> Row:
@@ -216,16 +223,12 @@ def duration(hours: float) -> str:
 def _verdict(evidence: _Evidence) -> str:
     none = evidence.none
     warmed = evidence.warmed
+    if evidence.base is not None and not evidence.dpo_helps:
+        return _no_help(evidence, evidence.base)
     if warmed is None:
         return f"DPO without online RL (K=0) reached {evidence.best.score(0)} on {evidence.where}; no other K was run"
     if none is None:
         return f"{warmed.name} did best on {evidence.where}, {warmed.score(0)}; K=0, without online RL, was not run"
-    if evidence.base is not None and evidence.nothing_beats_m0:
-        others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
-        return (
-            f"no training is shown to help on {evidence.where}: M0 {evidence.base.score(0)}, {others} (corrected for "
-            f"{len(evidence.against_m0)} comparisons with M0)"
-        )
     where = evidence.where_with_margin
     grpo = "" if evidence.grpo is None else f". {evidence.grpo.name}: {percent(evidence.grpo.accuracy, 0)}"
     if none in evidence.enough:
@@ -240,6 +243,23 @@ def _verdict(evidence: _Evidence) -> str:
     if none not in evidence.bounded:
         return f"{verdict}: {_named([none, warmed], 'and')}{grpo}"
     return f"{verdict}: {_best(evidence)}; K=0 is {_at_most_worse(none)}{grpo}"
+
+
+def _no_help(evidence: _Evidence, base: Row) -> str:
+    scores = [f"M0 {base.score(0)}"]
+    for row in (evidence.none, evidence.warmed):
+        if row is not None:
+            scores.append(f"{row.name} {percent(row.accuracy, 0)}")
+    n = len(evidence.against_m0)
+    corrected = f"corrected for {n} comparisons with M0" if n > 1 else "one comparison with M0"
+    words = f"shown to help on {evidence.where}: {', '.join(scores)} ({corrected})"
+    better = []
+    for policy, k, size in evidence.better_than_m0:
+        gain = signed(evidence.against_m0[policy, k, size].difference)
+        better.append(f"{called(policy, k, size)} ({gain} points)")
+    if not better:
+        return f"no training is {words}"
+    return f"DPO is at no K {words}. Better than M0: {listed(better)}"
 
 
 def _best(evidence: _Evidence) -> str:
@@ -285,8 +305,8 @@ def _effect(evidence: _Evidence) -> str:
         return f"{where}, DPO without online RL (K=0) reaches {evidence.best.score()}; no other K was run."
     if none is None:
         return (
-            f"{where}, accuracy is highest at {warmed.name}, {warmed.score()}; K=0 was not run, so this grid cannot "
-            "say whether any was needed."
+            f"{where}, {warmed.name} is the most accurate of the DPO policies, {warmed.score()}; K=0 was not run, so "
+            "this grid cannot say whether any was needed."
         )
     return (
         f"{where}, DPO at K=0, without online RL, reaches {none.score()}, and the most accurate warmed-up policy, "
@@ -301,20 +321,26 @@ def _against(evidence: _Evidence) -> str:
     if grpo is None:
         return f"{start}; GRPO alone was not run, so nothing is said about it."
     difference = evidence.compare(best, grpo)
-    if not difference.significant:
-        place = "not significantly different from it"
-    elif difference.accuracy > 0:
-        place = "above it"
-    else:
-        place = "below it"
+    n = len(evidence.candidates)
+    test = difference.test
+    of_several = ""
+    place = "not significantly different from it"
+    if test is not None and difference.accuracy > 0 and n > 1:
+        # The best was chosen by its accuracy (Bonferroni).
+        p = min(n * test.p_value, 1.0)
+        of_several = f"; {p_words(p)} as the best of {n}"
+        if p <= LEVEL:
+            place = "above it"
+    elif difference.significant:
+        place = "above it" if difference.accuracy > 0 else "below it"
     return (
         f"{start}, and {grpo.name} reaches {grpo.score()}: the best DPO policy, {best.name}, is "
-        f"{place}{these_weights(best.n_seeds)} ({difference})."
+        f"{place}{these_weights(best.n_seeds)} ({difference}{of_several})."
     )
 
 
 def _bounds(evidence: _Evidence) -> tuple[str, ...]:
-    if len(evidence.bounded) < 2 or evidence.nothing_beats_m0:
+    if len(evidence.bounded) < 2 or not evidence.dpo_helps:
         return ()
     first, *others = evidence.bounded
     worse = [f"{first.name} is at most {rounded_up(first.at_most or 0.0)} points worse than the best K"]
@@ -333,7 +359,7 @@ def _error(evidence: _Evidence) -> tuple[str, ...]:
     """Return what makes the error of an open answer, and how many seeds would find a difference of the margin."""
     none = evidence.none
     warmed = evidence.warmed
-    if none is None or warmed is None or none in evidence.enough or none.at_least or evidence.nothing_beats_m0:
+    if none is None or warmed is None or none in evidence.enough or none.at_least or not evidence.dpo_helps:
         return ()
     test = evidence.compare(warmed, none).test
     if test is None or test.n_seeds == 1:
@@ -345,7 +371,8 @@ def _error(evidence: _Evidence) -> tuple[str, ...]:
         source = f"Problems and single answers make {percent(1 - test.seed_share, 0)} {of}: more problems would help."
     variance = test.standard_error**2
     questions = test.problem_share * variance
-    error = Error(0.0, questions, test.n_clusters + 1, variance - questions, test.n_seeds - 1)
+    degrees = question_degrees(test.n_clusters, test.n_problems)
+    error = Error(0.0, questions, degrees, variance - questions, test.n_seeds - 1)
     fewest, most = seeds_to_find(evidence.margin, error, LEVEL / test.family_size)
     if fewest == MOST_SEEDS:
         number = f"more than {MOST_SEEDS}"
@@ -363,7 +390,7 @@ def _cost(evidence: _Evidence) -> str:
     costs: dict[str, str] = {}
     for row in (*evidence.enough[:1], best, evidence.grpo):
         if row is not None and row.hours is not None:
-            which = ", with the highest accuracy," if row.name == best.name else ""
+            which = ", the most accurate of the DPO policies," if row.name == best.name else ""
             costs[row.name] = f"{row.name}{which} took {duration(row.hours)}"
     return f"{'; '.join(costs.values())} (per seed, with every stage behind it)."
 

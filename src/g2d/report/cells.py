@@ -18,6 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from g2d.report.markup import cut, plain
+from g2d.report.sentences import p_words
 from g2d.report.styles import names
 from g2d.tables.frames import Cells
 
@@ -164,7 +165,7 @@ def _is_constant(columns: pd.DataFrame) -> bool:
 def _cell(row: Cells, column: str, qualified_by: Sequence[str], digits: int) -> Cell:
     value = row[column]
     if column.startswith("p_") and not pd.isna(value):
-        text = plain(f"{value:.3g}")  # rounded to decimals, values beside the level would look like it
+        text = plain(p_words(value))
     else:
         text = _shown(value, digits)
     more = [_shown(row[name], digits) for name in qualified_by if not pd.isna(row[name])]

@@ -62,6 +62,15 @@ def points(share: float, low: float, high: float) -> str:
     return f"{signed(share)} points {signed_interval(low, high)}"
 
 
+def p_words(p: float) -> str:
+    """Write a p-value with as many digits as put it on its side of the level."""
+    for digits in range(3, 17):
+        text = f"{p:.{digits}g}"
+        if (float(text) <= LEVEL) == (p <= LEVEL):
+            break
+    return text
+
+
 def time_unit(hours: float) -> tuple[str, int]:
     """Return the unit that suits a time, and how many of it make an hour."""
     if hours >= 1:
@@ -125,7 +134,7 @@ def _win_rate(row: Cells) -> str:
 def _verdict(row: Cells) -> str:
     differs = row["p_win"] <= LEVEL
     differs_at_equal = row["p_equal_length"] <= LEVEL
-    half = f"from 50{NBSP}% (p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
+    half = f"from 50{NBSP}% (p = {p_words(row['p_win'])}; at equal length {p_words(row['p_equal_length'])})"
     if differs and differs_at_equal:
         same_sign = (row["win_rate"] > 0.5) == (row["equal_length"] > 0.5)
         opposite = "" if same_sign else ", with opposite signs: the result depends on length"
@@ -145,7 +154,7 @@ def _unknown(row: Cells) -> str:
         share = 1 - share
         side = "shorter"
     return (
-        f"This {verb} from 50{NBSP}% (p = {row['p_win']:.2g}). In {percent(share)} of comparisons its reply is "
+        f"This {verb} from 50{NBSP}% (p = {p_words(row['p_win'])}). In {percent(share)} of comparisons its reply is "
         f"{side} than M0's, so the data do not say what it would be at equal length."
     )
 
@@ -171,7 +180,7 @@ def exploratory_tests(comparisons: pd.DataFrame) -> str:
     significant = int((p_values <= LEVEL).sum())
     return (
         f"Of {n} exploratory tests in this table, {significant} have a p of at most {LEVEL}; without any difference, "
-        f"about {LEVEL * n:.0f} would."
+        f"about {LEVEL * n:.3g} would."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -128,7 +129,7 @@ def calibration_words(main: pd.DataFrame) -> str:
     most = calibrated.loc[[shares.idxmax()]].to_dict("records")[0]
     return (
         "Each policy and seed is charged the whole calibration: at most "
-        f"{100 * shares.max():.0f} % of a cost ({called(most['policy'], most['K'])})."
+        f"{math.ceil(100 * shares.max() - 1e-9)} % of a cost ({called(most['policy'], most['K'])})."
     )
 
 

@@ -133,6 +133,6 @@ def plan_words(entries: Sequence[PlanEntry]) -> str:
     if len(entries) > 1:
         changed = f" Seeds or other settings changed after {counted} of trained policies."
     return (
-        f"The primary comparison, planned before any trained policy was evaluated ({PLAN}), is {words}; all other "
-        f"comparisons are exploratory.{changed}"
+        f"The primary comparison, planned before any trained policy was evaluated ({PLAN}), is {words}; all others, "
+        f"also on another benchmark, are exploratory.{changed}"
     )
