@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 
-from g2d.analysis.comparisons import Comparison, compare
+from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.statistics import POWER, Error, error_of_difference, holm, mean_squares, seeds_to_find
 from g2d.grid.runs import Policy, Run
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
@@ -312,3 +312,11 @@ def test_the_range_of_seeds_has_the_right_number_in_19_grids_of_20():
         fewest, most = seeds_to_find(0.05, Error(0.0, 1e-5, 501, scattered, 4), 0.05)
         missed += not fewest <= needed <= most
     assert binomtest(missed, runs, 0.05, alternative="greater").pvalue > 0.01
+
+
+def test_members_that_could_not_be_compared_count_in_the_correction():
+    member = compare(np.array([[1.0] * 9 + [0.0] * 21]), np.zeros((1, 30)), 4)
+    [alone] = corrected([member])
+    [one_of_four] = corrected([member], missing=3)
+    assert alone.p_value == member.p_value
+    assert one_of_four.p_value == pytest.approx(4 * member.p_value)

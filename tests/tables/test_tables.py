@@ -177,6 +177,11 @@ def test_while_seeds_are_missing_no_k_has_a_bound():
     assert set(table.loc[table["behind"].notna(), "benchmark"]) == {"ood"}
 
 
+def test_a_single_k_is_not_said_to_be_the_best():
+    table = main_table({(policy("dpo", 0), "id"): solved(2), (BASE, "id"): solved(1)}, {})
+    assert table[["behind", "at_least", "at_most"]].isna().all(axis=None)
+
+
 def test_the_benchmark_that_selects_has_no_bound():
     evaluations = {}
     for key in (policy("dpo", 0), policy("dpo", 150)):

@@ -65,16 +65,20 @@ def compare(
     )
 
 
-def corrected(family: Sequence[Comparison]) -> list[Comparison]:
-    """Return a family of `compare` with Holm's p-values and simultaneous intervals that agree with them."""
+def corrected(family: Sequence[Comparison], missing: int = 0) -> list[Comparison]:
+    """Return a family of `compare` with Holm's p-values and simultaneous intervals that agree with them.
+
+    Args:
+        missing: number of further members that could not be compared; they count as p-values of 1.
+    """
     adjusted = simultaneous(
-        [comparison.p_value for comparison in family],
-        [(comparison.ci_low, comparison.ci_high) for comparison in family],
-        [comparison.difference for comparison in family],
+        [comparison.p_value for comparison in family] + [1.0] * missing,
+        [(comparison.ci_low, comparison.ci_high) for comparison in family] + [(-1.0, 1.0)] * missing,
+        [comparison.difference for comparison in family] + [0.0] * missing,
     )
     return [
         replace(comparison, p_value=p, ci_low=low, ci_high=high)
-        for comparison, (p, low, high) in zip(family, adjusted, strict=True)
+        for comparison, (p, low, high) in zip(family, adjusted[: len(family)], strict=True)
     ]
 
 

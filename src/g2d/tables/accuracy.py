@@ -72,11 +72,11 @@ def main_table(
 
 
 def _bounds(grouped: Grouped, select_by: str | None) -> dict[Row, dict[str, float]]:
-    """Return how far each K of DPO on a harvest is behind the best other K, with bounds; nothing while some of their
-    seeds are missing."""
+    """Return how far each K of DPO on a harvest is behind the best other K, with bounds; nothing without another K, or
+    while some of their seeds are missing."""
     bounds: dict[Row, dict[str, float]] = {}
     for (_, benchmark), rows in by_grid(at for at in grouped if at[0].role == "dpo").items():
-        if benchmark == select_by:
+        if benchmark == select_by or len(rows) == 1:
             continue
         seeds_of_rows: set[tuple[int | None, ...]] = set()
         for at in rows:

@@ -112,12 +112,12 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None
 
 
 def _tested(rates: Mapping[Row, np.ndarray], clusters: Mapping[Row, np.ndarray], family: int) -> dict[Row, Comparison]:
-    """Compare win rates with 1/2."""
+    """Compare win rates with 1/2. `family` is the number of policies, also of those without a rate."""
     comparisons = []
     for at, rate in rates.items():
         half = np.full((1, rate.shape[1]), 0.5)
         comparisons.append(compare(rate, half, family, clusters[at]))
-    return dict(zip(rates, corrected(comparisons), strict=True))
+    return dict(zip(rates, corrected(comparisons, family - len(rates)), strict=True))
 
 
 def _interval(name: str, test: Comparison) -> dict[str, float | None]:
