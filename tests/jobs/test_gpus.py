@@ -150,6 +150,16 @@ def test_a_stage_takes_its_gpus_before_torch_is_imported(tmp_path: Path) -> None
     assert "4 1 False" in (tmp_path / "logs/a.log").read_text().splitlines()
 
 
+@pytest.mark.parametrize(("resources", "visible"), [("gpu=0", ""), ("", "4,5")])
+def test_a_stage_that_requests_no_gpus_sees_none(tmp_path: Path, resources: str, visible: str) -> None:
+    """Its fork of the shared imports has torch, which would count all of them in its costs."""
+    *python, script = command("print(os.environ['CUDA_VISIBLE_DEVICES'])")
+    assert "dict(gpu=0)" in script
+    script = script.replace("dict(gpu=0)", f"dict({resources})")
+    subprocess.run([*python, script], cwd=tmp_path, env=dict(os.environ) | {"CUDA_VISIBLE_DEVICES": "4,5"}, check=True)
+    assert visible in (tmp_path / "logs/a.log").read_text().splitlines()
+
+
 def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("g2d.jobs.environment.DRIVER", tmp_path)
