@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +35,7 @@ from g2d.regimes.common.trainers import (
     save_trained,
 )
 from g2d.rollouts.engine import Decoding, Engine, require_room
+from g2d.rollouts.free_memory import unless_out_of_memory
 from g2d.rollouts.weights_check import Reference, checked, fixed_texts, is_due, require_adapter, trainer_reference
 
 if TYPE_CHECKING:
@@ -166,7 +168,11 @@ class CopyEngine(TransformersSampling):
 
     @contextmanager
     def opened(self, sampler: Sampler) -> Iterator[TransformersEngine]:
-        engine = self.copy_of_policy(sampler.job, sampler.adapter)
+        make = partial(self.copy_of_policy, sampler.job, sampler.adapter)
+        engine = unless_out_of_memory(make) or unless_out_of_memory(make)  # the first frees unused memory
+        if engine is None:  # smaller passes would not help
+            fix = "" if sampler.job.lora.trains_all else "set engine.name: vllm or "
+            raise RuntimeError(f"out of memory for a copy of M0 beside the trainer: {fix}use a card with more memory")
         yield engine
         self._largest_batch = engine.largest_batch
 
@@ -195,6 +201,8 @@ class VllmBesideTrainer:
     is_compared = True
 
     def __init__(self, job: OnlineJob, problems: Sequence[Problem], at_once: int) -> None:
+        import torch
+
         from g2d.rollouts.vllm_engine import VllmEngine
 
         self.vllm = VllmEngine(
@@ -205,7 +213,13 @@ class VllmBesideTrainer:
             most_sequences=at_once,
         )
         requests = [self.vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
-        self.vllm.start_for(requests, job.settings.max_completion_length)
+        try:
+            self.vllm.start_for(requests, job.settings.max_completion_length)
+        except torch.OutOfMemoryError as error:  # smaller passes would not help
+            raise RuntimeError(
+                "out of memory at vLLM's start: lower engine.training_gpu_memory_utilization or use a card with more "
+                "memory"
+            ) from error
 
     @contextmanager
     def opened(self, _: Sampler) -> Iterator[VllmEngine]:
