@@ -21,8 +21,10 @@ from tests.jobs.stage_script import command
 
 JOB = """
 import os, sys
-from g2d.jobs.environment import take_gpus
-take_gpus({wanted})
+from pathlib import Path
+from g2d.jobs import environment
+environment.DRIVER = environment.DEVICES = Path("none")  # as in WSL2
+environment.take_gpus({wanted})
 print(os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
 sys.stdin.read()
 """
@@ -50,6 +52,13 @@ def job(folder: Path, wanted: int, given: str | None = "0,1,2", **environment: s
 def sees(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
+
+
+def nvidia_smi(folder: Path, *gpus: str) -> Path:
+    folder.mkdir()
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '%s\\n' {' '.join(gpus)}\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    return folder
 
 
 def test_parallel_jobs_see_different_gpus(tmp_path: Path) -> None:
@@ -81,6 +90,19 @@ def test_a_job_takes_all_its_gpus_and_others_wait(tmp_path: Path, wanted: int, g
             ready, _, _ = select.select([second.stdout, third.stdout], [], [])
             assert len(ready) == 1
             assert ready[0].readline().strip() == given
+
+
+def test_a_job_waits_for_a_gpu_that_only_nvidia_smi_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(nvidia_smi(tmp_path / "bin", "GPU-a", "GPU-b")))
+    with job(tmp_path, 1, None) as first, job(tmp_path, 1, None) as second:
+        seen = [sees(first), sees(second)]
+        assert sorted(seen) == ["0", "1"]
+        with job(tmp_path, 1, None) as third:
+            assert third.stderr is not None
+            assert third.stderr.readline() == "waiting for 1 of the GPUs 0, 1: other jobs have them\n"
+            second.kill()
+            assert sees(third) == seen[1]
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(0, "0,1,2"), (1, "")])
@@ -128,9 +150,21 @@ def test_a_stage_takes_its_gpus_before_torch_is_imported(tmp_path: Path) -> None
     assert "4 1 False" in (tmp_path / "logs/a.log").read_text().splitlines()
 
 
+@pytest.mark.parametrize(("resources", "visible"), [("gpu=0", ""), ("", "4,5")])
+def test_a_stage_that_requests_no_gpus_sees_none(tmp_path: Path, resources: str, visible: str) -> None:
+    """Its fork of the shared imports has torch, which would count all of them in its costs."""
+    *python, script = command("print(os.environ['CUDA_VISIBLE_DEVICES'])")
+    assert "dict(gpu=0)" in script
+    script = script.replace("dict(gpu=0)", f"dict({resources})")
+    subprocess.run([*python, script], cwd=tmp_path, env=dict(os.environ) | {"CUDA_VISIBLE_DEVICES": "4,5"}, check=True)
+    assert visible in (tmp_path / "logs/a.log").read_text().splitlines()
+
+
 def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("g2d.jobs.environment.DRIVER", tmp_path)
+    monkeypatch.setattr("g2d.jobs.environment.DEVICES", tmp_path / "dev")
+    monkeypatch.setenv("PATH", "")
     assert visible_gpus() == []
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:02:00.0").mkdir()
@@ -140,9 +174,9 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_p
     (devices / "nvidia1").touch()
     (devices / "nvidiactl").touch()
     monkeypatch.setattr("g2d.jobs.environment.DRIVER", tmp_path / "driver")
+    assert visible_gpus() == ["0"]
     for number in range(8):  # of a container that was given one
         (tmp_path / f"driver/{number}").mkdir(parents=True)
-    monkeypatch.setattr("g2d.jobs.environment.DEVICES", devices)
     assert visible_gpus() == ["0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " GPU-a , GPU-b,")
     assert visible_gpus() == ["GPU-a", "GPU-b"]

@@ -16,6 +16,7 @@ from transformers.models.llama import LlamaModel
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
+from g2d.policies import PolicyRecord
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.common.checkpoints import TrainingStoppedError
@@ -24,6 +25,9 @@ from g2d.regimes.common.regime import Regime, Trained, TrainingJob
 from g2d.regimes.offline.pairs import PairKeys
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
+from g2d.rollouts.rollout_keys import EngineSettings
+from g2d.rollouts.transformers_engine import TransformersEngine
+from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import rollouts_of, texts_of, tiny_policy
 from tests.regimes.any_regime import STEPS, job_of, weights
 from tests.regimes.harvests import Harvest
@@ -141,6 +145,50 @@ def test_passes_that_are_part_of_the_result_are_not_divided(
     limited = memory_for(sequences(regime, 2))
     with limited, pytest.raises(RuntimeError, match="per_device_batch_size=4, and the loss has means over the tokens"):
         train(regime, job_of(regime, harvest, tmp_path, **LARGE, **keys))
+
+
+def too_large(*_: object, **__: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_a_copy_of_m0_that_does_not_fit_ends_the_training(
+    harvest: Harvest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(TransformersEngine, "of", too_large)
+    with pytest.raises(
+        RuntimeError, match=r"out of memory for a copy of M0 beside the trainer: set engine\.name: vllm"
+    ):
+        train(SEMI_ONLINE, job_of(SEMI_ONLINE, harvest, tmp_path, **LARGE))
+    assert "out of memory" not in capsys.readouterr().out
+
+
+def test_a_copy_of_m0_is_made_again_after_unused_memory_was_freed(
+    harvest: Harvest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = steps_of(train(SEMI_ONLINE, job_of(SEMI_ONLINE, harvest, tmp_path / "whole")).log)
+    make = TransformersEngine.of
+    failures = [too_large]
+
+    def of(policy: PolicyRecord) -> TransformersEngine:
+        if failures:
+            failures.pop()()
+        return make(policy)
+
+    monkeypatch.setattr(TransformersEngine, "of", of)
+    assert steps_of(train(SEMI_ONLINE, job_of(SEMI_ONLINE, harvest, tmp_path / "again")).log) == whole
+    assert "out of memory" not in capsys.readouterr().out
+
+
+def test_a_vllm_that_does_not_fit_ends_the_training(
+    harvest: Harvest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(VllmEngine, "start", too_large)
+    job = replace(job_of(GRPO, harvest, tmp_path, **LARGE), engine=EngineSettings(name="vllm", adapters="lora"))
+    with pytest.raises(
+        RuntimeError, match=r"out of memory at vLLM's start: lower engine\.training_gpu_memory_utilization"
+    ):
+        train(GRPO, job)
+    assert "out of memory" not in capsys.readouterr().out
 
 
 def test_the_memory_of_the_failed_attempt_is_free_before_the_next(

@@ -132,6 +132,18 @@ def test_a_score_that_is_no_number_has_a_status_and_a_missing_head_is_refused(tm
         judged(tmp_path, ["x"], batch_size=2)  # another entry, which is not cached
 
 
+@pytest.mark.parametrize("part", ["__init__", "_forward"])
+def test_a_model_that_does_not_fit_on_the_gpu_is_named_with_its_keys(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Scorer, part, too_large)
+    with pytest.raises(UnusableError, match=rf"reward model {tmp_path}: out of memory: lower its batch_size"):
+        judged(reward_model(tmp_path), ["x"])
+
+
 def test_params_give_back_the_settings(tmp_path: Path) -> None:
     section = settings(reward_model(tmp_path))
     assert reward_settings(reward_params(section)) == section

@@ -36,6 +36,7 @@ class LLM:
     """vLLM's class: every completion is one token."""
 
     started: ClassVar[list[dict[str, Any]]] = []
+    finish_reason = "length"
 
     def __init__(self, **arguments: Any) -> None:
         self.started.append(arguments)
@@ -45,7 +46,8 @@ class LLM:
         limit = self.started[-1]["max_model_len"]
         for prompt in prompts:
             assert len(prompt["prompt_token_ids"]) < limit
-        sample = SimpleNamespace(token_ids=[7], finish_reason="length")
+        scores = [{7: SimpleNamespace(logprob=-0.1)}]
+        sample = SimpleNamespace(token_ids=[7], logprobs=scores, finish_reason=self.finish_reason)
         return [SimpleNamespace(outputs=[sample] * given.n) for given in parameters]
 
 
@@ -144,3 +146,14 @@ def test_requests_of_any_order_have_pytorchs_sampler(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("VLLM_USE_FLASHINFER_SAMPLER", raising=False)
     VllmEngine(tiny_policy()).generate([SHORT], DECODING)
     assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", None])
+def test_completions_that_vllm_gave_up_are_not_used(reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = VllmEngine(tiny_policy())
+    assert engine.sample([SHORT.prompt_ids], ["a"], DECODING) == ([[7]], [[-0.1]])
+    monkeypatch.setattr(LLM, "finish_reason", reason)
+    with pytest.raises(RuntimeError, match=f"gave a completion up: {reason}"):
+        engine.generate([SHORT], DECODING)
+    with pytest.raises(RuntimeError, match=f"gave a completion up: {reason}"):
+        engine.sample([SHORT.prompt_ids], ["a"], DECODING)

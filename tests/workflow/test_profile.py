@@ -15,6 +15,8 @@ from snakemake.resources import Resource
 
 from g2d.forecast.limits import LEAST
 from g2d.grid.versions import GPU_STAGES
+from g2d.jobs import environment
+from tests.jobs.test_gpus import nvidia_smi
 from tests.workflow.conftest import REPOSITORY, Project, read_profile
 
 
@@ -104,6 +106,16 @@ def test_a_machine_runs_as_many_gpu_jobs_as_it_has_cards(
     """Without a card the cores limit them."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert read_profile("default")["resources"] == [f"gpu={gpus}"]
+
+
+def test_profiles_count_cards_that_only_nvidia_smi_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(environment, "DRIVER", tmp_path / "none")
+    monkeypatch.setattr(environment, "DEVICES", tmp_path / "none")
+    cores = len(os.sched_getaffinity(0))
+    monkeypatch.setenv("PATH", str(nvidia_smi(tmp_path / "bin", *map(str, range(cores)))))
+    assert read_profile("default")["resources"] == [f"gpu={cores}"]
+    assert set(read_profile("workstation")["set-threads"].values()) == {1}
 
 
 def test_cards_of_the_machine_that_submits_do_not_limit_a_cluster(project: Project) -> None:

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from g2d.jobs.environment import DRIVER, VISIBLE
+from g2d.jobs.environment import DRIVER, VISIBLE, nvidia_smi
 from g2d.settings import ConfigError
 
 VERSION = Path("/proc/driver/nvidia/version")
@@ -46,24 +46,16 @@ def require_gpu() -> None:
 
 
 def shows_gpu() -> bool:
-    return any(DRIVER.glob("*")) or bool(_nvidia_smi("uuid"))
+    return any(DRIVER.glob("*")) or bool(nvidia_smi("uuid"))
 
 
 def driver_version() -> str:
     """Return the version of the driver, or `unknown`."""
-    if answer := _nvidia_smi("driver_version"):
-        return answer.splitlines()[0]
+    if versions := nvidia_smi("driver_version"):
+        return versions[0]
     if VERSION.is_file():
         return next((word for word in VERSION.read_text().split() if word[0].isdigit() and "." in word), "unknown")
     return "unknown"
-
-
-def _nvidia_smi(field: str) -> str:
-    if shutil.which("nvidia-smi") is None:
-        return ""
-    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True, check=False)
-    return "" if done.returncode else done.stdout.strip()
 
 
 def lacks_for_triton() -> list[str]:

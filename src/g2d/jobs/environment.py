@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
@@ -73,10 +75,19 @@ def visible_gpus() -> list[str]:
     given = os.environ.get(VISIBLE)
     if given is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
-    n = len(list(DRIVER.glob("*")))
-    if devices := len(list(DEVICES.glob("nvidia[0-9]*"))):  # the driver may list all of the host's in a container
-        n = min(n, devices)
+    counts = [len(list(DRIVER.glob("*"))), len(list(DEVICES.glob("nvidia[0-9]*")))]
+    # The driver may list all of the host's in a container, and neither lists any in WSL2.
+    n = min(filter(None, counts), default=0) or len(nvidia_smi("uuid"))
     return [str(number) for number in range(n)]
+
+
+def nvidia_smi(field: str) -> list[str]:
+    """Return a field of each GPU; none if nvidia-smi is missing or fails."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    return [] if done.returncode else done.stdout.splitlines()
 
 
 def take_gpus(wanted: int) -> list[str]:
@@ -109,8 +120,8 @@ def require_one_gpu() -> None:
     n = torch.cuda.device_count()
     if n > 1:
         raise RuntimeError(
-            f"this training sees {n} GPUs and uses one: {DRIVER} does not list them (WSL2, some containers), so no GPU "
-            f"was chosen: set {VISIBLE} to one of them where Snakemake runs"
+            f"this training sees {n} GPUs and uses one: neither {DRIVER} nor nvidia-smi lists them, so no GPU was "
+            f"chosen: set {VISIBLE} to one of them where Snakemake runs"
         )
 
 

@@ -15,7 +15,7 @@ from typing import TextIO
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, write_cost
 from g2d.jobs.digests import remembered_digests, require_recorded, write_digests
-from g2d.jobs.environment import pin_embedded, take_gpus
+from g2d.jobs.environment import VISIBLE, pin_embedded, take_gpus
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.jobs.snakemake_jobs import Snakemake
 from g2d.plain import say
@@ -60,7 +60,10 @@ def stage(snakemake: Snakemake, reads: Iterable[str] = ()) -> Iterator[Meter]:
         require_clock(snakemake.input)
         external = [file for file in snakemake.input if not file.startswith("results/")]
         read = remembered_digests([*external, *reads])
-        take_gpus(int(snakemake.resources.get("gpu", 0)))
+        gpus = snakemake.resources.get("gpu")
+        if gpus == 0:  # its costs would count all that torch sees in a fork of the shared imports
+            os.environ[VISIBLE] = ""
+        take_gpus(int(gpus or 0))
         with _stoppable():
             meter = Meter(job, rule, threads=snakemake.threads)
             with recorded(attempt_file(snakemake.log[0]), meter):

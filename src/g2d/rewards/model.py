@@ -55,8 +55,17 @@ class RewardModel(Section):
 
 
 def score(settings: RewardModel, completions: Sequence[VerifiedCompletion], context: Context) -> list[Judgement]:
+    import torch
+
     conversations = [(completion.problem.prompt, completion.text) for completion in completions]
-    scores = scorer(settings)(conversations)
+    try:
+        scores = scorer(settings)(conversations)
+    except torch.OutOfMemoryError as error:  # smaller passes of a training would not help
+        raise UnusableError(
+            f"reward model {settings.label}: out of memory: lower its batch_size or, with vLLM, "
+            "engine.training_gpu_memory_utilization (in a harvest engine.gpu_memory_utilization), or use a card with "
+            "more memory"
+        ) from error
     judgements = []
     for found in scores:
         details: dict[str, float | bool] = {}

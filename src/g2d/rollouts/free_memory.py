@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
+import psutil
+
 GIB = 2**30
 Result = TypeVar("Result")
 
@@ -34,12 +36,22 @@ def unless_out_of_memory(run: Callable[[], Result]) -> Result | None:
     return None
 
 
+def gpu_memory() -> tuple[int, int]:
+    """Return the GPU's free and total bytes. The page cache is free memory if GPU and CPU share theirs, as in vLLM."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    if torch.cuda.get_device_properties().is_integrated:
+        free = psutil.virtual_memory().available
+    return free, total
+
+
 def require_free(share: float) -> None:
     """Free unused memory; raise a RuntimeError that lists the card's processes if a share is still not free."""
     import torch
 
     free_unused()
-    free, total = torch.cuda.mem_get_info()
+    free, total = gpu_memory()
     if free >= share * total:
         return
     raise RuntimeError(

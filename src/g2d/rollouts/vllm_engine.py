@@ -105,12 +105,7 @@ class VllmEngine(ModelEngine):
         """Sample; vLLM ignores `decoding.batch_size`."""
         drawn: list[list[Sampled]] = []
         for output in self._complete(prompts, names, decoding):
-            of_prompt: list[Sampled] = []
-            for sample in output.outputs:
-                if sample.finish_reason not in ("stop", "length"):
-                    raise RuntimeError(f"vLLM gave a completion up: {sample.finish_reason}")
-                of_prompt.append((list(sample.token_ids), sample.finish_reason))
-            drawn.append(of_prompt)
+            drawn.append([(list(sample.token_ids), sample.finish_reason) for sample in output.outputs])
         return drawn
 
     def _complete(
@@ -120,8 +115,9 @@ class VllmEngine(ModelEngine):
         decoding: Decoding,
         log_probabilities: int | None = None,
     ) -> list[Any]:
-        """Return vLLM's outputs, in order. Sample j of a prompt uses the seed of its name + j.
+        """Return vLLM's outputs, in order, or raise a RuntimeError if a completion is not finished.
 
+        Sample j of a prompt uses the seed of its name + j.
         `log_probabilities=0` adds the log-probabilities of the sampled tokens, after temperature.
         """
         self._prepare(prompts, decoding.max_completion_length)
@@ -144,6 +140,10 @@ class VllmEngine(ModelEngine):
             parameters.append(of_prompt)
         tokens = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         outputs: list[Any] = self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
+        for output in outputs:
+            for sample in output.outputs:
+                if sample.finish_reason not in ("stop", "length"):
+                    raise RuntimeError(f"vLLM gave a completion up: {sample.finish_reason}")
         return outputs
 
     def sample(

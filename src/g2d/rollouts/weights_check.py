@@ -30,7 +30,7 @@ from g2d.jobs.files import read_json, write_json
 from g2d.plain import say
 from g2d.policies.record import PolicyRecord, apply_adapter, load_base, precision
 from g2d.problems.prompts import conversation_ids, plain_ids
-from g2d.rollouts.free_memory import free_unused
+from g2d.rollouts.free_memory import free_unused, gpu_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,7 +139,7 @@ def _device(policy: PolicyRecord, may_use_gpu: bool) -> str | None:
     import torch
 
     need = 2 * sum(file.stat().st_size for file in Path(policy.model_folder).glob("*.safetensors"))
-    if may_use_gpu and torch.cuda.is_available() and need <= torch.cuda.mem_get_info()[0]:
+    if may_use_gpu and torch.cuda.is_available() and need <= gpu_memory()[0]:
         return "cuda"
     return "cpu" if need <= psutil.virtual_memory().available else None
 

@@ -17,7 +17,7 @@ from g2d.regimes.common.checkpoints import MICROBATCHES, Checkpoints
 from g2d.regimes.common.regime import TrainingJob
 from g2d.rewards.model import RewardModel
 from g2d.rewards.registry import parts
-from g2d.rollouts.free_memory import GIB
+from g2d.rollouts.free_memory import GIB, gpu_memory
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -122,5 +122,4 @@ def card_memory() -> tuple[int, int] | None:
     if not torch.cuda.is_available():
         return None
     torch.cuda.empty_cache()
-    memory: tuple[int, int] = torch.cuda.mem_get_info()
-    return memory
+    return gpu_memory()

@@ -7,13 +7,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.files import copy_folder, disk_errors
+from g2d.jobs.orphans import has_ended, name_of
 from g2d.jobs.snakemake_jobs import Values
 from g2d.memory.workload import MicroBatches, Training
 from g2d.policies.model_keys import ADAPTER_WEIGHTS
@@ -33,6 +35,7 @@ from g2d.regimes.common.trainers import (
     save_trained,
 )
 from g2d.rollouts.engine import Decoding, Engine, require_room
+from g2d.rollouts.free_memory import unless_out_of_memory
 from g2d.rollouts.weights_check import Reference, checked, fixed_texts, is_due, require_adapter, trainer_reference
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ ROLLOUTS = "rollouts.parquet"
 CHECKPOINT = "checkpoint"  # of the last step, for a later K
 GENERATOR = "generator"  # folder in a checkpoint with the engine's weights, after a synchronisation
 SHARED_MEMORY = Path("/dev/shm")
+PREFIX = "g2d-generator-"  # of a sampler's temporary folder
+OWNER = "process"  # file in it with the process's name
 ROOM = 2**31  # bytes; an adapter of rank 16 of a 7B model has 161 MB
 ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
@@ -163,7 +168,11 @@ class CopyEngine(TransformersSampling):
 
     @contextmanager
     def opened(self, sampler: Sampler) -> Iterator[TransformersEngine]:
-        engine = self.copy_of_policy(sampler.job, sampler.adapter)
+        make = partial(self.copy_of_policy, sampler.job, sampler.adapter)
+        engine = unless_out_of_memory(make) or unless_out_of_memory(make)  # the first frees unused memory
+        if engine is None:  # smaller passes would not help
+            fix = "" if sampler.job.lora.trains_all else "set engine.name: vllm or "
+            raise RuntimeError(f"out of memory for a copy of M0 beside the trainer: {fix}use a card with more memory")
         yield engine
         self._largest_batch = engine.largest_batch
 
@@ -192,6 +201,8 @@ class VllmBesideTrainer:
     is_compared = True
 
     def __init__(self, job: OnlineJob, problems: Sequence[Problem], at_once: int) -> None:
+        import torch
+
         from g2d.rollouts.vllm_engine import VllmEngine
 
         self.vllm = VllmEngine(
@@ -202,7 +213,13 @@ class VllmBesideTrainer:
             most_sequences=at_once,
         )
         requests = [self.vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
-        self.vllm.start_for(requests, job.settings.max_completion_length)
+        try:
+            self.vllm.start_for(requests, job.settings.max_completion_length)
+        except torch.OutOfMemoryError as error:  # smaller passes would not help
+            raise RuntimeError(
+                "out of memory at vLLM's start: lower engine.training_gpu_memory_utilization or use a card with more "
+                "memory"
+            ) from error
 
     @contextmanager
     def opened(self, _: Sampler) -> Iterator[VllmEngine]:
@@ -257,7 +274,9 @@ class Sampler:
             self._engine = VllmBesideTrainer(job, problems, at_once)
         else:
             self._engine = LiveEngine() if live else CopyEngine()
-        self._temporary = TemporaryDirectory(prefix="g2d-generator-", dir=in_memory() if self.uses_vllm else None)
+        remove_left()
+        self._temporary = TemporaryDirectory(prefix=PREFIX, dir=in_memory() if self.uses_vllm else None)
+        Path(self._temporary.name, OWNER).write_text(name_of(os.getpid()))
         self._start: Path | None = None
         if job.start is not None and job.start.trained:
             self._start = Path(job.start.trained)
@@ -338,6 +357,15 @@ class Sampler:
     def close(self) -> None:
         self._engine.close()
         self._temporary.cleanup()
+
+
+def remove_left() -> None:
+    """Remove temporary folders of this user's samplers that were killed."""
+    for parent in (SHARED_MEMORY, Path(gettempdir())):
+        for folder in parent.glob(f"{PREFIX}*"):
+            with suppress(OSError, ValueError):  # another user's, or without a name yet
+                if folder.stat().st_uid == os.getuid() and has_ended((folder / OWNER).read_text()):
+                    shutil.rmtree(folder)
 
 
 def in_memory() -> Path | None:
