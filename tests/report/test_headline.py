@@ -109,11 +109,19 @@ def test_dpo_that_is_not_better_than_m0_is_not_said_to_be_enough_if_something_el
     )
     shown = answered(main(BASE, *rows, half_width=0.04, bounds={0: 0.01, 25: 0.01}), MARGIN, tests)
     assert shown.headline.replace("\u00a0", " ") == (
-        "DPO is at no K shown to help on b (greedy answers): M0 40 % [36, 44], K=0 38 %, K=25 38 % (corrected for 4 "
-        "comparisons with M0). Better than M0: GRPO (K=1000, G=2) (+2.0 points) and long (K=25, G=2) (+2.0 "
-        "points)."
+        "DPO is at no K shown to help on b (greedy answers): M0 40 % [36, 44], K=0 38 %, K=25 38 % (corrected for 2 "
+        "comparisons with M0). Better than M0 (corrected for 4 comparisons with M0): GRPO (K=1000, G=2) (+2.0 points) "
+        "and long (K=25, G=2) (+2.0 points)."
     )
     assert "enough" not in " ".join(shown.sentences)
+
+
+def test_an_ablation_more_does_not_turn_the_answer() -> None:
+    helps = comparison(("dpo", 0), ("base", 0), 0.02)
+    others = [comparison((f"ablation{n}", 25), ("base", 0), 0.9) for n in range(9)]
+    table = main(BASE, NONE, SOME, bounds={0: 0.01, 25: 0.01})
+    shown = answered(table, MARGIN, comparisons(helps, comparison(("g2d", 25), ("base", 0), 0.9), *others))
+    assert shown.headline.startswith("K=0 was enough")
 
 
 @pytest.mark.parametrize("row", [("dpo", 0, 0.28, 2.0), ("g2d", 100, 0.3, 3.0)])

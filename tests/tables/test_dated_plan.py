@@ -94,6 +94,18 @@ def test_after_a_change_of_the_margin_all_comparisons_are_exploratory(tmp_path: 
     assert "plan from before any evaluation had another primary comparison" in words
 
 
+def test_a_plan_that_returns_was_planned_when_it_was_first_written(tmp_path: Path) -> None:
+    write_plan(Grid(load(LISTED)), tmp_path)
+    planned = plan_words(read_plan(tmp_path))
+    evaluated(tmp_path, 1)
+    further = {"warmup": LISTED["warmup"] | {"steps": [0, 2, 4, 6]}}
+    write_plan(Grid(load(LISTED | further)), tmp_path)
+    assert "all comparisons are exploratory" in plan_words(read_plan(tmp_path))
+    write_plan(Grid(load(LISTED)), tmp_path)
+    assert plan_words(read_plan(tmp_path)) == f"{planned} The folder had another plan meanwhile."
+    assert len(read_plan(tmp_path)) == 3
+
+
 def test_a_folder_that_was_evaluated_without_a_plan_says_so(tmp_path: Path) -> None:
     evaluated(tmp_path, 1)
     write_plan(Grid(load(LISTED)), tmp_path)

@@ -8,7 +8,7 @@ be the best.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import pandas as pd
@@ -145,17 +145,13 @@ class _Evidence:
             self.against_m0 = {first: test for (first, other), test in self.tests.items() if other == self.base.at}
 
     @property
-    def better_than_m0(self) -> list[At]:
-        """Policies that are shown to be better than M0, corrected for all tests against it (Bonferroni)."""
-        n = len(self.against_m0)
-        return [at for at, test in self.against_m0.items() if test.difference > 0 and n * test.p_value <= LEVEL]
+    def dpo_against_m0(self) -> dict[At, PairedTest]:
+        return {row.at: self.against_m0[row.at] for row in self.candidates if row.at in self.against_m0}
 
     @property
     def dpo_helps(self) -> bool:
         """Whether a policy of which the answer speaks is shown to be better than M0; True if this was not tested."""
-        candidates = {row.at for row in self.candidates}
-        is_tested = not candidates.isdisjoint(self.against_m0)
-        return not is_tested or not candidates.isdisjoint(self.better_than_m0)
+        return not self.dpo_against_m0 or bool(_better(self.dpo_against_m0))
 
     @property
     def best(self) -> Row:
@@ -250,16 +246,28 @@ def _no_help(evidence: _Evidence, base: Row) -> str:
     for row in (evidence.none, evidence.warmed):
         if row is not None:
             scores.append(f"{row.name} {percent(row.accuracy, 0)}")
-    n = len(evidence.against_m0)
-    corrected = f"corrected for {n} comparisons with M0" if n > 1 else "one comparison with M0"
-    words = f"shown to help on {evidence.where}: {', '.join(scores)} ({corrected})"
     better = []
-    for policy, k, size in evidence.better_than_m0:
+    for policy, k, size in _better(evidence.against_m0):
         gain = signed(evidence.against_m0[policy, k, size].difference)
         better.append(f"{called(policy, k, size)} ({gain} points)")
+    words = f"shown to help on {evidence.where}: {', '.join(scores)}"
+    all_tests = _corrected(len(evidence.against_m0))
     if not better:
-        return f"no training is {words}"
-    return f"DPO is at no K {words}. Better than M0: {listed(better)}"
+        return f"no training is {words} ({all_tests})"
+    return (
+        f"DPO is at no K {words} ({_corrected(len(evidence.dpo_against_m0))}). Better than M0 ({all_tests}): "
+        f"{listed(better)}"
+    )
+
+
+def _corrected(n_tests: int) -> str:
+    return f"corrected for {n_tests} comparisons with M0" if n_tests > 1 else "one comparison with M0"
+
+
+def _better(tests: Mapping[At, PairedTest]) -> list[At]:
+    """Return the policies that are shown to be better than their reference, corrected for all tests (Bonferroni)."""
+    n = len(tests)
+    return [at for at, test in tests.items() if test.difference > 0 and n * test.p_value <= LEVEL]
 
 
 def _best(evidence: _Evidence) -> str:

@@ -110,6 +110,10 @@ def _digest(entry: PlanEntry) -> str:
 def plan_words(entries: Sequence[PlanEntry]) -> str:
     if not entries or not entries[-1]["plan"]["primary"]["models"]:
         return ""
+    changed = ""
+    if len(entries) > 1 and entries[-1]["plan"] == entries[0]["plan"]:
+        entries = entries[:1]
+        changed = " The folder had another plan meanwhile."
     first = entries[0]
     last = entries[-1]
     compared = last["plan"]["primary"]
@@ -129,7 +133,6 @@ def plan_words(entries: Sequence[PlanEntry]) -> str:
         if not first["evaluations"] and first["plan"]["primary"] != compared:
             earlier = " The plan from before any evaluation had another primary comparison."
         return f"The primary comparison ({words}) was set {since} ({PLAN}): all comparisons are exploratory.{earlier}"
-    changed = ""
     if len(entries) > 1:
         changed = f" Seeds or other settings changed after {counted} of trained policies."
     return (
