@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from g2d.checks.load import read
@@ -24,6 +23,7 @@ from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.jobs.environment import pin_kernels
 from g2d.jobs.stage import go_offline
+from g2d.jobs.temporary import temporary_folder
 from g2d.plain import plain, say
 from g2d.policies.model_keys import EmbeddedModel, ModelSource
 from g2d.policies.pretrained import make_base, resolve_base
@@ -112,7 +112,7 @@ def tried(config: Config, model: str, problems: str, n: int, seed: int, reward: 
     reward = reward or settings.warmup.reward
     chosen = drawn(load_problems(problems, config.problem_sources[problems]), settings.calibration, problems, n, seed)
     with (
-        TemporaryDirectory(prefix="g2d-try-") as folder,
+        temporary_folder("try") as folder,
         Verifier(default_workers(), file=own_file(config.verifier), fatal=()) as verifier,
     ):
         policy = base_policy(model, config.models[model], Path(folder) / "model")

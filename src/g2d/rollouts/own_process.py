@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from g2d.jobs.cost import charge_gpu_memory, gpu_memory_peak
 from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.temporary import temporary_folder
 from g2d.policies.record import PolicyRecord
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
@@ -48,7 +48,7 @@ def sample_in_own_process(job: SamplingJob) -> list[Rollout]:
 
     Its GPU memory is charged to this job; the system charges its CPU time.
     """
-    with TemporaryDirectory(prefix="g2d-sampling-") as folder:
+    with temporary_folder("sampling") as folder:
         given, result = Path(folder, "job"), Path(folder, "rollouts")
         given.write_bytes(pickle.dumps(job))
         done = subprocess.run([sys.executable, "-m", __name__, str(given), str(result)], check=False)

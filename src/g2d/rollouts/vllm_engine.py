@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from g2d.jobs.files import read_json
+from g2d.jobs.temporary import temporary_folder
 from g2d.policies.model_keys import LORA_RANKS
 from g2d.policies.record import (
     PolicyRecord,
@@ -316,7 +317,7 @@ class VllmEngine(ModelEngine):
         if self.policy.adapter is None or not self.merges:
             return self.policy.model_folder
         if self._merged is None:
-            self._merged = TemporaryDirectory(prefix="g2d-merged-")
+            self._merged = temporary_folder("merged")
             load_model(self.policy, exact=True).save_pretrained(self._merged.name)
             gc.collect()
         return self._merged.name

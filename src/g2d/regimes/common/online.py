@@ -7,16 +7,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Protocol
 
 from g2d.jobs.files import copy_folder, disk_errors
-from g2d.jobs.orphans import has_ended, name_of
 from g2d.jobs.snakemake_jobs import Values
+from g2d.jobs.temporary import remove_left, temporary_folder
 from g2d.memory.workload import MicroBatches, Training
 from g2d.policies.model_keys import ADAPTER_WEIGHTS
 from g2d.policies.record import PolicyRecord, apply_adapter, context_limit, end_tokens, load_model, load_tokenizer
@@ -48,8 +47,6 @@ ROLLOUTS = "rollouts.parquet"
 CHECKPOINT = "checkpoint"  # of the last step, for a later K
 GENERATOR = "generator"  # folder in a checkpoint with the engine's weights, after a synchronisation
 SHARED_MEMORY = Path("/dev/shm")
-PREFIX = "g2d-generator-"  # of a sampler's temporary folder
-OWNER = "process"  # file in it with the process's name
 ROOM = 2**31  # bytes; an adapter of rank 16 of a 7B model has 161 MB
 ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
@@ -274,9 +271,7 @@ class Sampler:
             self._engine = VllmBesideTrainer(job, problems, at_once)
         else:
             self._engine = LiveEngine() if live else CopyEngine()
-        remove_left()
-        self._temporary = TemporaryDirectory(prefix=PREFIX, dir=in_memory() if self.uses_vllm else None)
-        Path(self._temporary.name, OWNER).write_text(name_of(os.getpid()))
+        self._temporary = temporary_folder("generator", in_memory() if self.uses_vllm else None)
         self._start: Path | None = None
         if job.start is not None and job.start.trained:
             self._start = Path(job.start.trained)
@@ -359,17 +354,9 @@ class Sampler:
         self._temporary.cleanup()
 
 
-def remove_left() -> None:
-    """Remove temporary folders of this user's samplers that were killed."""
-    for parent in (SHARED_MEMORY, Path(gettempdir())):
-        for folder in parent.glob(f"{PREFIX}*"):
-            with suppress(OSError, ValueError):  # another user's, or without a name yet
-                if folder.stat().st_uid == os.getuid() and has_ended((folder / OWNER).read_text()):
-                    shutil.rmtree(folder)
-
-
 def in_memory() -> Path | None:
     """Return a folder in memory for the adapters of each step; None if it has no room (64 MB in many containers)."""
+    remove_left(SHARED_MEMORY)
     if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= ROOM:
         return SHARED_MEMORY
     return None

@@ -1,0 +1,31 @@
+"""Temporary folders. Those of a process that was killed (`kill -9`) are removed by the next one that makes one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+
+from g2d.jobs.orphans import has_ended, name_of
+
+PREFIX = "g2d-"
+OWNER = ".process"  # file with the name of the process
+
+
+def temporary_folder(purpose: str, parent: Path | None = None) -> TemporaryDirectory[str]:
+    """Return a new folder for one purpose, such as `merged`, below `parent` or the system's folder for them."""
+    parent = parent or Path(gettempdir())
+    remove_left(parent)
+    folder = TemporaryDirectory(prefix=f"{PREFIX}{purpose}-", dir=parent)
+    Path(folder.name, OWNER).write_text(name_of(os.getpid()))
+    return folder
+
+
+def remove_left(parent: Path) -> None:
+    """Remove folders of this user's processes that have ended."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError, ValueError):  # another user's, or without a name yet
+            if folder.stat().st_uid == os.getuid() and has_ended((folder / OWNER).read_text()):
+                shutil.rmtree(folder)
