@@ -86,6 +86,9 @@ def test_every_bad_repository_is_named_with_its_key(endpoint: str) -> None:
         requirements.require_repositories(load(MINIMAL | named))
     lines = str(error.value).splitlines()
     assert [line.split(":")[0] for line in lines] == ["models.llama", "pool", "rewards.liked"]
+    requirements.require_repositories(load(MINIMAL | named), due={"models.good"})
+    with pytest.raises(ConfigError, match=r"^models\.llama: gated/model"):
+        requirements.require_repositories(load(MINIMAL | named), due={"models.good", "models.llama"})
 
 
 def test_offline_without_the_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,23 @@ def test_a_job_waits_for_a_gpu_that_only_nvidia_smi_lists(tmp_path: Path, monkey
             assert third.stderr.readline() == "waiting for 1 of the GPUs 0, 1: other jobs have them\n"
             second.kill()
             assert sees(third) == seen[1]
+
+
+def test_locks_hold_after_the_user_has_logged_out(tmp_path: Path) -> None:
+    """logind removes XDG_RUNTIME_DIR then, and jobs in tmux go on."""
+    of_session = tmp_path / "run"
+    of_session.mkdir()
+    with job(tmp_path, 1, "0,1", XDG_RUNTIME_DIR=str(of_session)) as first:
+        assert sees(first) == "0"
+        shutil.rmtree(of_session)
+        with job(tmp_path, 1, "0,1", XDG_RUNTIME_DIR=str(of_session)) as second:
+            assert sees(second) == "1"
+
+
+@pytest.mark.parametrize(("given", "visible"), [("-1", []), ("0,-1,1", ["0"]), (" 1, GPU-a", ["1", "GPU-a"]), ("", [])])
+def test_visible_gpus_are_those_of_cuda(given: str, visible: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert visible_gpus() == visible
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(0, "0,1,2"), (1, "")])

@@ -89,6 +89,15 @@ def test_it_refuses_while_a_snakemake_runs_in_the_folder(folder: Path, capsys: p
     assert (folder / ".snakemake/locks").exists()
 
 
+def test_a_tmux_session_with_its_name_is_no_snakemake(folder: Path) -> None:
+    sleeps = "exec -a tmux sh -c 'sleep 3600; :' new -s snakemake"
+    with subprocess.Popen(["bash", "-c", sleeps], cwd=folder) as process:
+        while "snakemake" not in Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")[-2:]:
+            time.sleep(0.01)
+        assert main(["recover", "--yes"]) == 0
+        process.kill()
+
+
 def test_it_waits_for_jobs_on_this_machine(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A job of a killed Snakemake saves its step, and would write into the folder of the next run."""
     program = "import time\nopen('begun', 'w').close()\ntime.sleep(1000)"

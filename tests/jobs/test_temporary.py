@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from g2d.jobs.temporary import temporary_folder
+import pytest
+
+from g2d.jobs.orphans import this_machine
+from g2d.jobs.temporary import OWNER, temporary_folder
 
 OTHER = """
 import sys
@@ -42,3 +46,12 @@ def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -
         with temporary_folder("generator", tmp_path) as own:
             assert set(tmp_path.iterdir()) == {unknown, running, Path(own)}
     assert not Path(own).exists()
+
+
+@pytest.mark.parametrize(("machine", "stays"), [(platform.node(), False), ("another", True)])
+def test_folders_from_before_a_restart_of_this_machine_are_removed(tmp_path: Path, machine: str, stays: bool) -> None:
+    left = tmp_path / "g2d-merged-left"
+    left.mkdir()
+    (left / OWNER).write_text(f"1 1 another-boot {this_machine().split(' ')[1]}\n{machine}")
+    temporary_folder("merged", tmp_path).cleanup()
+    assert left.exists() is stays

@@ -432,6 +432,14 @@ def test_the_folder_of_a_run_will_do(results: Path, capsys: pytest.CaptureFixtur
     assert "jobs finished" in capsys.readouterr().out
 
 
+def test_the_lock_of_a_folder_of_linked_results_is_beside_the_link(results: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / ".snakemake/locks").mkdir(parents=True)
+    (run / ".snakemake/locks/0.output.lock").touch()
+    (run / "results").symlink_to(results)
+    assert Folder(run / "results").look().is_locked
+
+
 def test_no_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(tmp_path / "results")]) == 2
     assert main(["status", str(tmp_path)]) == 2

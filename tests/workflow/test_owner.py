@@ -37,8 +37,23 @@ def other_training_set(values: Values) -> None:
     values["training_set"]["n"] -= 1
 
 
+def other_budget_and_one_more_benchmark(values: Values) -> None:
+    """The evaluations then lack an output."""
+    values["evaluation"]["max_completion_length"] += 1
+    one_more_benchmark(values)
+
+
+def other_rate_and_one_more_benchmark(values: Values) -> None:
+    other_rate(values)
+    one_more_benchmark(values)
+
+
 def one_more_seed(values: Values) -> None:
     values["seeds"] = [0, 1]
+
+
+def one_more_benchmark(values: Values) -> None:
+    values["benchmarks"]["more"] = {"source": "synthetic", "family": "facts", "split": "test", "n": 20}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +64,8 @@ def one_more_seed(values: Values) -> None:
         (other_pool, "finished jobs would run again"),
         # What these change directly takes seconds, and what is trained from that does not.
         (other_training_set, "finished jobs would run again"),
+        (other_budget_and_one_more_benchmark, "9 finished jobs would run again"),
+        (other_rate_and_one_more_benchmark, "12 finished jobs would run again"),
     ],
 )
 def test_a_run_of_another_configuration_stops(
@@ -69,9 +86,31 @@ def test_a_run_of_another_configuration_stops(
     assert line in planned.stdout
 
 
-def test_additions_are_not_refused(micro_grid: Project, micro_config: Values) -> None:
+def test_a_plan_names_what_changed_if_a_benchmark_is_added_too(micro_grid: Project, micro_config: Values) -> None:
     values = copy.deepcopy(micro_config)
-    one_more_seed(values)
+    other_budget_and_one_more_benchmark(values)
+    assert "evaluation.max_completion_length" in micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
+
+
+def test_an_unreadable_record_does_not_let_results_be_replaced(micro_grid: Project, micro_config: Values) -> None:
+    record = micro_grid.results / "config.yaml"
+    before = record.read_text()
+    values = copy.deepcopy(micro_config)
+    other_rate(values)
+    record.write_text(f"{before}\nof_a_newer_version: 1\n")
+    try:
+        done = micro_grid.snakemake("--cores", "1", *given(micro_grid, values))
+    finally:
+        record.write_text(before)
+    assert done.returncode == 1
+    assert "of_a_newer_version" in done.stdout
+    assert "12 finished jobs would run again" in done.stdout
+
+
+@pytest.mark.parametrize("add", [one_more_seed, one_more_benchmark])
+def test_additions_are_not_refused(micro_grid: Project, micro_config: Values, add: Any) -> None:
+    values = copy.deepcopy(micro_config)
+    add(values)
     assert SAYS not in micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -99,7 +100,7 @@ def test_a_harvest_that_is_judged_again_names_no_type_of_gpu(judged: list[str], 
     assert resource.evaluate(**given, rulename="harvest_rollouts", async_run=None).value == model
 
 
-@pytest.mark.parametrize(("visible", "gpus"), [("0,2", 2), ("", 10_000), ("GPU-a", 1)])
+@pytest.mark.parametrize(("visible", "gpus"), [("0,2", 2), ("", 10_000), ("-1", 10_000), ("GPU-a", 1)])
 def test_a_machine_runs_as_many_gpu_jobs_as_it_has_cards(
     visible: str, gpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,13 +109,18 @@ def test_a_machine_runs_as_many_gpu_jobs_as_it_has_cards(
     assert read_profile("default")["resources"] == [f"gpu={gpus}"]
 
 
-def test_profiles_count_cards_that_only_nvidia_smi_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wsl2_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(glob, "glob", lambda pattern: ["/dev/dxg"] if pattern == "/dev/dxg" else [])
+    assert read_profile("default")["resources"] == ["gpu=1"]
+
+
+def test_a_workstation_counts_cards_that_only_nvidia_smi_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(environment, "DRIVER", tmp_path / "none")
     monkeypatch.setattr(environment, "DEVICES", tmp_path / "none")
     cores = len(os.sched_getaffinity(0))
     monkeypatch.setenv("PATH", str(nvidia_smi(tmp_path / "bin", *map(str, range(cores)))))
-    assert read_profile("default")["resources"] == [f"gpu={cores}"]
     assert set(read_profile("workstation")["set-threads"].values()) == {1}
 
 

@@ -44,7 +44,7 @@ try:
     from g2d.policies.record import read_policy
     from g2d.plain import counted, plain, say
     from g2d.policies.model_keys import model_files
-    from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, problem_files
+    from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, place_of, problem_files
     from g2d.regimes.catalogue import REGIMES
     from g2d.regimes.common.tracking import sync_command
     from g2d.regimes.grpo.keys import AUTO

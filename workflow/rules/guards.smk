@@ -4,7 +4,7 @@
 import glob
 import shlex
 
-from g2d.checks.load import owner, read as read_config
+from g2d.checks.load import owner, read as read_config, read_record
 from g2d.jobs.digests import changed_inputs, keep_if_same
 from g2d.policies.pretrained import link_weights
 from g2d.regimes.common.checkpoints import MANIFEST, is_whole
@@ -164,11 +164,21 @@ def refuse_to_replace(dag):
 
     Changed values in the same files make jobs run again. Other files may add results.
     """
-    before = owner(RECORD) if workflow.is_main_process else None
-    if before is None or before.config.identity == CONFIG.identity:
+    if not workflow.is_main_process or not RECORD.exists():
         return
     due = [job for job in jobs_of_g2d(dag.needrun_jobs()) if makes_results(job)]
-    again = [job for job in due if is_finished(job)]
+    again = [job for job in due if replaces_results(dag, job)]
+    try:
+        read_record(RECORD)
+    except ConfigError as error:
+        if again and not workflow.dryrun:
+            raise Refusal(
+                f"{plain(str(error), lines=True)}\n{counted(len(again), 'finished job')} would run again, and this file tells whose "
+                "results they are: put it back, or delete it to have them replaced"
+            )
+    before = owner(RECORD)
+    if before is None or before.config.identity == CONFIG.identity:
+        return
     others = before.files != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
         return
@@ -221,6 +231,22 @@ def refuse_unrecorded(dag):
             f"changed configuration makes stale. Run `{with_record('--touch', '--forceall')}` once, "
             "which records them with the configuration they were made with, then this command again."
         )
+
+
+def due_sources(dag):
+    """Return the keys of models, problems and rewards that jobs of this run read from the Hub."""
+    if workflow.executor_plugin.name == "touch":
+        return set()
+    keys = set()
+    for job in jobs_of_g2d(dag.needrun_jobs()):
+        name = own_name(job.rule.name)
+        if name in BASE_MODELS:
+            keys.add(f"models.{job.wildcards.model}")
+        elif name == "load_problems":
+            keys.add(place_of(job.wildcards.set))
+        if "reward" in job.params.get("settings", {}):
+            keys |= {f"rewards.{reward}" for reward in CONFIG.rewards}
+    return keys
 
 
 def fetch_judges(dag):

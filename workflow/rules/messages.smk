@@ -145,8 +145,8 @@ def say_what_changed(dag):
         return
     reruns = []
     for job in jobs_of_g2d(dag.needrun_jobs()):
-        if makes_results(job) and is_finished(job):
-            change = dag.reason(job).params_changed
+        if makes_results(job) and replaces_results(dag, job):
+            change = changed_params(dag, job)
             reruns.append(changes.Rerun(own_name(job.rule.name), change.only_old, change.only_new, costs_of(job)))
     replaced = changes.report(reruns)
     if replaced:

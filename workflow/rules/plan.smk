@@ -66,6 +66,21 @@ def is_finished(job):
     return all(os.path.exists(file) for file in job.output)
 
 
+def replaces_results(dag, job):
+    """Whether a planned job makes finished outputs again. Others may be missing, such as those of a new benchmark."""
+    if is_finished(job):
+        return True
+    if not any(os.path.exists(file) for file in job.output):
+        return False
+    made_again = [file for file in dag.reason(job).updated_input_run if os.path.exists(file)]
+    return bool(changed_params(dag, job)) or bool(made_again)
+
+
+def changed_params(dag, job):
+    """Return the params that changed. Snakemake compares none if an output is missing."""
+    return dag.reason(job).params_changed or workflow.persistence.params_changed(job)
+
+
 def costs_of(job):
     return [str(file) for file in job.output if file.endswith("cost.json")]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -182,14 +182,20 @@ def budgets(grid: Grid, model: str) -> Iterator[tuple[str, int]]:
 RepoType = Literal["model", "dataset"]
 
 
-def require_repositories(config: Config) -> None:
-    """Look up Hub repositories that are not in the local cache, before a queued job fails on a wrong id."""
+def require_repositories(config: Config, due: Collection[str] | None = None) -> None:
+    """Look up Hub repositories that are not in the local cache, before a queued job fails on a wrong id.
+
+    Args:
+        due: keys of those that will be read, such as `models.mine`; all by default.
+    """
     named: list[tuple[str, RepoType, Any]] = []
     named += [(f"models.{name}", "model", source) for name, source in config.models.items()]
     named += [(place_of(name), "dataset", source) for name, source in config.problem_sources.items()]
     named += [(f"rewards.{name}", "model", settings) for name, settings in config.rewards.items()]
     lines: list[str] = []
     for key, repo_type, source in named:
+        if due is not None and key not in due:
+            continue
         if isinstance(source, HubModel | HubProblems | RewardModel) and source.id and source.revision:
             problem = lookup(repo_type, source.id, source.revision)
             if problem:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from g2d.jobs.run_process import own_folder
@@ -74,7 +75,8 @@ _held: list[ExitStack] = []  # held until this process and its forked workers en
 def visible_gpus() -> list[str]:
     given = os.environ.get(VISIBLE)
     if given is not None:
-        return [name.strip() for name in given.split(",") if name.strip()]
+        names = [name.strip() for name in given.split(",")]
+        return list(takewhile(lambda name: not name.startswith("-"), filter(None, names)))  # as CUDA: -1 ends the list
     counts = [len(list(DRIVER.glob("*"))), len(list(DEVICES.glob("nvidia[0-9]*")))]
     # The driver may list all of the host's in a container, and neither lists any in WSL2.
     n = min(filter(None, counts), default=0) or len(nvidia_smi("uuid"))
@@ -102,7 +104,7 @@ def take_gpus(wanted: int) -> list[str]:
     if wanted == 0:
         return []
     # Triton's default is in the home folder, which many jobs on a network file system would lock.
-    os.environ.setdefault("TRITON_CACHE_DIR", str(own_folder() / "triton"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(own_folder(lasting=True) / "triton"))
     free = _locked_gpus(given, wanted)
     if not free:
         say(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
@@ -127,7 +129,7 @@ def require_one_gpu() -> None:
 
 def _locked_gpus(given: list[str], wanted: int) -> list[str]:
     """Lock the first free GPUs, or none if too few are free: two jobs never deadlock."""
-    folder = own_folder()
+    folder = own_folder(lasting=True)
     free = []
     with ExitStack() as files:
         for name in given:

@@ -91,12 +91,17 @@ def require_no_snakemake(folder: Path) -> None:
         if not _is_in(folder, process):
             continue
         command = process.info["cmdline"] or []
-        is_snakemake = any(Path(word).name == "snakemake" for word in command)
         # A Snakemake with --target-jobs is cancelled with its job.
-        if is_snakemake and "--target-jobs" not in command:
+        if _is_snakemake(command) and "--target-jobs" not in command:
             raise RuntimeError(
                 f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
             )
+
+
+def _is_snakemake(command: list[str]) -> bool:
+    """Return whether a command line runs Snakemake; that of a tmux session may only have its name."""
+    program, *arguments = [Path(word).name for word in command] or [""]
+    return program == "snakemake" or (program.startswith("python") and "snakemake" in arguments)
 
 
 def processes_of_jobs(folder: Path) -> list[psutil.Process]:

@@ -45,8 +45,9 @@ def current_run() -> str | None:
     return run if sees_same_files else None
 
 
-def own_folder() -> Path:
-    parent = os.environ.get("XDG_RUNTIME_DIR", "")
+def own_folder(lasting: bool = False) -> Path:
+    """Return a folder that only this user can enter, with `lasting` one that stays after the user logs out."""
+    parent = "" if lasting else os.environ.get("XDG_RUNTIME_DIR", "")
     if not os.access(parent, os.W_OK):  # it may be inherited from another machine
         parent = tempfile.gettempdir()
     folder = Path(parent) / f"g2d-{os.getuid()}"

@@ -1,17 +1,19 @@
-"""Temporary folders. Those of a process that was killed (`kill -9`) are removed by the next one that makes one."""
+"""Temporary folders. Those of a process that was killed, or of a machine that lost power, are removed by the next process
+that makes one."""
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
-from g2d.jobs.orphans import has_ended, name_of
+from g2d.jobs.orphans import has_ended, name_of, this_machine
 
 PREFIX = "g2d-"
-OWNER = ".process"  # file with the name of the process
+OWNER = ".process"  # file with the name of the process, and of the machine
 
 
 def temporary_folder(purpose: str, parent: Path | None = None) -> TemporaryDirectory[str]:
@@ -19,7 +21,7 @@ def temporary_folder(purpose: str, parent: Path | None = None) -> TemporaryDirec
     parent = parent or Path(gettempdir())
     remove_left(parent)
     folder = TemporaryDirectory(prefix=f"{PREFIX}{purpose}-", dir=parent)
-    Path(folder.name, OWNER).write_text(name_of(os.getpid()))
+    Path(folder.name, OWNER).write_text(f"{name_of(os.getpid())}\n{platform.node()}")
     return folder
 
 
@@ -27,5 +29,13 @@ def remove_left(parent: Path) -> None:
     """Remove folders of this user's processes that have ended."""
     for folder in parent.glob(f"{PREFIX}*"):
         with suppress(OSError, ValueError):  # another user's, or without a name yet
-            if folder.stat().st_uid == os.getuid() and has_ended((folder / OWNER).read_text()):
+            if folder.stat().st_uid == os.getuid() and _is_left((folder / OWNER).read_text()):
                 shutil.rmtree(folder)
+
+
+def _is_left(owner: str) -> bool:
+    process, machine = owner.split("\n")
+    if has_ended(process):
+        return True
+    boot = process.split(" ")[2]
+    return machine == platform.node() and boot != this_machine().split(" ")[0]

@@ -266,7 +266,7 @@ class Folder:
             device_hours=device_s / 3600,
             to_go=hours_left(self.grid, unfinished, self.results, device),
             device=device,
-            is_locked=is_locked(self.results.resolve().parent),
+            is_locked=is_locked(self.results.absolute().parent),
             unreadable=[plain(reason) for reason in self.records.unreadable],
         )
 
