@@ -131,6 +131,14 @@ def test_cards_of_the_machine_that_submits_do_not_limit_a_cluster(project: Proje
     assert done.stdout.splitlines()[-1] == "{'gpu': 'local'}", done.stdout
 
 
+def test_without_its_stand_ins_the_profile_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sbatch and sacct of the cluster would answer, and the plugin would wait forever."""
+    read_profile("slurm")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="profiles/slurm/bin"):
+        read_profile("slurm")
+
+
 def test_one_machine_with_gpus_runs_the_same_jobs_with_its_cores_shared(project: Project) -> None:
     profile = ("--profile", "profiles/workstation", "--configfile", "config/config.yaml")
     assert project.planned(*profile) == project.planned("--configfile", "config/config.yaml")

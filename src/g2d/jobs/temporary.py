@@ -1,5 +1,4 @@
-"""Temporary folders. Those of a process that was killed, or of a machine that lost power, are removed by the next process
-that makes one."""
+"""Temporary folders. The next process that makes one removes those that a killed process or a loss of power left."""
 
 from __future__ import annotations
 
