@@ -14,6 +14,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from g2d.cli import main
+from g2d.problems.synthetic import generate
 from tests.configs import MINIMAL
 from tests.models import converted_policy, tiny_policy
 from tests.rewards.models import reward_model
@@ -242,7 +243,28 @@ def test_a_benchmark_that_is_in_the_pool_is_named(capsys: pytest.CaptureFixture[
     shutil.copyfile("pool.jsonl", "own.jsonl")
     [line] = checked(capsys, benchmarks={"own": {"source": "local", "path": "own.jsonl"}})
     assert "benchmarks.own: 9 of 9 problems are in the training pool" in line
-    assert "remove them from the pool" in line
+    assert "remove them there" in line
+
+
+def test_a_benchmark_that_selects_checkpoints_shares_no_problem_with_a_tested_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"problem": f"{n} * 3", "answer": n * 3} for n in range(9)]
+    for name, part in (("test", rows[:6]), ("dev", rows[4:])):
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)))
+    test = {"source": "local", "path": "test.jsonl"}
+    dev = {"source": "local", "path": "dev.jsonl"}
+    assert checked(capsys, benchmarks={"test": test, "dev": dev}) == []
+    [line] = checked(capsys, benchmarks={"test": test, "dev": dev | {"select_by": True}})
+    assert line.startswith("my.yaml: benchmarks.test: 2 of 6 problems are in benchmarks.dev, which selects checkpoints")
+
+
+def test_generated_problems_are_compared_with_files(capsys: pytest.CaptureFixture[str]) -> None:
+    problems = generate("facts", "test", 3, seed=0)
+    write_pool([*ROWS, {"problem": problems[1].prompt, "answer": problems[1].answer, "level": 0}])
+    benchmarks = {"facts": {"source": "synthetic", "family": "facts", "split": "test", "n": 3}}
+    [line] = checked(capsys, benchmarks=benchmarks)
+    assert line.startswith("my.yaml: benchmarks.facts: 1 of 3 problems are in the training pool")
 
 
 def test_python_files_that_cannot_be_loaded_are_named_together(capsys: pytest.CaptureFixture[str]) -> None:

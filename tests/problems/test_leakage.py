@@ -113,8 +113,8 @@ def test_the_refusal_names_benchmark_number_ids_and_fix():
     with pytest.raises(ValueError) as error:
         assert_no_leakage(train, test, "benchmarks.hard")
     assert str(error.value) == (
-        "benchmarks.hard: 8 of 10 problems are in the training pool (h/2 = t/2, h/3 = t/3, h/4 = t/4, ...; benchmark "
-        "id = pool id): remove them from the pool, or choose another split"
+        "benchmarks.hard: 8 of 10 problems are in the training pool (h/2 = t/2, h/3 = t/3, h/4 = t/4, ...; its id = "
+        "id there): remove them there, or choose another split"
     )
 
 

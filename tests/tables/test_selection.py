@@ -46,9 +46,12 @@ def test_one_benchmark_selects_and_another_is_left_to_compare_on() -> None:
     picks = source | {"split": "development", "select_by": True}
     config = load(MINIMAL | {"benchmarks": {"held-out": source, "picks": picks}})
     assert (config.select_by, config.tested_benchmarks) == ("picks", ["held-out"])
+    levels = {"held-out": source | {"levels": [1]}, "picks": source | {"levels": [2], "select_by": True}}
+    assert load(MINIMAL | {"benchmarks": levels}).select_by == "picks"
     again = {"held-out": source, "picks": picks, "again": picks | {"seed": 1}}
     for benchmarks, message in (
         (again, "benchmarks.again.select_by: picks already selects"),
+        ({"held-out": source, "picks": picks | {"split": "test", "seed": 1}}, "benchmarks.picks.split: it selects"),
         ({"picks": picks}, "benchmarks.picks.select_by: no other benchmark is left"),
     ):
         with pytest.raises(ConfigError, match=message):

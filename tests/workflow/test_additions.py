@@ -13,7 +13,7 @@ from tests.workflow.micro import RFT, SUMMARIES
 FURTHER = {
     "source": "synthetic",
     "family": "arithmetic",
-    "split": "test",
+    "split": "development",
     "n": 12,
     "levels": [2, 3],
     "seed": 11,

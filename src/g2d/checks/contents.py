@@ -1,13 +1,13 @@
 """Check what the first jobs would refuse (`g2d config check`).
 
-Local problems, models and reward models, LoRA's modules, and the user's Python files: they are loaded in a worker as in
-a job, and a verifier judges one right answer.
+Local and generated problems, local models and reward models, LoRA's modules, and the user's Python files: they are
+loaded in a worker as in a job, and a verifier judges one right answer.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from g2d.policies.model_keys import CONFIG, EmbeddedModel, LocalModel, file_of
 from g2d.policies.record import PolicyRecord, load_tokenizer, require_whole
 from g2d.problems import Problem
 from g2d.problems.audit import assert_no_leakage
-from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, LocalProblems, place_of
+from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, HubProblems, place_of
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, require_finite
 from g2d.problems.sources import ProblemError, load_problems
 from g2d.rewards.model import RewardModel, require_template
@@ -45,7 +45,7 @@ def require_contents(config: Config) -> None:
     Keys of files that cannot be used (`mistakes_in_files`) are left out.
     """
     usable = _Usable(mistakes_in_files(config))
-    loaded: dict[str, list[Problem]] = {}  # local sets of problems
+    loaded: dict[str, list[Problem]] = {}  # sets of problems that are not on the Hub
     longest: dict[tuple[str, str], int] = {}  # tokens of a prompt, by model and section
     found = [*_check_problems(config, usable, loaded), *_check_models(config, usable, loaded, longest)]
     first = next(iter(loaded.get("pool", ())), EXAMPLE)
@@ -65,7 +65,7 @@ class _Usable:
 
 def _check_problems(config: Config, usable: _Usable, loaded: dict[str, list[Problem]]) -> Iterator[str]:
     for name, source in config.problem_sources.items():
-        if not isinstance(source, LocalProblems) or place_of(name) not in usable:
+        if isinstance(source, HubProblems) or place_of(name) not in usable:
             continue
         try:
             loaded[name] = load_problems(name, source)
@@ -74,15 +74,26 @@ def _check_problems(config: Config, usable: _Usable, loaded: dict[str, list[Prob
             continue
         if name == "pool":
             yield from _check_levels(config, {problem.level for problem in loaded[name]})
-    for name, problems in loaded.items():
-        pool = OPEN_ENDED if name == HELD_OUT else "pool"
-        if name in ("pool", OPEN_ENDED) or pool not in loaded:
-            continue
-        try:
-            among = place_of(pool) if pool == OPEN_ENDED else "the training pool"
-            assert_no_leakage(loaded[pool], problems, place_of(name), among)
-        except ValueError as error:
-            yield str(error)
+    yield from _check_leakage(config, loaded)
+
+
+def _check_leakage(config: Config, loaded: Mapping[str, list[Problem]]) -> Iterator[str]:
+    """Yield benchmarks with problems to train on or to select checkpoints by, and held-out prompts to train on."""
+    compared: list[tuple[str, str, Iterable[str]]] = [
+        ("pool", "the training pool", config.benchmarks),
+        (OPEN_ENDED, place_of(OPEN_ENDED), [HELD_OUT]),
+    ]
+    if config.select_by is not None:
+        among = f"{place_of(config.select_by)}, which selects checkpoints"
+        compared.append((config.select_by, among, config.tested_benchmarks))
+    for first, among, names in compared:
+        for name in names:
+            if first not in loaded or name not in loaded:
+                continue
+            try:
+                assert_no_leakage(loaded[first], loaded[name], place_of(name), among)
+            except ValueError as error:
+                yield str(error)
 
 
 def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
@@ -170,7 +181,7 @@ def _require_model(name: str, source: LocalModel, prompt: Prompt) -> PreTrainedT
 
 
 def _asked_in(section: str, config: Config, loaded: Mapping[str, list[Problem]]) -> list[Problem]:
-    """Return the local problems that a section's completions answer."""
+    """Return the loaded problems that a section's completions answer."""
     names = ["pool"]
     if section == "evaluation":
         names = list(config.benchmarks)

@@ -148,9 +148,26 @@ def _check_selection(config: Config) -> Iterator[str]:
         yield f"benchmarks.{name}.select_by: {selecting[0]} already selects checkpoints: mark only one"
     if len(selecting) == len(config.benchmarks):
         yield f"benchmarks.{selecting[0]}.select_by: no other benchmark is left to compare policies on: add one"
+    if selecting:
+        yield from _check_selecting_split(config, selecting[0])
     for name, source in config.problem_sources.items():
         if name not in config.benchmarks and source.select_by:
             yield f"{place_of(name)}.select_by: only a benchmark selects checkpoints: drop the key"
+
+
+def _check_selecting_split(config: Config, selecting: str) -> Iterator[str]:
+    """Yield a generated benchmark that selects checkpoints by expressions that may be tested too, for any seeds."""
+    chosen = config.benchmarks[selecting]
+    for name in config.tested_benchmarks:
+        tested = config.benchmarks[name]
+        if not isinstance(chosen, SyntheticProblems) or not isinstance(tested, SyntheticProblems):
+            continue
+        has_same_split = (chosen.family, chosen.split) == (tested.family, tested.split)
+        if has_same_split and set(chosen.drawn_levels) & set(tested.drawn_levels):
+            yield (
+                f"benchmarks.{selecting}.split: it selects checkpoints, but {name} tests expressions of the same split "
+                f"({tested.family}, {tested.split}): choose another split"
+            )
 
 
 # ------------------------------------------------------------------------------------------------------- of one model

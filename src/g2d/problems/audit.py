@@ -95,7 +95,7 @@ def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, s
 def assert_no_leakage(
     train: Sequence[Problem], test: Sequence[Problem], place: str, among: str = "the training pool"
 ) -> None:
-    """Raise a ValueError if problems of the benchmark at the key `place` are in the pool `among`."""
+    """Raise a ValueError if problems of the benchmark at the key `place` are in `among`, a name for `train`."""
     leaks = find_leaks(train, test)
     if not leaks:
         return
@@ -103,6 +103,6 @@ def assert_no_leakage(
     if len(leaks) > len(listed):
         listed.append("...")
     raise ValueError(
-        f"{place}: {len(leaks)} of {len(test)} problems are in {among} ({', '.join(listed)}; benchmark id = pool id): "
-        "remove them from the pool, or choose another split"
+        f"{place}: {len(leaks)} of {len(test)} problems are in {among} ({', '.join(listed)}; its id = id there): "
+        "remove them there, or choose another split"
     )
