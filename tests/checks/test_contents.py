@@ -259,6 +259,23 @@ def test_a_benchmark_that_selects_checkpoints_shares_no_problem_with_a_tested_on
     assert line.startswith("my.yaml: benchmarks.test: 2 of 6 problems are in benchmarks.dev, which selects checkpoints")
 
 
+def test_a_worked_example_is_no_problem_of_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"problem": f"What is {n} * 3?", "answer": n * 3} for n in range(9)]
+    Path("test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    benchmarks = {"test": {"source": "local", "path": "test.jsonl"}}
+    other = {"problem": "What is 10 * 3?", "answer": "\\boxed{30}"}
+    same = {"problem": "what is $3 * 3$?", "answer": "\\boxed{9}"}
+    assert checked(capsys, benchmarks=benchmarks, prompt={"examples": [other]}) == []
+    [line] = checked(capsys, benchmarks=benchmarks, prompt={"examples": [other, same]})
+    assert line == (
+        "my.yaml: prompt.examples.1.problem: it is test-00003 of benchmarks.test: "
+        "choose another example, or remove the problem there"
+    )
+    models = {"mine": CONFIG["models"]["mine"] | {"settings": {"prompt": {"examples": [same]}}}}
+    [line] = checked(capsys, benchmarks=benchmarks, models=models)
+    assert line.startswith("my.yaml: prompt.examples.0.problem: it is test-00003")
+
+
 def test_generated_problems_are_compared_with_files(capsys: pytest.CaptureFixture[str]) -> None:
     problems = generate("facts", "test", 3, seed=0)
     write_pool([*ROWS, {"problem": problems[1].prompt, "answer": problems[1].answer, "level": 0}])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from g2d.policies.lora_targets import require_targets
 from g2d.policies.model_keys import CONFIG, EmbeddedModel, LocalModel, file_of
 from g2d.policies.record import PolicyRecord, load_tokenizer, require_whole
 from g2d.problems import Problem
-from g2d.problems.audit import assert_no_leakage
+from g2d.problems.audit import assert_no_leakage, find_leaks
 from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, HubProblems, place_of
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, require_finite
 from g2d.problems.sources import ProblemError, load_problems
@@ -75,6 +76,7 @@ def _check_problems(config: Config, usable: _Usable, loaded: dict[str, list[Prob
         if name == "pool":
             yield from _check_levels(config, {problem.level for problem in loaded[name]})
     yield from _check_leakage(config, loaded)
+    yield from _check_examples(config, loaded)
 
 
 def _check_leakage(config: Config, loaded: Mapping[str, list[Problem]]) -> Iterator[str]:
@@ -94,6 +96,20 @@ def _check_leakage(config: Config, loaded: Mapping[str, list[Problem]]) -> Itera
                 assert_no_leakage(loaded[first], loaded[name], place_of(name), among)
             except ValueError as error:
                 yield str(error)
+
+
+def _check_examples(config: Config, loaded: Mapping[str, list[Problem]]) -> Iterator[str]:
+    """Yield worked examples that are problems of a benchmark."""
+    for model in config.models:
+        shown: list[Problem] = []
+        for number, example in enumerate(config.for_model(model).prompt.examples):
+            shown.append(replace(EXAMPLE, problem_id=f"prompt.examples.{number}.problem", prompt=example.problem))
+        for name in config.benchmarks if shown else ():
+            for problem_id, example_key in find_leaks(shown, loaded.get(name, ())).items():
+                yield (
+                    f"{example_key}: it is {problem_id} of {place_of(name)}: choose another example, or remove the "
+                    "problem there"
+                )
 
 
 def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
