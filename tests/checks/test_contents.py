@@ -143,6 +143,32 @@ def test_a_level_that_no_problem_has_is_refused(capsys: pytest.CaptureFixture[st
     assert "calibration.levels: level 77 has no calibrated problems: choose from 0-2" in line
 
 
+@pytest.mark.parametrize(
+    ("n", "levels", "has_levels", "message"),
+    [
+        (3, [2], True, None),
+        (4, [2], True, "4 problems asked for, but the pool has 3 at levels [2]"),
+        (9, "auto", True, None),
+        (10, "auto", True, "10 problems asked for, but the pool has 9 at levels [0, 1, 2]"),
+        (10, "auto", False, None),  # problems without a level too
+        (11, "auto", False, "11 problems asked for, but the pool has 10: lower"),
+    ],
+)
+def test_a_training_set_that_the_pool_cannot_fill_is_refused(
+    capsys: pytest.CaptureFixture[str], n: int, levels: Any, has_levels: bool, message: str | None
+) -> None:
+    rows = [*ROWS, {"problem": "9 + 1", "answer": 10, "level": None}]
+    Path("pool.json").write_text(json.dumps(rows))
+    pool = {"source": "local", "path": "pool.json", "fields": {"level": "level"} if has_levels else {}}
+    calibration = CONFIG["calibration"] | {"levels": levels}
+    lines = checked(capsys, pool=pool, calibration=calibration, training_set={"n": n})
+    if message is None:
+        assert lines == []
+    else:
+        [line] = lines
+        assert line.startswith(f"my.yaml: training_set.n: {message}")
+
+
 def without_a_layer(model: Path) -> None:
     file = model / "model.safetensors"
     weights = {name: tensor for name, tensor in load_file(file).items() if "mlp" not in name}

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from g2d.analysis.calibration import require_levels
-from g2d.checks.requirements import budgets, mistakes_in_files, require_windows
+from g2d.checks.requirements import budgets, mistakes_in_files, require_windows, too_few_lines
 from g2d.config.sections import Config
 from g2d.grid.grid import Grid
 from g2d.plain import first_line, plain
@@ -23,6 +23,7 @@ from g2d.policies.model_keys import CONFIG, EmbeddedModel, LocalModel, file_of
 from g2d.policies.record import PolicyRecord, load_tokenizer, require_whole
 from g2d.problems import Problem
 from g2d.problems.audit import assert_no_leakage, find_leaks
+from g2d.problems.problem import draw_training_set, levels_of
 from g2d.problems.problem_keys import HELD_OUT, OPEN_ENDED, HubProblems, place_of
 from g2d.problems.prompts import Prompt, conversation, conversation_ids, require_finite
 from g2d.problems.sources import ProblemError, load_problems
@@ -43,9 +44,9 @@ EXAMPLE = Problem("example", "2 + 2", "4", None, None, "example")
 def require_contents(config: Config) -> None:
     """Raise a ConfigError with the first mistake of each file and folder, and completions without room for a prompt.
 
-    Keys of files that cannot be used (`mistakes_in_files`) are left out.
+    Keys with mistakes that `require_files` reports are left out.
     """
-    usable = _Usable(mistakes_in_files(config))
+    usable = _Usable([*mistakes_in_files(config), *too_few_lines(config)])
     loaded: dict[str, list[Problem]] = {}  # sets of problems that are not on the Hub
     longest: dict[tuple[str, str], int] = {}  # tokens of a prompt, by model and section
     found = [*_check_problems(config, usable, loaded), *_check_models(config, usable, loaded, longest)]
@@ -61,7 +62,7 @@ class _Usable:
         self.mistakes = mistakes
 
     def __contains__(self, key: str) -> bool:
-        return not any(mistake.startswith((f"{key}.", f"{key}:")) for mistake in self.mistakes)
+        return not any(mistake.startswith((f"{key}.", f"{key}:", f"{key}=")) for mistake in self.mistakes)
 
 
 def _check_problems(config: Config, usable: _Usable, loaded: dict[str, list[Problem]]) -> Iterator[str]:
@@ -74,7 +75,7 @@ def _check_problems(config: Config, usable: _Usable, loaded: dict[str, list[Prob
             yield str(error)
             continue
         if name == "pool":
-            yield from _check_levels(config, {problem.level for problem in loaded[name]})
+            yield from _check_pool(config, usable, loaded[name])
     yield from _check_leakage(config, loaded)
     yield from _check_examples(config, loaded)
 
@@ -112,10 +113,15 @@ def _check_examples(config: Config, loaded: Mapping[str, list[Problem]]) -> Iter
                 )
 
 
-def _check_levels(config: Config, levels: set[int | None]) -> Iterator[str]:
+def _check_pool(config: Config, usable: _Usable, pool: Sequence[Problem]) -> Iterator[str]:
+    """Yield pinned levels that no problem has, and training sets that the pool cannot fill if all levels are chosen."""
     for model in config.models:
+        settings = config.for_model(model)
+        levels = levels_of(pool) if settings.calibration.levels == "auto" else settings.calibration.levels
         try:
-            require_levels(config.for_model(model).calibration, levels)
+            require_levels(settings.calibration, {problem.level for problem in pool})
+            if "training_set.n" in usable:
+                draw_training_set(pool, levels, settings.training_set.n, settings.training_set.seed)
         except ValueError as error:
             yield str(error)
 

@@ -36,7 +36,7 @@ from g2d.verifier.verifier_keys import mistake_in as mistake_in_verifier
 
 
 def require_files(config: Config) -> None:
-    refuse([*mistakes_in_files(config), *_too_few_problems(config)])
+    refuse([*mistakes_in_files(config), *too_few_lines(config)])
 
 
 def mistakes_in_files(config: Config) -> list[str]:
@@ -59,7 +59,8 @@ def mistakes_in_files(config: Config) -> list[str]:
     return [f"{key}: {mistake}" for key, mistake in mistakes if mistake]
 
 
-def _too_few_problems(config: Config) -> Iterator[str]:
+def too_few_lines(config: Config) -> Iterator[str]:
+    """Yield training sets larger than a pool in JSONL, of which lines are counted."""
     if not isinstance(config.pool, LocalProblems) or not is_jsonl(Path(config.pool.path)):
         return
     if _unusable(config.pool.path):  # reported with the other files

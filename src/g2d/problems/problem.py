@@ -108,6 +108,11 @@ def levels_of(pool: Sequence[Problem]) -> list[Level]:
 def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int, seed: int) -> list[Problem]:
     """Draw n different problems of the given levels, uniformly; a ValueError if there are fewer."""
     candidates = _shuffled(pool, levels, f"training_set/{seed}")
+    if len(candidates) < n and len(candidates) == len(pool):
+        raise ValueError(
+            f"training_set.n: {n} problems asked for, but the pool has {len(pool)}: lower training_set.n, or enlarge "
+            "the pool"
+        )
     if len(candidates) < n:
         raise ValueError(
             f"training_set.n: {n} problems asked for, but the pool has {len(candidates)} at levels {list(levels)} "
