@@ -268,6 +268,14 @@ def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: di
             {"ablations": {"x": {"steps": [150], "warmup": {"beta": 1}, "policies": ["dpo", "dpo"]}}},
             "my.yaml: ablations.x: policies repeat: ['dpo', 'dpo']",
         ),
+        (
+            {"ablations": {"x": {"steps": [150], "dpo": {"beta": 0.1}}}},
+            "my.yaml: ablations.x: dpo.beta has the value of the main policies, which would be trained again: ",
+        ),
+        (
+            {"ablations": {"x": {"steps": "all", "dpo": {"beta": 0.1}, "warmup": {"temperature": 0.8}}}},
+            "my.yaml: ablations.x: dpo.beta, warmup.temperature have the values of the main policies",
+        ),
         ({"harvest": {"samples_per_prompt": 1}}, "my.yaml: harvest.samples_per_prompt: a pair is of two rollouts"),
         ({"calibration": {"samples_per_prompt": 1}}, "my.yaml: calibration.samples_per_prompt: the window and"),
         (
@@ -306,9 +314,25 @@ HELD_OUT = MINIMAL["benchmarks"]["held-out"]
         {"benchmarks": {"more": HELD_OUT | {"n": 20}, "other": HELD_OUT | {"seed": 1}}},
         {"models": MINIMAL["models"] | {"hot": {"source": "embedded", "settings": {"harvest": {"temperature": 1.5}}}}},
         {"calibration": {"samples_per_prompt": 1, "levels": [1]}, "training_set": {"n": 400}},
+        {"ablations": {"x": {"steps": [150], "dpo": {"beta": 0.1, "epochs": 1}}}},
+        of_demo({"dpo": {"beta": 0.3}}) | {"ablations": {"x": {"steps": [150], "dpo": {"beta": 0.1}}}},
+        {
+            "models": MINIMAL["models"] | {"other": {"source": "embedded", "settings": {"dpo": {"beta": 0.3}}}},
+            "ablations": {"x": {"steps": [150], "dpo": {"beta": 0.1}}},
+        },
+        {"ablations": {"x": {"steps": [170], "warmup": {"temperature": 0.8}}}},
         {"prompt": {"template": r"{problem} End with \boxed{answer}, {answer} or <solution>{solution}</solution>."}},
     ],
-    ids=["almost one benchmark twice", "a model with other settings", "one sample for pinned levels", "braces"],
+    ids=[
+        "almost one benchmark twice",
+        "a model with other settings",
+        "one sample for pinned levels",
+        "an ablation with one changed key of two",
+        "an ablation of a model with settings",
+        "an ablation that equals one model of two",
+        "an ablation at another K",
+        "braces",
+    ],
 )
 def test_unusual_valid_values_are_accepted(changes: dict[str, Any]) -> None:
     load(MINIMAL | changes)

@@ -35,6 +35,7 @@ def mistakes(config: Config) -> list[str]:
         lines += _mistakes_of(config, model)
     if not lines:
         lines += _check_copies(config)
+        lines += _check_idle_ablations(config)
         lines += _check_selection(config)
     return list(dict.fromkeys(lines))  # several models can make the same mistake
 
@@ -76,6 +77,29 @@ def _equal(section: str, named: Mapping[str, object]) -> Iterator[str]:
                 yield f"{section}.{name}: is {first} under another name: drop one of them, or give it other values"
                 break
         earlier.append(name)
+
+
+def _check_idle_ablations(config: Config) -> Iterator[str]:
+    """Yield ablations that change nothing for any model."""
+    for name, ablation in config.ablations.items():
+        if all(_is_idle(config.for_model(model), name, ablation) for model in config.models):
+            keys = [*(f"dpo.{key}" for key in ablation.dpo), *(f"warmup.{key}" for key in ablation.warmup)]
+            verb = "has the value" if len(keys) == 1 else "have the values"
+            yield (
+                f"ablations.{name}: {', '.join(keys)} {verb} of the main policies, which would be trained again: "
+                "change it, or drop the ablation"
+            )
+
+
+def _is_idle(settings: ModelSettings, name: str, ablation: Ablation) -> bool:
+    steps = settings.steps_of(name, ablation)
+    if ablation.reward is not None or ablation.asks_open_ended or not set(steps) <= set(settings.warmup.steps):
+        return False
+    main = ablation.model_copy(update={"steps": steps, "dpo": {}, "warmup": {}})
+    return (settings.ablated_dpo(name, ablation), settings.ablated_warmup(name, ablation)) == (
+        settings.ablated_dpo(name, main),
+        settings.ablated_warmup(name, main),
+    )
 
 
 def _resolved(source: Section) -> dict[str, Any]:
