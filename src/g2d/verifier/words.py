@@ -58,13 +58,27 @@ _CHOICE = re.compile(
 )
 
 
+_LABEL = re.compile(r"(?<![A-Za-z(])\(? ?([A-HJ]) ?[).:](?![A-Za-z0-9])")  # not in `P(A)`; `(I)` is a numeral
+_NO_OPTION = re.compile(
+    r"[/&]|(?:or|and|but)\b|is (?:wrong|incorrect|false|not (?:correct|right|true|the answer))\b",
+    re.IGNORECASE,
+)
+
+
 def same_choice(reference: str, answer: str) -> bool:
-    """Return whether one side is a letter and the other the same letter with its option's text: `(C) both fall`."""
+    """Return whether one side is a letter and the other the same letter with its option's text: `(C) both fall`.
+
+    An answer may neither name another letter (`(C) or (D)`) nor deny its own (`(C) is wrong`).
+    """
     expected = _CHOICE.fullmatch(_plain(reference))
     answered = _CHOICE.fullmatch(_plain(answer))
     if expected is None or answered is None or (expected["text"] and answered["text"]):
         return False
-    return (expected["framed"] or expected["bare"]) == (answered["framed"] or answered["bare"])
+    letter = answered["framed"] or answered["bare"]
+    text = answered["text"] or ""
+    if set(_LABEL.findall(text)) - {letter} or _NO_OPTION.match(text):
+        return False
+    return letter == (expected["framed"] or expected["bare"])
 
 
 def letters_differ(reference: str, answer: str) -> bool:
