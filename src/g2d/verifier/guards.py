@@ -96,14 +96,28 @@ def undefined(reference: Readings, answer: Readings) -> bool:
     return False
 
 
-_COORDINATE = re.compile(r"(?:\A|[,;]|and\s*\}?)(?:\s|\\[,; ])*([xyz])\s*=")
+_BETWEEN_COORDINATES = re.compile(r"(?:[,;]|\\(?:text|mbox|mathrm)\s*\{\s*and\s*\}|\band\b)+")
+_COORDINATE = re.compile(rf"(?:{_SPACE}|\\left|\()*(?P<equation>(?P<name>[A-Za-z])\s*=.*)", re.DOTALL)
 
 
 def coordinates_out_of_order(reference: str, answer: str) -> bool:
-    """Reject `y=1, x=2` for `(1,2)`: Math-Verify compares the right sides in the order written."""
-    names = _COORDINATE.findall(answer)
+    """Reject `b=1, a=2` for `(1,2)`: Math-Verify compares the right sides in the order written."""
+    names = [part["name"] for part in _coordinates(answer) if part]
     is_point = reference.startswith(("(", r"\left(")) and "=" not in reference
     return is_point and names != sorted(names)
+
+
+def coordinates_in_order(reference: str, answer: str) -> str | None:
+    """Return `a=1, b=2` for `b=2, a=1` if the reference is a point; None if the order is right or unknown."""
+    equations = {part["name"]: part["equation"] for part in _coordinates(answer) if part}
+    if not coordinates_out_of_order(reference, answer) or len(equations) < len(_coordinates(answer)):
+        return None
+    return ", ".join(equations[name] for name in sorted(equations))
+
+
+def _coordinates(answer: str) -> list[re.Match[str] | None]:
+    parts = _BETWEEN_COORDINATES.split(answer)
+    return [_COORDINATE.fullmatch(part) for part in parts if part.strip()]
 
 
 def unsolved_differ(reference: Readings, answer: Readings, equal: Equal) -> bool:

@@ -97,7 +97,7 @@ def agree(gold: Prepared, target: Prepared) -> bool:
 
 
 def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prepared]]:
-    r"""Yield both answers without their names, as lists, and without the percent sign of one of them.
+    r"""Yield both answers without names, as lists, with coordinates in order, and without one's percent sign.
 
     `100,200` may be a list. If only the answer has a percent sign, it is dropped if the reference is 1 or more:
     `12.5\%` is 12.5, but 0.5 is 50 %.
@@ -114,6 +114,9 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
         yield gold, prepare(target.latex.replace(",", ", "))
     elif ", " in target.latex and target.latex.replace(" ", "") == gold.latex:
         yield gold, gold
+    ordered = guards.coordinates_in_order(gold.latex, target.latex)
+    if ordered is not None:
+        yield gold, prepare(ordered)
     if units.differ(gold.tail, target.tail):
         return
     expected = statements.without_percent(gold.latex)
