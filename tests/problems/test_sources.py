@@ -77,6 +77,30 @@ def test_a_broken_file_of_another_format_is_named(tmp_path, name):
         load_problems("sums", source)
 
 
+@pytest.mark.parametrize(("first", "line"), [("If 1,2 what,3", 2), ("1+1?,2", 3)])
+def test_a_row_of_csv_with_a_comma_too_many_is_refused(tmp_path, first, line):
+    (tmp_path / "rows.csv").write_text(f"problem,answer\n{first}\nIf 2,3 what,5\n")
+    message = rf"rows.csv: .*Expected 2 fields in line {line}, saw 3.*: put quotes around texts"
+    with pytest.raises(ProblemError, match=message) as error:
+        load_problems("pool", LocalProblems(source="local", path="rows.csv"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_row_of_csv_may_end_early(tmp_path):
+    """Also far behind the header: pandas reads a large file in parts, shorter ones of a file with many columns."""
+    header = ["problem", "answer", "level", *map(str, range(97))]
+    rows = [f"What is {i} + {i}?,{2 * i}" for i in range(20_000)]
+    (tmp_path / "rows.csv").write_text("\n".join([",".join(header), *rows, "1 + 2?,3,4"]))
+    problems = load_problems("pool", LocalProblems(source="local", path="rows.csv", fields={"level": "level"}))
+    assert (problems[0].level, problems[-1].level) == (None, 4)
+
+
+def test_csv_columns_have_distinct_names(tmp_path):
+    (tmp_path / "rows.csv").write_text("problem,answer,answer,,\n1+1?,2,3,,\n")
+    with pytest.raises(ProblemError, match=r"rows.csv: several columns are named 'answer': rename or remove"):
+        load_problems("pool", LocalProblems(source="local", path="rows.csv"))
+
+
 def test_a_missing_file_of_another_format_names_the_key():
     with pytest.raises(ProblemError, match=r"absent.parquet: cannot be read \(No such file\): correct pool.path"):
         load_problems("pool", LocalProblems(source="local", path="absent.parquet"))

@@ -318,23 +318,46 @@ def _read_whole(key: str, path: Path) -> Iterable[Mapping[str, object]]:
         raise ProblemError(f"{path}: cannot be read (No such file): correct {key}")
     try:
         return _read_format(path, Path(path.name.removesuffix(".gz")).suffix)
+    except ProblemError:
+        raise
     except Exception as error:  # pyarrow's, pandas' or datasets'
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         raise ProblemError(f"{path}: cannot be read ({first_line(cause)}): correct the file or {key}") from None
 
 
 def _read_format(path: Path, suffix: str) -> Iterable[Mapping[str, object]]:
-    import datasets
-    import pandas as pd
-
     if suffix == ".csv":
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)  # an answer may be 007 or NA
-        return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+        return _read_csv(path)
+    import datasets
+
     datasets.disable_progress_bars()
     read = datasets.Dataset.from_parquet if suffix == ".parquet" else datasets.Dataset.from_json
     with TemporaryDirectory() as cache:  # the user's cache would return a file as it was
         rows: Iterable[Mapping[str, object]] = read(str(path), cache_dir=cache, keep_in_memory=True)
     return rows
+
+
+def _read_csv(path: Path) -> list[Mapping[str, object]]:
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(
+            path,
+            header=None,  # below a header, pandas reads longer rows one column off
+            dtype=str,  # an answer may be 007 or NA
+            keep_default_na=False,
+            encoding="utf-8-sig",
+            low_memory=False,  # in parts, pandas forgets the number of columns
+        )
+    except pd.errors.ParserError as error:
+        raise ProblemError(
+            f"{path}: {first_line(error)}: put quotes around texts that have a comma or quotes"
+        ) from None
+    names, *rows = frame.to_numpy().tolist()
+    for name in names:
+        if name and names.count(name) > 1:
+            raise ProblemError(f"{path}: several columns are named {name!r}: rename or remove all but one")
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _hub_rows(key: str, source: HubProblems) -> Iterator[Row]:
