@@ -196,6 +196,8 @@ def test_revisiting_grpos_runs_differ_in_updates_ratios_and_masks(off_policy: di
         ({"calibration": {"levels": []}}, "levels is empty"),
         ({"calibration": {"factorial_temperatures": [1.3]}}, "factorial_temperatures repeat"),
         ({"prompt": {"template": "Solve it."}}, "the template never mentions {problem}"),
+        ({"prompt": {"template": "Q: {{problem}}"}}, "write {problem}: the outer braces would be printed"),
+        ({"prompt": {"open_ended": "{{ problem }}"}}, "write {problem}: the outer braces would be printed"),
         (
             {"prompt": {"template": "{question}"}},
             "the template has {question}, but the problem is {problem}: write that",
@@ -321,7 +323,7 @@ HELD_OUT = MINIMAL["benchmarks"]["held-out"]
             "ablations": {"x": {"steps": [150], "dpo": {"beta": 0.1}}},
         },
         {"ablations": {"x": {"steps": [170], "warmup": {"temperature": 0.8}}}},
-        {"prompt": {"template": r"{problem} End with \boxed{answer}, {answer} or <solution>{solution}</solution>."}},
+        {"prompt": {"template": r"\text{{problem}} in \boxed{answer}, {answer} or <solution>{solution}</solution>."}},
     ],
     ids=[
         "almost one benchmark twice",

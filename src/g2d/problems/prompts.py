@@ -34,6 +34,7 @@ class Example(Section):
 
 # A name in braces that is no argument of a LaTeX command.
 PLACEHOLDER = re.compile(r"(?<![A-Za-z}\\])\{(\w+)\}")
+IN_TWO_BRACES = re.compile(r"(?<![A-Za-z}\\])\{\{\s*problem\s*\}\}")  # as in other libraries
 MEANT = ("question", "query", "prompt", "instruction", "input")  # names for the text of a problem elsewhere
 
 
@@ -58,6 +59,8 @@ class Prompt(Section):
         for name in PLACEHOLDER.findall(template):
             if name in MEANT:
                 raise ValueError(f"the template has {{{name}}}, but the problem is {{problem}}: write that, or drop it")
+        if IN_TWO_BRACES.search(template):
+            raise ValueError("the template has {{problem}}: write {problem}: the outer braces would be printed")
         if "{problem}" not in template:
             raise ValueError("the template never mentions {problem}: add it where the problem text belongs")
         return template
