@@ -1,5 +1,6 @@
 """Loading problems: one normaliser for every source, and messages that name place, key and fix."""
 
+import gzip
 import json
 import re
 import subprocess
@@ -66,6 +67,38 @@ def test_other_formats_have_the_same_problems(name):
     first, second = load_problems("sums", write_as(name))
     assert (first.prompt, first.answer, first.level) == ("1+1?", "007", 2)
     assert (second.prompt, second.answer, second.level) == ("2+2?", "NA", None)
+
+
+TYPED_ROWS = [  # Arrow would give each column one type
+    {"problem": "When?", "answer": "2020-01-01", "about": {"page": 1}},
+    {"problem": "How many?", "answer": 9007199254740993, "about": {"page": "x", "line": 2}},
+    {"problem": "How much?", "answer": 2.5, "about": None},
+]
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.json.gz", "rows.jsonl.gz", "list.json", "list.json.gz"])
+@pytest.mark.parametrize("rows", [TYPED_ROWS[:1], TYPED_ROWS[1:], TYPED_ROWS], ids=["date", "numbers", "all"])
+def test_json_has_the_same_problems_in_every_layout(tmp_path, name, rows):
+    write(tmp_path / "rows.jsonl", rows)
+    text = json.dumps(rows, indent=2) if name.startswith("list") else (tmp_path / "rows.jsonl").read_text()
+    content = text.encode("utf-8-sig")
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    expected, problems = [
+        load_problems("pool", LocalProblems(source="local", path=path, fields={"metadata": "about"}))
+        for path in ("rows.jsonl", name)
+    ]
+    assert [replace(problem, source="") for problem in problems] == [replace(known, source="") for known in expected]
+    assert problems[0].answer == str(rows[0]["answer"])
+
+
+@pytest.mark.parametrize(("name", "place"), [("rows.json", "row"), ("rows.json.gz", "row"), ("rows.jsonl.gz", "line")])
+def test_a_row_that_is_no_object_is_named_in_every_layout(tmp_path, name, place):
+    rows = [FIRST, ["a list"]]
+    text = json.dumps(rows) if place == "row" else "\n".join(map(json.dumps, rows))
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(ProblemError, match=rf"{name}, {place} 2: expected a JSON object, not list: write"):
+        load_problems("pool", LocalProblems(source="local", path=name, fields=FIELDS, answer_format="boxed"))
 
 
 @pytest.mark.parametrize("name", ["rows.json", "rows.jsonl.gz", "rows.csv.gz", "rows.parquet"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -293,9 +295,14 @@ def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
     return value
 
 
+def open_given(path: str | Path) -> BufferedReader | gzip.GzipFile:
+    """Open a user's file to read its bytes, decompressed if its name ends in .gz."""
+    return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")
+
+
 def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield number and object of every non-blank line of a user's JSONL; a ValueError names file and line."""
-    with open(path, "rb") as file:
+    with open_given(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

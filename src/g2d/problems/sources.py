@@ -1,4 +1,7 @@
-"""Problems of a configured source. JSONL is read without `datasets`, because its import takes seconds."""
+"""Problems of a configured source.
+
+Only parquet and the Hub need `datasets`: its import takes seconds, and it gives each column of JSON one type.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
-from g2d.jobs.files import parse_json, read_rows
+from g2d.jobs.files import open_given, parse_json, read_rows
 from g2d.lost_backslashes import doubtful_layout, require_backslashes
 from g2d.plain import first_line, plain
 from g2d.problems import synthetic
@@ -295,49 +298,58 @@ OTHER_FORMATS = (".json", ".csv", ".parquet", ".gz")  # other files are JSONL
 
 
 def is_jsonl(path: Path) -> bool:
+    """Return whether each line of a file is a row, without reading it."""
     return path.suffix not in OTHER_FORMATS
 
 
 def _local_rows(key: str, path: Path) -> Iterator[Row]:
-    if not is_jsonl(path):
-        for number, row in enumerate(_read_whole(key, path), 1):
-            yield f"{path}, row {number}", row
-        return
+    readers = {".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
+    read = readers.get(Path(path.name.removesuffix(".gz")).suffix, _read_jsonl)
+    try:
+        if not path.exists():
+            raise ProblemError(f"{path}: cannot be read (No such file): correct {key}")
+        yield from read(path)
+    except ProblemError:
+        raise
+    except Exception as error:  # gzip's, pandas', pyarrow's or datasets'
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise ProblemError(f"{path}: cannot be read ({first_line(cause)}): correct the file or {key}") from None
+
+
+def _read_jsonl(path: Path) -> Iterator[Row]:
     try:
         for number, row in read_rows(path):
             yield f"{path}, line {number}", row
     except ValueError as error:
         raise ProblemError(str(error)) from None
-    except OSError as error:
-        raise ProblemError(f"{path}: cannot be read ({error.strerror}): correct {key}") from None
 
 
-def _read_whole(key: str, path: Path) -> Iterable[Mapping[str, object]]:
-    """Read a file of `OTHER_FORMATS`, also with .gz behind the name."""
-    if not path.is_file():
-        raise ProblemError(f"{path}: cannot be read (No such file): correct {key}")
-    try:
-        return _read_format(path, Path(path.name.removesuffix(".gz")).suffix)
-    except ProblemError:
-        raise
-    except Exception as error:  # pyarrow's, pandas' or datasets'
-        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        raise ProblemError(f"{path}: cannot be read ({first_line(cause)}): correct the file or {key}") from None
+def _read_json(path: Path) -> Iterator[Row]:
+    """Read a list of objects, or an object a line."""
+    with open_given(path) as file:
+        text = file.read().decode("utf-8-sig")
+    if not text.lstrip().startswith("["):
+        yield from _read_jsonl(path)
+        return
+    for number, row in enumerate(parse_json(text), 1):
+        if not isinstance(row, dict):
+            raise ProblemError(
+                f"{path}, row {number}: expected a JSON object, not {type(row).__name__}: write a list of objects"
+            )
+        yield f"{path}, row {number}", row
 
 
-def _read_format(path: Path, suffix: str) -> Iterable[Mapping[str, object]]:
-    if suffix == ".csv":
-        return _read_csv(path)
+def _read_parquet(path: Path) -> Iterator[Row]:
     import datasets
 
     datasets.disable_progress_bars()
-    read = datasets.Dataset.from_parquet if suffix == ".parquet" else datasets.Dataset.from_json
     with TemporaryDirectory() as cache:  # the user's cache would return a file as it was
-        rows: Iterable[Mapping[str, object]] = read(str(path), cache_dir=cache, keep_in_memory=True)
-    return rows
+        rows = datasets.Dataset.from_parquet(str(path), cache_dir=cache, keep_in_memory=True)
+    for number, row in enumerate(rows, 1):
+        yield f"{path}, row {number}", row
 
 
-def _read_csv(path: Path) -> list[Mapping[str, object]]:
+def _read_csv(path: Path) -> Iterator[Row]:
     import pandas as pd
 
     try:
@@ -357,7 +369,8 @@ def _read_csv(path: Path) -> list[Mapping[str, object]]:
     for name in names:
         if name and names.count(name) > 1:
             raise ProblemError(f"{path}: several columns are named {name!r}: rename or remove all but one")
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    for number, row in enumerate(rows, 1):
+        yield f"{path}, row {number}", dict(zip(names, row, strict=True))
 
 
 def _hub_rows(key: str, source: HubProblems) -> Iterator[Row]:
