@@ -154,11 +154,6 @@ def refuse_incomplete(dag):
                 )
 
 
-def makes_results(job):
-    """Whether a job loads, samples or trains; tables and pages may be replaced."""
-    return own_name(job.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in job.rule.resources
-
-
 def refuse_to_replace(dag):
     """Stop a run that would replace the finished results of other configuration files; a dry-run only warns.
 
@@ -166,11 +161,10 @@ def refuse_to_replace(dag):
     """
     if not workflow.is_main_process or not RECORD.exists():
         return
-    due = [job for job in jobs_of_g2d(dag.needrun_jobs()) if makes_results(job)]
-    again = [job for job in due if replaces_results(dag, job)]
     try:
         read_record(RECORD)
     except ConfigError as error:
+        again = jobs_that_replace_results(dag)
         if again and not workflow.dryrun:
             raise Refusal(
                 f"{plain(str(error), lines=True)}\n{counted(len(again), 'finished job')} would run again, and this file tells whose "
@@ -179,6 +173,7 @@ def refuse_to_replace(dag):
     before = owner(RECORD)
     if before is None or before.config.identity == CONFIG.identity:
         return
+    again = jobs_that_replace_results(dag)
     others = before.files != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
         return

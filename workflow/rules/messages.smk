@@ -144,10 +144,9 @@ def say_what_changed(dag):
     if not workflow.is_main_process:
         return
     reruns = []
-    for job in jobs_of_g2d(dag.needrun_jobs()):
-        if makes_results(job) and replaces_results(dag, job):
-            change = changed_params(dag, job)
-            reruns.append(changes.Rerun(own_name(job.rule.name), change.only_old, change.only_new, costs_of(job)))
+    for job in jobs_that_replace_results(dag):
+        change = changed_params(dag, job)
+        reruns.append(changes.Rerun(own_name(job.rule.name), change.only_old, change.only_new, costs_of(job)))
     replaced = changes.report(reruns)
     if replaced:
         logger.warning(replaced)

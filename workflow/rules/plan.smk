@@ -66,6 +66,15 @@ def is_finished(job):
     return all(os.path.exists(file) for file in job.output)
 
 
+def jobs_that_replace_results(dag):
+    return [job for job in jobs_of_g2d(dag.needrun_jobs()) if makes_results(job) and replaces_results(dag, job)]
+
+
+def makes_results(job):
+    """Whether a job loads, samples or trains; tables and pages may be replaced."""
+    return own_name(job.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in job.rule.resources
+
+
 def replaces_results(dag, job):
     """Whether a planned job makes finished outputs again. Others may be missing, such as those of a new benchmark."""
     if is_finished(job):

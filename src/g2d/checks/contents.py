@@ -105,7 +105,9 @@ def _check_examples(config: Config, loaded: Mapping[str, list[Problem]]) -> Iter
         shown: list[Problem] = []
         for number, example in enumerate(config.for_model(model).prompt.examples):
             shown.append(replace(EXAMPLE, problem_id=f"prompt.examples.{number}.problem", prompt=example.problem))
-        for name in config.benchmarks if shown else ():
+        if not shown:
+            continue
+        for name in config.benchmarks:
             for problem_id, example_key in find_leaks(shown, loaded.get(name, ())).items():
                 yield (
                     f"{example_key}: it is {problem_id} of {place_of(name)}: choose another example, or remove the "

@@ -102,15 +102,19 @@ _COORDINATE = re.compile(rf"(?:{_SPACE}|\\left|\()*(?P<equation>(?P<name>[A-Za-z
 
 def coordinates_out_of_order(reference: str, answer: str) -> bool:
     """Reject `b=1, a=2` for `(1,2)`: Math-Verify compares the right sides in the order written."""
+    if "=" in reference or not reference.startswith(("(", r"\left(")):
+        return False
     names = [part["name"] for part in _coordinates(answer) if part]
-    is_point = reference.startswith(("(", r"\left(")) and "=" not in reference
-    return is_point and names != sorted(names)
+    return names != sorted(names)
 
 
 def coordinates_in_order(reference: str, answer: str) -> str | None:
     """Return `a=1, b=2` for `b=2, a=1` if the reference is a point; None if the order is right or unknown."""
-    equations = {part["name"]: part["equation"] for part in _coordinates(answer) if part}
-    if not coordinates_out_of_order(reference, answer) or len(equations) < len(_coordinates(answer)):
+    if not coordinates_out_of_order(reference, answer):
+        return None
+    parts = _coordinates(answer)
+    equations = {part["name"]: part["equation"] for part in parts if part}
+    if len(equations) < len(parts):
         return None
     return ", ".join(equations[name] for name in sorted(equations))
 

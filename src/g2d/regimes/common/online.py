@@ -355,7 +355,10 @@ class Sampler:
 
 
 def in_memory() -> Path | None:
-    """Return a folder in memory for the adapters of each step; None if it has no room (64 MB in many containers)."""
+    """Return a folder in memory for the adapters of each step; None if it has no room (64 MB in many containers).
+
+    Adapters of killed processes are removed first.
+    """
     remove_left(SHARED_MEMORY)
     if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= ROOM:
         return SHARED_MEMORY
